@@ -24,7 +24,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas_tui.fleets import PlaceholderFleet
 
 BATCH_EVERY = 0.005
@@ -38,7 +38,7 @@ class FloodedFleet(PlaceholderFleet, RunningFleet):
 
     def __init__(self, rate: int) -> None:
         super().__init__("flood")
-        self._hub = Hub()
+        self._hub = EventHub()
         self._rate = rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._flood, daemon=True)

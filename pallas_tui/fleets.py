@@ -14,7 +14,7 @@ from pallas.model import (
     Operation,
     RunningFleet,
 )
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 def outlives(fleet: RunningFleet | None) -> bool:
@@ -29,7 +29,7 @@ class PlaceholderFleet(FleetPort):
 
     def __init__(self, name: str) -> None:
         self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
-        self._hub = Hub(1)
+        self._hub = EventHub(1)
 
     def snapshot(self) -> FleetSnapshot:
         return self._snapshot

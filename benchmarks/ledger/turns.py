@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger
 from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 QUESTION = "How many lamps of the kind with the green shade are in stock, and when do the next ones come?"
 ANSWER = "There are seven of them in stock. The next ones come on Thursday, twenty of them, from Larkmoor."
@@ -43,7 +43,7 @@ class _Instant:
     def problems(self) -> tuple[str, ...]:
         return ()
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         return TurnResult((ANSWER,), (Message("user", turn.text), Message("assistant", ANSWER)))
 
 
@@ -64,7 +64,7 @@ class _Agent:
 
 
 def _kernel(ledger: Ledger | None) -> Kernel:
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     if ledger is not None:
         kernel.keep_in(ledger)
     kernel.attach(_Agent())

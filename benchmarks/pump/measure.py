@@ -116,7 +116,7 @@ async def _measured(folder: Path) -> list[Figure]:
 async def _fleet(folder: Path) -> AsyncIterator["Fleet"]:
     from pallas.config import load_project
     from pallas.fleet.fleet import Fleet
-    from pallas.telemetry.event_hub import Hub
+    from pallas.telemetry.event_hub import EventHub
 
     root = folder / "project"
     (root / "code").mkdir(parents=True)
@@ -156,7 +156,7 @@ async def _fleet(folder: Path) -> AsyncIterator["Fleet"]:
     }
     (root / "agents.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     (root / "fastagent.config.yaml").write_text("default_model: generic.none\n")
-    fleet = Fleet(load_project(root), hub=Hub(), dev=True)
+    fleet = Fleet(load_project(root), hub=EventHub(), dev=True)
     await fleet.start()
     try:
         yield fleet
@@ -167,10 +167,10 @@ async def _fleet(folder: Path) -> AsyncIterator["Fleet"]:
 async def _rate(fleet: "Fleet", agent: str, hops: int) -> float:
     """Messages a second, the median of some tries, with ``AT_ONCE`` of them under way."""
     from pallas.messaging.delivery import First
-    from pallas.messaging.messaging_port import Asker
+    from pallas.messaging.messaging_port import MessageSender
 
     payload = fleet.peers.endpoints(agent)[0].payload.pack({"a": 1, "b": 2})
-    emit, asker = _emitting(fleet), Asker("bench", agent)
+    emit, asker = _emitting(fleet), MessageSender("bench", agent)
 
     async def some(count: int) -> None:
         for _ in range(count):
@@ -225,12 +225,12 @@ async def _median(ask: Callable[[], Awaitable[None]]) -> float:
 async def _frames(fleet: "Fleet") -> Figure:
     """What ``FRAMES`` open frames hold in memory."""
     from pallas.messaging.delivery import First
-    from pallas.messaging.messaging_port import Asker
+    from pallas.messaging.messaging_port import MessageSender
 
     payload = fleet.peers.endpoints("many")[0].payload.pack({"a": 1, "b": 1})
     gc.collect()
     before = _resident()
-    first = First("many", payload, Asker("frames", "many"))
+    first = First("many", payload, MessageSender("frames", "many"))
     running = asyncio.create_task(fleet.pump.exchange(first, lambda event: None))
     began = perf_counter()
     # Nobody tells of a number.

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from pallas.model import AgentSnapshot, Downstream, Reach, ServerSnapshot
+from pallas.model import AgentSnapshot, Downstream, ProbeResult, ServerSnapshot
 
 from ..state import Item, Tone, tone_of
 
@@ -132,7 +132,7 @@ def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
 def tone_of_link(link: Link) -> Tone:
     """How a downstream is: as the last probe found it, or worse where real calls or its own health say so."""
     reach = _reach(link.downstream)
-    if reach is Reach.OK and link.delegate is not None:
+    if reach is ProbeResult.OK and link.delegate is not None:
         return tone_of(link.delegate)
     return _TONES[reach]
 
@@ -140,30 +140,30 @@ def tone_of_link(link: Link) -> Tone:
 def word_of_link(link: Link) -> str:
     """The same in one short word: ``key`` where one is asked for."""
     call = link.downstream.last_call
-    if link.downstream.reach is Reach.OK and call is not None and call.reach is Reach.UNREACHABLE:
+    if link.downstream.reach is ProbeResult.OK and call is not None and call.reach is ProbeResult.UNREACHABLE:
         return "fails"
     return _WORDS[_reach(link.downstream)]
 
 
-def _reach(one: Downstream) -> Reach:
+def _reach(one: Downstream) -> ProbeResult:
     call = one.last_call
-    worse = call is not None and not call.ok and call.reach not in (Reach.OK, Reach.UNKNOWN)
-    return call.reach if one.reach is Reach.OK and worse and call is not None else one.reach
+    worse = call is not None and not call.ok and call.reach not in (ProbeResult.OK, ProbeResult.UNKNOWN)
+    return call.reach if one.reach is ProbeResult.OK and worse and call is not None else one.reach
 
 
 _TONES: Final = {
-    Reach.OK: Tone.OK,
-    Reach.UNKNOWN: Tone.STARTING,
-    Reach.UNREACHABLE: Tone.ERROR,
-    Reach.AUTH_REQUIRED: Tone.DEGRADED,
-    Reach.NOT_CONFIGURED: Tone.DEGRADED,
+    ProbeResult.OK: Tone.OK,
+    ProbeResult.UNKNOWN: Tone.STARTING,
+    ProbeResult.UNREACHABLE: Tone.ERROR,
+    ProbeResult.AUTH_REQUIRED: Tone.DEGRADED,
+    ProbeResult.NOT_CONFIGURED: Tone.DEGRADED,
 }
 _WORDS: Final = {
-    Reach.OK: "ok",
-    Reach.UNKNOWN: "?",
-    Reach.UNREACHABLE: "down",
-    Reach.AUTH_REQUIRED: "key",
-    Reach.NOT_CONFIGURED: "unset",
+    ProbeResult.OK: "ok",
+    ProbeResult.UNKNOWN: "?",
+    ProbeResult.UNREACHABLE: "down",
+    ProbeResult.AUTH_REQUIRED: "key",
+    ProbeResult.NOT_CONFIGURED: "unset",
 }
 
 

@@ -9,7 +9,7 @@ from fast_agent.config import MCPServerAuthSettings, MCPServerSettings
 from fast_agent.mcp import client_gateway
 from support.recording import recording
 
-from pallas.access.bearer_lease import Grant, Slot, lending
+from pallas.access.bearer_lease import BearerLease, LeaseSlot, lending
 from pallas.executors.fastagent import auth_seam
 from pallas.mcp_client import library_hooks
 from pallas.model import Fault
@@ -66,7 +66,9 @@ async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) ->
         ):
 
             async def ask(number: int) -> None:
-                with lending(Grant(str(number), "one", f"token-{number}", lambda event: None), Slot()):
+                with lending(
+                    BearerLease(str(number), "one", f"token-{number}", lambda event: None), LeaseSlot()
+                ):
                     await client.call_tool("note", {"text": str(number)})
 
             async with asyncio.timeout(30):

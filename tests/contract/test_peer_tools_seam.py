@@ -16,9 +16,9 @@ from fastmcp.tools import FunctionTool
 from support.live import agent_module, write_project
 
 from pallas.config import load_project
-from pallas.executors import Emit, Turn
+from pallas.executors import Emit, ExecutorTurn
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
-from pallas.executors.fastagent.instance_turn import Instance
+from pallas.executors.fastagent.instance_turn import FastAgentInstance
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.fastagent.peers_seam import PeerTools
 from pallas.executors.fastagent.run_progress import RunProgress
@@ -55,7 +55,9 @@ class Calls:
     def tools(self) -> tuple[PeerTool, ...]:
         return self.now
 
-    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+    async def ask(
+        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+    ) -> str:
         self.asked.append((peer, text, trace))
         if self.fault is not None:
             raise self.fault
@@ -91,22 +93,26 @@ async def started(
 
 
 @asynccontextmanager
-async def warm(root: Path, source: str | None, calls: Calls) -> AsyncIterator[tuple[Instance, PeerTools]]:
+async def warm(
+    root: Path, source: str | None, calls: Calls
+) -> AsyncIterator[tuple[FastAgentInstance, PeerTools]]:
     """An instance of it, leased, and its peers."""
     async with started(root, source, calls) as executor, executor._pool.lease(None) as instance:
         assert instance.peers is not None
         yield instance, instance.peers
 
 
-async def names(instance: Instance) -> list[str]:
+async def names(instance: FastAgentInstance) -> list[str]:
     return [tool.name for tool in (await instance.agent.list_tools()).tools]
 
 
-async def called(instance: Instance, name: str, arguments: dict[str, Any]) -> tuple[Any, list[ToolEvent]]:
+async def called(
+    instance: FastAgentInstance, name: str, arguments: dict[str, Any]
+) -> tuple[Any, list[ToolEvent]]:
     """A call as fast-agent's loop makes it, in a run: its result, and what was told of it."""
     assert instance.peers is not None
     told: list[Event] = []
-    turn = Turn("run1", "one", "x")
+    turn = ExecutorTurn("run1", "one", "x")
     progress = RunProgress("run1", "one", told.append)
     progress.labels = instance.peers.labels
     params = RequestParams(tool_execution_handler=progress)
@@ -200,7 +206,7 @@ async def test_a_name_that_is_taken_is_kept_and_what_the_peer_is_called_is_repor
         _, events = await called(instance, "adder_2", {"a": 1})
         assert {(each.server, each.tool) for each in events} == {("adder", "Add")}
         # As the user wrote it in agents.yaml, a peer may be named in a list of allowed tools.
-        turn = Turn("run1", "one", "x")
+        turn = ExecutorTurn("run1", "one", "x")
         listed = replace(turn.params, values={"tools_allowlist": ["office.writer", "other"]})
         spelled = peers.spelled(replace(turn, params=listed))
         assert spelled.params.get("tools_allowlist") == ["office_writer", "other"]

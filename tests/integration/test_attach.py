@@ -32,7 +32,7 @@ from pallas.model import (
     ToolOutcome,
 )
 from pallas.surfaces.control import token_file
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas_tui.client import AgentClient
 from pallas_tui.remote import fleet_connection
 from pallas_tui.remote.control_client import ControlClient
@@ -199,7 +199,7 @@ async def test_a_fleet_that_was_started_anew_is_followed_from_its_beginning() ->
 
 async def test_what_the_ring_lost_meanwhile_is_counted() -> None:
     fleet, (port,) = FakeFleet(), free_ports(1)
-    fleet.hub = Hub(10)
+    fleet.hub = EventHub(10)
     async with serving(fleet, port=port, boot="b1") as served:
         remote = RemoteFleet(served.url, TokenSource(served.url, FULL))
         remote.start()

@@ -15,7 +15,7 @@ from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.surfaces.auth import jwt as jwts
 from pallas.surfaces.auth.issuer_keys import REFRESH, RETRY, STALE, KeySet
 from pallas.surfaces.auth.static_tokens import MAX_TOKEN, sha256_of
-from pallas.surfaces.auth.token_outcome import Refused, Unavailable
+from pallas.surfaces.auth.token_outcome import TokenRefused, Unavailable
 from pallas.surfaces.auth.verifier import Verifier
 
 
@@ -66,7 +66,7 @@ WRONG: list[tuple[dict[str, Any], str, bool]] = [
 @pytest.mark.parametrize(("claims", "why", "guess"), WRONG)
 async def test_a_jwt_with_a_wrong_claim_is_refused(claims: dict[str, Any], why: str, guess: bool) -> None:
     async with issuing() as issuer:
-        with pytest.raises(Refused, match=why) as refused:
+        with pytest.raises(TokenRefused, match=why) as refused:
             whole = issuer.claims(**claims)
             key = issuer.keys[0]
             token = jwt.encode(whole, key.private, key.algorithm, headers={"kid": key.kid})
@@ -81,7 +81,7 @@ async def test_clocks_may_differ_by_half_a_minute_and_no_more() -> None:
         slack = jwts.LEEWAY - 15
         await verifier.verify(auth, issuer.token(exp=now - slack, nbf=now + slack))
         for late in ({"exp": now - jwts.LEEWAY - 1}, {"nbf": now + jwts.LEEWAY + 15}):
-            with pytest.raises(Refused):
+            with pytest.raises(TokenRefused):
                 await verifier.verify(auth, issuer.token(**late))
 
 
@@ -115,22 +115,22 @@ async def test_a_jwt_that_is_signed_wrongly_is_refused() -> None:
             "..",
             f"{'[' * 4000}.{body}.{signature}",
         ):
-            with pytest.raises(Refused):
+            with pytest.raises(TokenRefused):
                 await verifier.verify(auth, token)
         for typ in ("JWT", "at+jwt", "application/at+jwt", "AT+JWT"):
             await verifier.verify(auth, issuer.token(headers={"typ": typ}))
-        with pytest.raises(Refused, match="characters"):
+        with pytest.raises(TokenRefused, match="characters"):
             await verifier.verify(auth, issuer.token(padding="x" * MAX_TOKEN))
 
 
 async def test_only_the_algorithms_that_are_named_are_taken() -> None:
     async with issuing(SigningKey("one", "RS256"), SigningKey("two", "EdDSA")) as issuer:
         auth = accepting(issuer, algorithms=("EdDSA",))
-        with pytest.raises(Refused, match="algorithm"):
+        with pytest.raises(TokenRefused, match="algorithm"):
             await Verifier().verify(auth, issuer.token(key=issuer.keys[0]))
         await Verifier().verify(auth, issuer.token(key=issuer.keys[1]))
         # A key is of its kind, whatever a token says of it.
-        with pytest.raises(Refused, match="no key of its issuer fits it"):
+        with pytest.raises(TokenRefused, match="no key of its issuer fits it"):
             await Verifier().verify(
                 accepting(issuer), issuer.token(key=issuer.keys[1], headers={"kid": "one"})
             )
@@ -140,7 +140,7 @@ async def test_a_public_key_needs_no_server() -> None:
     issuer = Issuer("dev", SigningKey(None, "ES256"))
     auth = accepting(issuer, jwks_url="", pem=issuer.keys[0].pem, algorithms=("ES256",))
     assert (await Verifier().verify(auth, issuer.token())).principal.id.startswith("jwt:corp:")
-    with pytest.raises(Refused, match="signature"):
+    with pytest.raises(TokenRefused, match="signature"):
         await Verifier().verify(auth, issuer.token(key=SigningKey(None, "ES256")))
 
 
@@ -148,7 +148,7 @@ async def test_a_key_must_be_named_where_there_are_several() -> None:
     async with issuing(SigningKey("one"), SigningKey("two")) as issuer:
         nameless = SigningKey(None)
         nameless.private = issuer.keys[0].private
-        with pytest.raises(Refused, match="names no key"):
+        with pytest.raises(TokenRefused, match="names no key"):
             await Verifier().verify(accepting(issuer), issuer.token(key=nameless))
         issuer.keys = issuer.keys[:1]
         await Verifier().verify(accepting(issuer), issuer.token(key=nameless))
@@ -185,16 +185,16 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
         keys = KeySet(issuer.url, clock=clock)
         await find(keys, issuer)
         old, issuer.keys = issuer.keys, [SigningKey("two")]
-        with pytest.raises(Refused):  # not yet: nobody may make us ask again and again
+        with pytest.raises(TokenRefused):  # not yet: nobody may make us ask again and again
             await find(keys, issuer)
         assert issuer.asked == 1
         clock.now += REFRESH
         await find(keys, issuer)
         assert issuer.asked == 2
-        with pytest.raises(Refused):
+        with pytest.raises(TokenRefused):
             await keys.find("one", old[0].algorithm)
         for number in range(50):
-            with pytest.raises(Refused):
+            with pytest.raises(TokenRefused):
                 await keys.find(f"made-up-{number}", "EdDSA")
         assert issuer.asked == 2
 
@@ -212,7 +212,7 @@ async def test_keys_hold_while_their_issuer_is_away() -> None:
             await asyncio.wait({keys._begin()})
             assert issuer.asked == asked + 1
             await find(keys, issuer)
-            with pytest.raises(Refused):
+            with pytest.raises(TokenRefused):
                 await keys.find("two", "EdDSA")
         issuer.status, issuer.body = 200, None
         issuer.keys = [SigningKey("two")]

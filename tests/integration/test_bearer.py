@@ -16,7 +16,7 @@ from support.ports import free_ports
 from support.recording import Recorder, recording
 from support.waiting import until
 
-from pallas.access.bearer_lease import Grant, Slot, lending
+from pallas.access.bearer_lease import BearerLease, LeaseSlot, lending
 from pallas.config import load_project
 from pallas.executors.fastagent.agent_loader import load
 from pallas.executors.fastagent.auth_seam import forward_to
@@ -106,10 +106,10 @@ async def test_one_shared_connection_carries_fifty_bearers_at_once(
         forward_to(fast, ["rec"])
         async with fast.harness() as harness:
             agent: Any = (await harness.session("shared")).agent_app.get_agent("one")
-            slot = Slot()
+            slot = LeaseSlot()
 
             async def run(number: int) -> None:
-                with lending(Grant(str(number), "one", f"token-{number}", lambda event: None), slot):
+                with lending(BearerLease(str(number), "one", f"token-{number}", lambda event: None), slot):
                     await agent.call_tool("rec__note", {"text": str(number)})
 
             async with asyncio.timeout(60):
@@ -157,8 +157,8 @@ def _shared_containers() -> list[str]:
         tokens = {
             token
             for member in members
-            if isinstance(member, str | bytes) or type(member) is Grant
-            for token in TOKEN.findall(str(member.bearer) if type(member) is Grant else str(member))
+            if isinstance(member, str | bytes) or type(member) is BearerLease
+            for token in TOKEN.findall(str(member.bearer) if type(member) is BearerLease else str(member))
         }
         if len(tokens) > 1:
             found.append(f"{type(each).__name__} of {len(each)}: {sorted(tokens)} in {str(each)[:300]}")

@@ -24,7 +24,7 @@ from pallas.catalog import Catalog
 from pallas.fleet.agent import FleetAgent
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, Fault, Notice
-from pallas.scripted.scripted_server import Record, record_of, scripted_app
+from pallas.scripted.scripted_server import RequestRecord, record_of, scripted_app
 from pallas.surfaces.listener import Listener, bind
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,7 +48,7 @@ class Provider:
     """A model server elsewhere: ``keys`` are what it was shown, in order."""
 
     url: str
-    record: Record
+    record: RequestRecord
     keys: list[str] = field(default_factory=list)
 
 

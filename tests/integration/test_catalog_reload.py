@@ -14,8 +14,8 @@ from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
 from pallas.catalog import Catalog
-from pallas.cli.resources.fleet_requests import Reach
-from pallas.cli.resources.resource_lists import Wish, get
+from pallas.cli.resources.fleet_requests import FleetLocation
+from pallas.cli.resources.resource_lists import ListOptions, get
 from pallas.model import AgentState
 
 SCRIPT = saying("Apple.", "Birch.", "Cedar.")
@@ -55,7 +55,7 @@ async def printed(saves: Saves, output: str) -> str:
 
     def called() -> None:
         with redirect_stdout(out):
-            assert get(Wish(("agents",), output), Reach(saves.root, origin, "")) == 0
+            assert get(ListOptions(("agents",), output), FleetLocation(saves.root, origin, "")) == 0
 
     await asyncio.to_thread(called)
     return out.getvalue()

@@ -10,10 +10,10 @@ from support.certificates import authority, self_signed
 from support.chat_api import ChatApi, chat_api
 from support.live import write_project
 
-from pallas.client import Api, NoFleet, Place, connect, fault_in
+from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, fault_in
 from pallas.client.chat_stream import ChatStream
 from pallas.client.own_fleet import is_there, needed
-from pallas.client.tokens import Tokens
+from pallas.client.tokens import TokenCandidates
 from pallas.config import load_project
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.token_file import store_token
@@ -57,7 +57,7 @@ async def test_what_is_refused_is_the_fleets_own_fault(fleet: ChatApi) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (404, {"detail": "Not Found"}, NoFleet),
+        (404, {"detail": "Not Found"}, NoFleetAnswers),
         (200, ["no object"], Fault),
         (502, {}, Fault),
     ],
@@ -67,12 +67,12 @@ async def test_what_is_no_fleet_is_told_apart(fleet: ChatApi, status: int, body:
     async with connect(fleet.url) as api:
         with pytest.raises(kind) as fault:
             _ = [each async for each in api.items("/agents")]
-        assert isinstance(fault.value, NoFleet) is (kind is NoFleet)
+        assert isinstance(fault.value, NoFleetAnswers) is (kind is NoFleetAnswers)
 
 
 async def test_where_nothing_listens_or_no_http_is_spoken_there_is_no_fleet() -> None:
     async with connect("http://127.0.0.1:1") as api:
-        with pytest.raises(NoFleet, match="nothing answers"):
+        with pytest.raises(NoFleetAnswers, match="nothing answers"):
             await api.get("/agents")
 
     async def shut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +81,7 @@ async def test_where_nothing_listens_or_no_http_is_spoken_there_is_no_fleet() ->
     server = await asyncio.start_server(shut, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, connect(f"http://127.0.0.1:{port}") as api:
-        with pytest.raises(NoFleet, match="no answer in HTTP"):
+        with pytest.raises(NoFleetAnswers, match="no answer in HTTP"):
             await api.get("/agents")
 
 
@@ -90,7 +90,7 @@ async def test_on_loopback_the_token_that_this_user_keeps_is_tried_when_one_is_a
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     fleet.token = "kept-for-this-user-alone"
-    place = Place(fleet.url)
+    place = FleetAddress(fleet.url)
     async with connect(place) as api:
         with pytest.raises(Fault, match="give one that it knows with --token"):
             await api.get("/agents")
@@ -112,12 +112,12 @@ async def test_the_token_that_a_project_starts_its_fleet_with_is_tried_on_loopba
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     fleet.token = "of-the-project-s-environment"
     monkeypatch.setenv("PALLAS_CONTROL_TOKEN", fleet.token)
-    async with connect(Place(fleet.url, tmp_path)) as api:
+    async with connect(FleetAddress(fleet.url, tmp_path)) as api:
         assert await api.get("/whoami")
-    async with connect(Place(fleet.url)) as api:  # nobody said whose fleet that is
+    async with connect(FleetAddress(fleet.url)) as api:  # nobody said whose fleet that is
         with pytest.raises(Fault, match="or PALLAS_CONTROL_TOKEN in"):
             await api.get("/agents")
-    assert not Tokens(Place("http://192.0.2.1:1", tmp_path)).next("")
+    assert not TokenCandidates(FleetAddress("http://192.0.2.1:1", tmp_path)).next("")
 
 
 async def test_where_no_token_would_do_none_is_asked_for(fleet: ChatApi) -> None:
@@ -133,13 +133,13 @@ async def test_a_fleet_of_another_project_at_the_same_port_is_not_this_ones(
     fleet: ChatApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    place = Place(fleet.url, tmp_path / "mine")
+    place = FleetAddress(fleet.url, tmp_path / "mine")
     assert await is_there(place)
     store_token("token-of-theirs", tmp_path / "theirs", place.port)
     assert not await is_there(place)
     store_token("token-of-mine", tmp_path / "mine", place.port)
     assert await is_there(place)
-    assert not await is_there(Place("http://127.0.0.1:1", tmp_path / "mine"))
+    assert not await is_there(FleetAddress("http://127.0.0.1:1", tmp_path / "mine"))
 
 
 async def test_over_tls_the_projects_own_certificate_is_believed_and_no_other(tmp_path: Path) -> None:
@@ -149,20 +149,20 @@ async def test_over_tls_the_projects_own_certificate_is_believed_and_no_other(tm
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certfile, keyfile)
         with chat_api(tls=context) as fleet:
-            async with connect(Place(fleet.url, tmp_path, certfile)) as api:
+            async with connect(FleetAddress(fleet.url, tmp_path, certfile)) as api:
                 assert await api.get("/whoami")
                 chunks = [chunk["type"] async for chunk in api.chat("research", {"message": "hi"})]
                 assert chunks == ["text", "final"]
-            for place in (Place(fleet.url), Place(fleet.url, tmp_path, theirs)):
+            for place in (FleetAddress(fleet.url), FleetAddress(fleet.url, tmp_path, theirs)):
                 async with connect(place) as api:
-                    with pytest.raises(NoFleet, match="is not believed"):
+                    with pytest.raises(NoFleetAnswers, match="is not believed"):
                         await api.get("/whoami")
 
 
 async def test_a_stream_in_which_nothing_is_heard_is_given_up(fleet: ChatApi) -> None:
     # AG-25
     fleet.steps = [{"type": "text", "delta": "One"}, 30.0]
-    api = Api(Place(fleet.url))
+    api = RestClient(FleetAddress(fleet.url))
     stream = ChatStream(api.open, "/agents/research/chat", {"message": "hi"}, fleet.url, idle=0.3)
     try:
         assert (await anext(stream))["delta"] == "One"

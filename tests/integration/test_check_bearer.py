@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.live import ECHO, agent_module, write_project
 
-from pallas.access.bearer_lease import Grant
+from pallas.access.bearer_lease import BearerLease
 from pallas.cli.app import run
-from pallas.cli.bearer_check.echo import Heard
+from pallas.cli.bearer_check.echo import HeardRequest
 from pallas.cli.bearer_check.verdict import judge
 from pallas.executors.fastagent import auth_seam
 
@@ -57,14 +57,14 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
     # What a table keyed by server, or a connection that keeps its first caller, would do.
     first: list[str] = []
 
-    class Stuck(Grant):
+    class Stuck(BearerLease):
         @property
         def bearer(self) -> str | None:
             if (own := super().bearer) and not first:
                 first.append(own)
             return first[0] if first else None
 
-    monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor.Grant", Stuck)
+    monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor.BearerLease", Stuck)
     assert run(["check", "--json"]) == 2  # the other check is not in the way
     capsys.readouterr()
     assert run(["check", "bearer", str(project), "--callers", "2", "--json"]) == 1
@@ -135,8 +135,8 @@ def test_a_wrong_project_is_told_as_everywhere(tmp_path: Path, capsys: pytest.Ca
     assert "agents.yaml" in capsys.readouterr().err
 
 
-def _call(text: str, token: str, what: str = "tools/call", session: str = "") -> Heard:
-    return Heard(what, f"Bearer {token}" if token else "", text, session)
+def _call(text: str, token: str, what: str = "tools/call", session: str = "") -> HeardRequest:
+    return HeardRequest(what, f"Bearer {token}" if token else "", text, session)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def _call(text: str, token: str, what: str = "tools/call", session: str = "") ->
         ),
     ],
 )
-def test_what_was_heard_is_held_against_the_rule(rule: str, heard: list[Heard], says: str) -> None:
+def test_what_was_heard_is_held_against_the_rule(rule: str, heard: list[HeardRequest], says: str) -> None:
     verdict = judge("one", "shop", rule, heard, {"1": "a", "2": "b"}, 2)
     if says:
         assert any(says in problem for problem in verdict.problems), verdict.problems

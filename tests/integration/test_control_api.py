@@ -138,9 +138,9 @@ async def test_an_id_that_is_none_is_refused(served: Served, last: str) -> None:
 
 async def test_what_left_the_ring_unread_is_counted(tmp_path: Path) -> None:
     fleet = FakeFleet()
-    from pallas.telemetry.event_hub import Hub
+    from pallas.telemetry.event_hub import EventHub
 
-    fleet.hub = Hub(10)
+    fleet.hub = EventHub(10)
     fleet.say(*(notice(str(number)) for number in range(25)))
     async with serving(fleet, boot="b1") as served, Reader(served, "b1:5") as reader:
         await until(lambda: len(reader.texts()) == 10)

@@ -19,7 +19,7 @@ from support.ports import free_ports, is_free
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetState
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 BROKEN = "from fast_agent import FastAgent\n\nfast = FastAgent('broken')\nundefined_name\n"
 
@@ -67,7 +67,7 @@ async def test_the_registry_listens_before_any_agent_starts(tmp_path: Path) -> N
             with socket.socket() as sock:
                 reached.append(sock.connect_ex(("127.0.0.1", project.registry_port)) == 0)
 
-    hub = Hub()
+    hub = EventHub()
     hub.listen(look)
     fleet = Fleet(project, hub=hub, dev=True)
     try:
@@ -155,7 +155,7 @@ async def test_a_port_in_use_names_the_agent_and_its_line(tmp_path: Path) -> Non
     # PR-8
     write_project(tmp_path, {"one": None, "two": None})
     async with running(tmp_path):
-        rival = Fleet(load_project(tmp_path), hub=Hub(), dev=True)
+        rival = Fleet(load_project(tmp_path), hub=EventHub(), dev=True)
         with pytest.raises(Fault) as caught:
             rival.reserve()
     lines = caught.value.message.splitlines()

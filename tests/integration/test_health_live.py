@@ -22,7 +22,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
-from pallas.model import AgentState, CallOutcome, Event, HealthChanged, HealthStatus, Reach
+from pallas.model import AgentState, CallOutcome, Event, HealthChanged, HealthStatus, ProbeResult
 from pallas.scripted.scripted_server import record_of
 
 QUICK = CheckIntervals(health=0.05, confirm=0.02, providers=0.05, retry=0.05)
@@ -150,10 +150,10 @@ async def test_refused_broken_and_asking_for_credentials_are_told_apart(tmp_path
             (one,) = fleet.snapshot().agents
             assert (one.state, one.health.message) == (AgentState.READY, said)
             found = {each.name: (each.reach, each.detail) for each in one.downstreams}
-            assert found["vault"] == (Reach.AUTH_REQUIRED, "HTTP 401")
-            assert found["gate"] == (Reach.AUTH_REQUIRED, "HTTP 403")
-            assert found["broken"] == (Reach.UNREACHABLE, "HTTP 500")
-            assert found["fine"][0] is Reach.OK
+            assert found["vault"] == (ProbeResult.AUTH_REQUIRED, "HTTP 401")
+            assert found["gate"] == (ProbeResult.AUTH_REQUIRED, "HTTP 403")
+            assert found["broken"] == (ProbeResult.UNREACHABLE, "HTTP 500")
+            assert found["fine"][0] is ProbeResult.OK
 
 
 async def test_an_agent_that_still_starts_says_so_at_once_and_looks_at_nothing(
@@ -171,7 +171,7 @@ async def test_an_agent_that_still_starts_says_so_at_once_and_looks_at_nothing(
             for era in ERAS:
                 answer = await health(fleet, era)
                 assert (answer["status"], answer["message"]) == ("error", "Starting: connecting its servers")
-            assert fleet.agents[0].snapshot().downstreams[0].reach is Reach.UNKNOWN
+            assert fleet.agents[0].snapshot().downstreams[0].reach is ProbeResult.UNKNOWN
             assert not starting.done()
         finally:
             await shop.go()
@@ -209,7 +209,7 @@ async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_i
         answer = await health(fleet, ERAS[0])
         assert (answer["status"], answer["message"]) == ("degraded", "Unreachable: shop")
         assert agent.snapshot().health.status.value == "ok"
-        assert agent.snapshot().downstreams[0].reach is Reach.OK
+        assert agent.snapshot().downstreams[0].reach is ProbeResult.OK
         assert agent.watched.unconfirmed
         assert changes(fleet) == []
         shop.deaf = False
@@ -236,12 +236,12 @@ def call(tool: str) -> str:
 @pytest.mark.parametrize(
     ("code", "reach", "message"),
     [
-        (503, Reach.UNREACHABLE, "Failing: shop (last call: HTTP 503)"),
-        (401, Reach.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 401)"),
+        (503, ProbeResult.UNREACHABLE, "Failing: shop (last call: HTTP 503)"),
+        (401, ProbeResult.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 401)"),
     ],
 )
 async def test_real_calls_that_fail_show_though_the_probe_is_answered(
-    tmp_path: Path, down: Any, code: int, reach: Reach, message: str
+    tmp_path: Path, down: Any, code: int, reach: ProbeResult, message: str
 ) -> None:
     # PI-12
     async with dials(era=down) as (shop,), running(project(tmp_path, {"shop": shop}), pace=NEVER) as fleet:
@@ -257,7 +257,7 @@ async def test_real_calls_that_fail_show_though_the_probe_is_answered(
             await ask(one, call("note"))
             assert (last().ok, last().detail) == (True, "")
             await one.call_tool("send_message", {"message": call("fail")})
-            assert (last().ok, last().reach, last().detail) == (False, Reach.OK, "fail failed")
+            assert (last().ok, last().reach, last().detail) == (False, ProbeResult.OK, "fail failed")
             assert (changes(fleet), (await health(fleet, ERAS[0]))["status"]) == ([], "ok")
             shop.call_status = code
             await one.call_tool("send_message", {"message": call("note")})
@@ -267,7 +267,7 @@ async def test_real_calls_that_fail_show_though_the_probe_is_answered(
                 look_anew(fleet)
                 answer = await health(fleet, era)
                 assert (answer["status"], answer["message"]) == ("degraded", message)
-            assert agent.snapshot().downstreams[0].reach is Reach.OK  # as the probe found it
+            assert agent.snapshot().downstreams[0].reach is ProbeResult.OK  # as the probe found it
             shop.call_status = 0
             await ask(one, call("note"))
             await until(lambda: changes(fleet)[1:] == [("ok", "")])

@@ -29,7 +29,7 @@ from support.waiting import until
 from pallas.cli.app import run
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.model import AuthHop, Fault, FaultType, Notice, Reach, RunStarted
+from pallas.model import AuthHop, Fault, FaultType, Notice, ProbeResult, RunStarted
 from pallas.model.codec import encode, encode_event
 from pallas.surfaces.auth.static_tokens import sha256_of
 from pallas_tui.link import Link
@@ -307,7 +307,7 @@ async def test_agents_call_guarded_agents_with_the_callers_token_or_one_of_their
         assert runs == {"desk": "token:ci", "research": "token:ci" if how == "forward" else "token:ops"}
         (desk,) = [each for each in fleet.agents if each.name == "desk"]
         await desk.check_health()
-        assert desk.snapshot().downstreams[0].reach in (Reach.OK, Reach.AUTH_REQUIRED)
+        assert desk.snapshot().downstreams[0].reach in (ProbeResult.OK, ProbeResult.AUTH_REQUIRED)
 
 
 @ERA

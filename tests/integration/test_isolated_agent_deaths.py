@@ -20,7 +20,7 @@ from support.live import agent_module, ask, client, running, write_project
 from support.waiting import until
 
 from pallas.config import load_project
-from pallas.executors import Turn, TurnResult
+from pallas.executors import ExecutorTurn, TurnResult
 from pallas.executors.ipc import child_connection
 from pallas.executors.process import process_executor
 from pallas.executors.process.agent_messages import HistoryPart
@@ -177,7 +177,7 @@ async def frail(root: Path) -> AsyncIterator[tuple[ProcessExecutor, Heard]]:
 
 def run(executor: ProcessExecutor, heard: Heard, text: str, **more: Any) -> asyncio.Task[TurnResult]:
     number = f"run-{len(asyncio.all_tasks())}"
-    return asyncio.create_task(executor.run(Turn(number, "frail", text, **more), heard.events.append))
+    return asyncio.create_task(executor.run(ExecutorTurn(number, "frail", text, **more), heard.events.append))
 
 
 def below() -> list[psutil.Process]:

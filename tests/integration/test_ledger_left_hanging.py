@@ -21,7 +21,7 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, RunRequest
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 def processes_of(pid: int) -> list[int]:
@@ -86,7 +86,7 @@ async def left_hanging(
 ) -> None:
     """Stop a fleet's kernel and ledger with a run in flight, while the database hangs; then start again."""
     project = load_project(write_project(folder / "p", {"echo": None}, config=dict(ECHO)), {})
-    hub, gate = Hub(), Gate()
+    hub, gate = EventHub(), Gate()
     kernel = Kernel(hub)
     kernel.attach(FakeAgent(FakeExecutor(gate.answer)))
     lasting = Storage(url, kernel=kernel, hub=hub, grants=Grants)

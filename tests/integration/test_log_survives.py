@@ -17,7 +17,7 @@ from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.mcp_client import library_hooks
 from pallas.model import AgentState
 from pallas.telemetry.log import close_logging, setup_logging
-from pallas.telemetry.log.log_file import LogFile
+from pallas.telemetry.log.log_file import LogFileHandler
 from pallas.telemetry.log.log_setup import PINNED
 
 # An agent whose module sets up logging as if it were alone in the world.
@@ -59,7 +59,7 @@ def check_all(path: Path, when: str) -> None:
     for name in PINNED:
         assert logging.getLogger(name).level == logging.WARNING, name
     assert logging.getLogger().level == logging.INFO
-    assert sum(isinstance(each, LogFile) for each in logging.getLogger().handlers) == 1
+    assert sum(isinstance(each, LogFileHandler) for each in logging.getLogger().handlers) == 1
 
 
 async def test_an_agent_that_starts_later_changes_nothing_about_the_log(

@@ -17,7 +17,7 @@ from support.virtual import virtual
 
 from pallas.cli.app import app
 from pallas.cli.resources.apply_documents import apply
-from pallas.cli.resources.fleet_requests import Reach
+from pallas.cli.resources.fleet_requests import FleetLocation
 from pallas.fleet.fleet import Fleet
 
 NOTICE = "max_tokens 50000 went to the provider as it is: how much nobody-declared can write is not known"
@@ -162,7 +162,7 @@ async def test_another_api_version_hides_no_other_mistake_of_the_document(
     origin = f"http://127.0.0.1:{fleet.project.registry_port}"
 
     def called() -> int:
-        return apply([str(path)], False, Reach(tmp_path, origin, ""))
+        return apply([str(path)], False, FleetLocation(tmp_path, origin, ""))
 
     assert await asyncio.to_thread(called) == 1
     out, err = capsys.readouterr()

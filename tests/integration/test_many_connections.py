@@ -23,7 +23,7 @@ from support.waiting import until
 
 from pallas.config.models import TlsConfig
 from pallas.surfaces import listener as listening
-from pallas.surfaces.connections import Bounds, Pool
+from pallas.surfaces.connections import Bounds, ConnectionLimits
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.tls_certificate import Certificate
 
@@ -255,7 +255,7 @@ async def test_who_keeps_a_connection_between_calls_or_waits_for_an_answer_is_no
 
 async def test_those_that_wait_without_a_request_make_room_and_those_at_work_do_not() -> None:
     app = Counting()
-    pool = Pool(100)
+    pool = ConnectionLimits(100)
     async with serving(app, bounds=PATIENT, pool=pool) as listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -270,7 +270,7 @@ async def test_those_that_wait_without_a_request_make_room_and_those_at_work_do_
 
 async def test_when_all_are_at_work_the_next_is_closed_and_those_go_on() -> None:
     app = Counting()
-    pool = Pool(20)
+    pool = ConnectionLimits(20)
     async with serving(app, bounds=PATIENT, pool=pool) as listener:
         with opened(listener.port, 20, b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n"):
             await until(lambda: app.streams == 20)
@@ -286,7 +286,7 @@ async def test_without_descriptors_the_loop_does_not_spin_and_goes_on_when_there
 ) -> None:
     app = Counting()
     loop = asyncio.get_running_loop()
-    pool = Pool(10_000)
+    pool = ConnectionLimits(10_000)
     tried: list[float] = []
     tell = pool.tell
 
@@ -324,7 +324,7 @@ async def test_without_descriptors_the_loop_does_not_spin_and_goes_on_when_there
 
 async def test_who_makes_no_tls_handshake_is_let_go_and_counts_meanwhile(tmp_path: Path) -> None:
     certfile, keyfile = self_signed(tmp_path)
-    pool = Pool(50)
+    pool = ConnectionLimits(50)
     tls = Certificate(TlsConfig(certfile, keyfile)).context
     async with serving(Counting(), bounds=QUICK, pool=pool, tls=tls) as listener:
         with opened(listener.port, 40) as silent:
@@ -338,7 +338,7 @@ async def test_who_makes_no_tls_handshake_is_let_go_and_counts_meanwhile(tmp_pat
 
 async def test_handshakes_make_room_for_others(tmp_path: Path) -> None:
     certfile, keyfile = self_signed(tmp_path)
-    pool = Pool(50)
+    pool = ConnectionLimits(50)
     tls = Certificate(TlsConfig(certfile, keyfile)).context
     async with serving(Counting(), bounds=PATIENT, pool=pool, tls=tls) as listener:
         with opened(listener.port, 300) as silent:

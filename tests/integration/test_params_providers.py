@@ -18,7 +18,7 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.config.models import Definition
-from pallas.executors import Turn, TurnResult
+from pallas.executors import ExecutorTurn, TurnResult
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.model import Event, Fault, FaultType, Message, Params, TextDelta, ToolEvent
 from pallas.model.packed import Packed, packed_of
@@ -40,7 +40,7 @@ class _Agent:
         self.events: list[Event] = []
 
     async def run(self, text: str = "hi", history: Sequence[Message] = (), **params: Any) -> TurnResult:
-        turn = Turn(
+        turn = ExecutorTurn(
             run_id="r", agent="one", text=text, history=history, params=Params.read(params, strict=True)
         )
         return await self._executor.run(turn, self.events.append)

@@ -10,7 +10,7 @@ from support.offline import model_record
 from support.peered import HANDLERS, peered_project
 from support.waiting import until
 
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.fleet.delegation import Delegation
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault
@@ -50,7 +50,7 @@ async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_
         )
         assert list(await tools(fleet)) == ["adder", "writer"]
         # Its code does not decide: one that is no peer, and one that is not there, look alike (C10).
-        turn = Turn(run_id="none", agent="desk", text="x")
+        turn = ExecutorTurn(run_id="none", agent="desk", text="x")
         refusals = set()
         for name in ("teller", "nobody"):
             try:

@@ -22,7 +22,7 @@ from pallas.health import preflight as module
 from pallas.health.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
 from pallas.health.probe import health_of
 from pallas.model import AgentState, HealthStatus, Notice
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 KEY = "sk-canary-4f9a2b7c1d"
 
@@ -194,7 +194,7 @@ async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytes
     # PR-20
     _, origin = fake
     wrong = "sk-wrong-canary-77"
-    hub = Hub()
+    hub = EventHub()
     providers = ProviderChecks(_project("openai", "good", **_keys(origin, wrong)), hub, lambda: None)
     with caplog.at_level(logging.DEBUG, "pallas"):
         await providers.check()
@@ -276,10 +276,10 @@ async def test_providers_are_asked_at_the_same_time() -> None:
         assert all(report.ok for report in await asking)
 
 
-def _watched(fake: Fake, model: str = "good") -> tuple[ProviderChecks, Hub, list[str]]:
+def _watched(fake: Fake, model: str = "good") -> tuple[ProviderChecks, EventHub, list[str]]:
     """Providers that watch the fake as openai, and the problem as it was at each change."""
     _, origin = fake
-    hub, said = Hub(), list[str]()
+    hub, said = EventHub(), list[str]()
     project = _project("openai", model, openai=_keys(origin)["openai"])
     providers = ProviderChecks(
         project, hub, lambda: said.append(providers.problem()), CheckIntervals(providers=0.01, retry=0.01)
@@ -287,7 +287,7 @@ def _watched(fake: Fake, model: str = "good") -> tuple[ProviderChecks, Hub, list
     return providers, hub, said
 
 
-def _notices(hub: Hub) -> list[tuple[str, str]]:
+def _notices(hub: EventHub) -> list[tuple[str, str]]:
     return [(event.level, event.text) for event in hub.since(0).events if isinstance(event, Notice)]
 
 
@@ -339,7 +339,7 @@ async def test_trouble_that_may_pass_counts_when_two_checks_meet_it(fake: Fake) 
 async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake: Fake) -> None:
     # PR-21
     _, origin = fake
-    hub = Hub()
+    hub = EventHub()
     providers = ProviderChecks(
         _project(
             "openai", "good", openai=_keys(origin)["openai"], anthropic=_keys(origin, "no")["anthropic"]

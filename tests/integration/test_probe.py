@@ -36,7 +36,7 @@ from support.waiting import until
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
 from pallas.health.probe.server_probe import look
-from pallas.model import AgentState, Downstream, HealthStatus, Reach
+from pallas.model import AgentState, Downstream, HealthStatus, ProbeResult
 from pallas.surfaces.health_text import health_text
 
 SECRET = "canary-4f9a2b7c1d"
@@ -65,13 +65,13 @@ async def test_a_modern_only_server_is_reachable_without_a_handshake(
     client: httpx2.AsyncClient,
 ) -> None:  # PI-13
     found, fake = await _probe_fake(client, modern)
-    assert (found.reach, found.detail) == (Reach.OK, "")
+    assert (found.reach, found.detail) == (ProbeResult.OK, "")
     assert [seen.rpc for seen in fake.seen] == ["server/discover"]
 
 
 async def test_a_server_of_a_version_to_come_is_reachable(client: httpx2.AsyncClient) -> None:
     found, fake = await _probe_fake(client, newer)
-    assert found.reach is Reach.OK
+    assert found.reach is ProbeResult.OK
     assert len(fake.seen) == 1
 
 
@@ -81,7 +81,7 @@ async def test_a_handshake_server_gets_initialize_and_its_own_session_back(
     found, fake = await _probe_fake(
         client, handshake, headers={"Authorization": f"Bearer {SECRET}", "X-A": "b"}
     )
-    assert found.reach is Reach.OK
+    assert found.reach is ProbeResult.OK
     discover, initialize, delete = fake.seen
     assert (discover.rpc, initialize.rpc, delete.method) == ("server/discover", "initialize", "DELETE")
     assert "mcp-protocol-version" not in initialize.headers
@@ -97,7 +97,7 @@ async def test_a_handshake_server_gets_initialize_and_its_own_session_back(
 
 async def test_no_session_no_delete(client: httpx2.AsyncClient) -> None:  # PI-11
     found, fake = await _probe_fake(client, stateless_handshake)
-    assert found.reach is Reach.OK
+    assert found.reach is ProbeResult.OK
     assert {seen.method for seen in fake.seen} == {"POST"}
 
 
@@ -105,7 +105,7 @@ async def test_a_hundred_checks_leave_no_session_behind(client: httpx2.AsyncClie
     fake, eras = FakeDownstream(handshake), _no_eras()
     async with serving(fake) as origin:
         found = [await probe(_http(origin), client, eras) for _ in range(100)]
-    assert {each.reach for each in found} == {Reach.OK}
+    assert {each.reach for each in found} == {ProbeResult.OK}
     assert (fake.opened, fake.sessions) == (100, set())
 
 
@@ -126,12 +126,12 @@ async def test_the_era_is_remembered_and_given_up_when_the_server_changes(
         assert [seen.rpc for seen in fake.seen] == ["initialize", ""]
         fake.seen.clear()
         fake.answer = modern
-        assert (await probe(config, client, eras)).reach is Reach.OK
+        assert (await probe(config, client, eras)).reach is ProbeResult.OK
         assert [seen.rpc for seen in fake.seen] == ["initialize", "server/discover"]
         assert eras == {config.url: "modern"}
         fake.seen.clear()
         fake.answer = handshake
-        assert (await probe(config, client, eras)).reach is Reach.OK
+        assert (await probe(config, client, eras)).reach is ProbeResult.OK
         assert eras == {config.url: "handshake"}
         fake.answer = status(500)
         await probe(config, client, eras)
@@ -144,17 +144,17 @@ async def test_a_real_server_of_both_eras_is_reached_and_keeps_no_session(client
     app = FastMCP("both").http_app(path="/mcp")
     eras = _no_eras()
     async with app.lifespan(app), serving(app) as origin:
-        assert (await probe(_http(origin), client, eras)).reach is Reach.OK
+        assert (await probe(_http(origin), client, eras)).reach is ProbeResult.OK
         assert list(eras.values()) == ["modern"]
         eras[f"{origin}/mcp"] = "handshake"
-        assert (await probe(_http(origin), client, eras)).reach is Reach.OK
+        assert (await probe(_http(origin), client, eras)).reach is ProbeResult.OK
         assert list(eras.values()) == ["handshake"]
 
 
 @pytest.mark.parametrize("code", [400, 404, 500, 503])
 async def test_an_http_error_is_unreachable(client: httpx2.AsyncClient, code: int) -> None:  # PI-12
     found, fake = await _probe_fake(client, status(code))
-    assert (found.reach, found.detail) == (Reach.UNREACHABLE, f"HTTP {code}")
+    assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, f"HTTP {code}")
     assert [seen.rpc for seen in fake.seen] == ["server/discover", "initialize"]
 
 
@@ -164,7 +164,7 @@ async def test_a_server_that_wants_credentials_is_told_apart(
 ) -> None:  # PI-12
     oauth = json.dumps({"error": "invalid_token", "error_description": "no"}).encode()
     found, fake = await _probe_fake(client, status(code, oauth))
-    assert (found.reach, found.detail) == (Reach.AUTH_REQUIRED, f"HTTP {code}")
+    assert (found.reach, found.detail) == (ProbeResult.AUTH_REQUIRED, f"HTTP {code}")
     assert len(fake.seen) == 1
 
 
@@ -172,27 +172,27 @@ async def test_a_server_that_waits_for_the_callers_token_is_as_it_should_be(
     client: httpx2.AsyncClient,
 ) -> None:
     found, fake = await _probe_fake(client, status(401), forward_inbound_auth=True)
-    assert (found.reach, found.detail) == (Reach.OK, "asks for the caller's token")
+    assert (found.reach, found.detail) == (ProbeResult.OK, "asks for the caller's token")
     assert "authorization" not in fake.seen[0].headers
     found, _ = await _probe_fake(client, status(403), forward_inbound_auth=True)
-    assert found.reach is Reach.AUTH_REQUIRED
+    assert found.reach is ProbeResult.AUTH_REQUIRED
     configured = {"authorization": f"Bearer {SECRET}"}
     found, _ = await _probe_fake(client, status(401), forward_inbound_auth=True, headers=configured)
-    assert found.reach is Reach.AUTH_REQUIRED
+    assert found.reach is ProbeResult.AUTH_REQUIRED
 
 
 async def test_a_closed_port_is_unreachable(client: httpx2.AsyncClient) -> None:  # PI-12
     async with serving(FakeDownstream(modern)) as origin:
         pass
     found = await probe(_http(origin), client, {})
-    assert found.reach is Reach.UNREACHABLE
+    assert found.reach is ProbeResult.UNREACHABLE
     assert found.detail.startswith("cannot connect")
 
 
 async def test_a_black_hole_is_unreachable_after_one_deadline(client: httpx2.AsyncClient) -> None:  # PI-12
     async with talking(b"") as origin:
         found = await probe(_http(origin), client, {}, timeout=0.3)
-    assert (found.reach, found.detail) == (Reach.UNREACHABLE, "no answer within 0.3 s")
+    assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, "no answer within 0.3 s")
 
 
 async def test_one_deadline_covers_both_eras(client: httpx2.AsyncClient) -> None:  # PI-13
@@ -229,7 +229,7 @@ async def test_one_deadline_covers_both_eras(client: httpx2.AsyncClient) -> None
 async def test_garbage_is_unreachable(client: httpx2.AsyncClient, first: bytes) -> None:  # PI-12
     async with talking(first, hang_up=True) as origin:
         found = await probe(_http(origin), client, {})
-    assert found.reach is Reach.UNREACHABLE
+    assert found.reach is ProbeResult.UNREACHABLE
     assert "\x1b" not in found.detail
     assert found.detail
 
@@ -262,7 +262,7 @@ async def test_notifications_before_the_answer_are_skipped(client: httpx2.AsyncC
         return event_stream(request, [note, result], {})
 
     found, _ = await _probe_fake(client, answer)
-    assert found.reach is Reach.OK
+    assert found.reach is ProbeResult.OK
 
 
 async def test_a_session_is_ended_even_when_the_answer_never_comes(
@@ -276,7 +276,7 @@ async def test_a_session_is_ended_even_when_the_answer_never_comes(
     fake = FakeDownstream(answer)
     async with serving(fake) as origin:
         found = await probe(_http(origin), client, {}, timeout=2.0)
-        assert found.reach is Reach.UNREACHABLE
+        assert found.reach is ProbeResult.UNREACHABLE
         assert (fake.opened, fake.sessions) == (1, set())
 
 
@@ -286,7 +286,7 @@ async def test_credentials_never_follow_a_redirect_to_another_origin(client: htt
         for code in (301, 302, 303, 307, 308):
             headers = {"Authorization": f"Bearer {SECRET}"}
             found, fake = await _probe_fake(client, redirect(code, f"{elsewhere}/mcp"), headers=headers)
-            assert found.reach is Reach.UNREACHABLE
+            assert found.reach is ProbeResult.UNREACHABLE
             assert "redirects" in found.detail
             assert len(fake.seen) == 1
     assert other.seen == []
@@ -297,7 +297,7 @@ async def test_a_redirect_within_the_origin_is_followed(client: httpx2.AsyncClie
     app = Starlette(routes=[Mount("/mcp", app=fake)])
     async with serving(app) as origin:
         found = await probe(_http(origin, headers={"Authorization": "Bearer x"}), client, {})
-    assert found.reach is Reach.OK
+    assert found.reach is ProbeResult.OK
     assert {seen.path for seen in fake.seen} == {"/mcp/"}
     assert {seen.headers.get("authorization") for seen in fake.seen} == {"Bearer x"}
     assert fake.sessions == set()
@@ -305,7 +305,7 @@ async def test_a_redirect_within_the_origin_is_followed(client: httpx2.AsyncClie
 
 async def test_a_redirect_in_a_circle_ends(client: httpx2.AsyncClient) -> None:
     found, fake = await _probe_fake(client, redirect(307, "/mcp"))
-    assert (found.reach, found.detail) == (Reach.UNREACHABLE, "it redirects in a circle")
+    assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, "it redirects in a circle")
     assert len(fake.seen) == 4
 
 
@@ -333,7 +333,7 @@ async def test_what_cannot_be_sent_is_unreachable(
     client: httpx2.AsyncClient, url: str, headers: dict[str, str]
 ) -> None:
     found = await probe(DownstreamConfig("notes", "http", url=url, headers=headers), client, {})
-    assert found.reach is Reach.UNREACHABLE
+    assert found.reach is ProbeResult.UNREACHABLE
     assert found.detail
 
 
@@ -342,7 +342,7 @@ async def test_the_target_shows_no_credentials(client: httpx2.AsyncClient) -> No
     async with serving(fake) as origin:
         secret_url = origin.replace("://", f"://me:{SECRET}@") + f"/mcp?api_key={SECRET}"
         found = await probe(DownstreamConfig("notes", "http", url=secret_url), client, {})
-    assert (found.reach, found.target) == (Reach.OK, f"{origin}/mcp")
+    assert (found.reach, found.target) == (ProbeResult.OK, f"{origin}/mcp")
     command = DownstreamConfig("tool", "stdio", command=("tool", "--token", f"--api-key={SECRET}"))
     assert SECRET not in repr(await probe(command, client, {}))
 
@@ -352,9 +352,9 @@ async def test_an_event_stream_server_is_reached_by_its_stream(client: httpx2.As
         return event_stream(request, [], {})
 
     for kind, reach in (
-        (answer, Reach.OK),
-        (status(401), Reach.AUTH_REQUIRED),
-        (status(200), Reach.UNREACHABLE),
+        (answer, ProbeResult.OK),
+        (status(401), ProbeResult.AUTH_REQUIRED),
+        (status(200), ProbeResult.UNREACHABLE),
     ):
         fake = FakeDownstream(kind)
         async with serving(fake) as origin:
@@ -371,16 +371,16 @@ async def test_a_command_is_reached_when_it_can_be_executed(
     folder = tmp_path / "folder"
     folder.mkdir()
     for command, reach in (
-        ("sh", Reach.OK),
-        (sys.executable, Reach.OK),
-        ("no-such-command-here", Reach.UNREACHABLE),
-        (str(tmp_path / "missing"), Reach.UNREACHABLE),
-        (str(plain), Reach.UNREACHABLE),
-        (str(folder), Reach.UNREACHABLE),
+        ("sh", ProbeResult.OK),
+        (sys.executable, ProbeResult.OK),
+        ("no-such-command-here", ProbeResult.UNREACHABLE),
+        (str(tmp_path / "missing"), ProbeResult.UNREACHABLE),
+        (str(plain), ProbeResult.UNREACHABLE),
+        (str(folder), ProbeResult.UNREACHABLE),
     ):
         found = await probe(DownstreamConfig("tool", "stdio", command=(command, "-c", "x")), client, {})
         assert (found.reach, found.transport) == (reach, "stdio"), command
-        assert bool(found.detail) is (reach is Reach.UNREACHABLE)
+        assert bool(found.detail) is (reach is ProbeResult.UNREACHABLE)
     assert not os.access(plain, os.X_OK)
 
 
@@ -403,7 +403,7 @@ async def test_ten_downstreams_are_probed_at_the_same_time() -> None:  # PI-10
         found = await asking
         await prober.close()
     assert [each.name for each in found] == [f"d{number}" for number in range(10)]
-    assert {each.reach for each in found} == {Reach.OK}
+    assert {each.reach for each in found} == {ProbeResult.OK}
 
 
 async def test_one_that_never_answers_costs_one_deadline_and_is_named() -> None:  # PI-10
@@ -429,7 +429,7 @@ async def test_callers_share_one_round_and_its_answer() -> None:  # C3
     fake = FakeDownstream(modern, gate=asyncio.Event())
     async with serving(fake) as origin:
         prober = Prober([_http(origin)], clock=lambda: now)
-        assert [each.reach for each in prober.latest] == [Reach.UNKNOWN]
+        assert [each.reach for each in prober.latest] == [ProbeResult.UNKNOWN]
         asking = [asyncio.create_task(prober.probe()) for _ in range(20)]
         await until(lambda: fake.active)
         asking[0].cancel()  # one caller that goes away does not end the round of the others
@@ -438,13 +438,13 @@ async def test_callers_share_one_round_and_its_answer() -> None:  # C3
         results = await asyncio.gather(*asking, return_exceptions=True)
         assert isinstance(results[0], asyncio.CancelledError)
         assert results[1:] == [prober.latest] * 19
-        assert (len(fake.seen), prober.latest[0].reach) == (1, Reach.OK)
+        assert (len(fake.seen), prober.latest[0].reach) == (1, ProbeResult.OK)
         now += CACHE_SECONDS - 0.1
         await prober.probe()
         assert len(fake.seen) == 1
         now += 0.2
         fake.answer = status(503)
-        assert (await prober.probe())[0].reach is Reach.UNREACHABLE
+        assert (await prober.probe())[0].reach is ProbeResult.UNREACHABLE
         assert len(fake.seen) == 3
         await prober.close()
         now += 60
@@ -495,7 +495,7 @@ async def test_what_is_shown_follows_what_is_found_without_flapping() -> None:
         await prober.close()
     now += CACHE_SECONDS + 1
     gone = Prober([_http(origin)], clock=lambda: now)
-    assert (await gone.probe())[0].reach is gone.latest[0].reach is Reach.UNREACHABLE
+    assert (await gone.probe())[0].reach is gone.latest[0].reach is ProbeResult.UNREACHABLE
     await gone.close()
 
 
@@ -519,7 +519,7 @@ async def test_a_downstream_that_never_answered_is_unreachable_with_the_first_lo
     # PI-10, PI-12
     async with talking(b"") as origin:
         prober = Prober([_http(origin)], timeout=0.3)
-        assert (await prober.probe())[0].reach is prober.latest[0].reach is Reach.UNREACHABLE
+        assert (await prober.probe())[0].reach is prober.latest[0].reach is ProbeResult.UNREACHABLE
         await prober.close()
 
 
@@ -527,8 +527,8 @@ async def test_a_refused_connection_counts_at_once() -> None:
     # PI-12
     async with serving(FakeDownstream(modern)) as origin:
         prober = Prober([_http(origin)])
-        assert (await prober.probe())[0].reach is Reach.OK
-    assert (await prober.probe(fresh=True))[0].reach is prober.latest[0].reach is Reach.UNREACHABLE
+        assert (await prober.probe())[0].reach is ProbeResult.OK
+    assert (await prober.probe(fresh=True))[0].reach is prober.latest[0].reach is ProbeResult.UNREACHABLE
     await prober.close()
 
 
@@ -547,19 +547,19 @@ async def test_who_asks_waits_no_longer_than_a_round_even_when_the_round_is_held
         prober = Prober([_http(origin)], timeout=1.0)
         try:
             async with asyncio.timeout(10):
-                assert (await prober.probe())[0].reach is Reach.UNKNOWN
+                assert (await prober.probe())[0].reach is ProbeResult.UNKNOWN
         finally:
             release.set()
-        await until(lambda: prober.latest[0].reach is Reach.OK)
+        await until(lambda: prober.latest[0].reach is ProbeResult.OK)
         await prober.close()
 
 
 async def test_a_command_that_did_not_start_is_unreachable_though_it_could_be_executed() -> None:
     prober = Prober([DownstreamConfig("tool", "stdio", command=("sh",))])
-    assert (await prober.probe())[0].reach is Reach.OK
-    assert (await prober.probe(("tool", "other")))[0].reach is Reach.UNREACHABLE
-    assert prober.latest[0].reach is Reach.UNREACHABLE
-    assert (await prober.probe())[0].reach is Reach.OK
+    assert (await prober.probe())[0].reach is ProbeResult.OK
+    assert (await prober.probe(("tool", "other")))[0].reach is ProbeResult.UNREACHABLE
+    assert prober.latest[0].reach is ProbeResult.UNREACHABLE
+    assert (await prober.probe())[0].reach is ProbeResult.OK
     await prober.close()
 
 
@@ -574,17 +574,17 @@ async def test_closing_ends_a_round_that_runs() -> None:
     assert not [task for task in before if task.get_name().startswith("probe") and not task.done()]
 
 
-def _found(name: str, reach: Reach) -> Downstream:
+def _found(name: str, reach: ProbeResult) -> Downstream:
     return Downstream(name, "http", "http://x/mcp", reach)
 
 
 def test_all_causes_stand_in_one_line() -> None:  # PR-22, PI-12
     found = [
-        _found("neo4j", Reach.UNREACHABLE),
-        _found("argos", Reach.OK),
-        _found("vault", Reach.AUTH_REQUIRED),
-        _found("gitea", Reach.UNREACHABLE),
-        _found("later", Reach.UNKNOWN),
+        _found("neo4j", ProbeResult.UNREACHABLE),
+        _found("argos", ProbeResult.OK),
+        _found("vault", ProbeResult.AUTH_REQUIRED),
+        _found("gitea", ProbeResult.UNREACHABLE),
+        _found("later", ProbeResult.UNKNOWN),
     ]
     health = health_of(AgentState.READY, found, "openai: model 'bad-model' not found")
     assert health.status is HealthStatus.DEGRADED

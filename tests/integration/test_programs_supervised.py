@@ -18,7 +18,7 @@ from support.waiting import until
 from pallas.config.models import RestartConfig, ServerConfig
 from pallas.fleet.programs import Program
 from pallas.model import AgentState, Notice
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 # A server that ends when it is asked to, as a test says; `starts` has a line for each time it was started.
 SERVER = """
@@ -59,7 +59,7 @@ class Watched:
     def __init__(self, folder: Path, **more: Any) -> None:
         (folder / "server.py").write_text(SERVER)
         (port,) = free_ports(1)
-        self.folder, self.hub = folder, Hub()
+        self.folder, self.hub = folder, EventHub()
         config = ServerConfig(
             name="shop",
             command=(sys.executable, "server.py", str(port)),

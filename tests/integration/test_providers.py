@@ -16,7 +16,7 @@ from support.ports import free_ports
 from support.providers import Asked, Kind, Provider, Reply, in_turn, provider
 
 from pallas.config import load_project
-from pallas.executors import Turn, TurnResult
+from pallas.executors import ExecutorTurn, TurnResult
 from pallas.executors.base import Executor
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.process.process_executor import ProcessExecutor
@@ -75,7 +75,7 @@ class _Agent:
     async def run(
         self, text: str = "hi", provider: str = "", history: Sequence[Message] = (), **given: Any
     ) -> TurnResult:
-        turn = Turn(
+        turn = ExecutorTurn(
             run_id="r",
             agent="one",
             text=text,
@@ -88,7 +88,7 @@ class _Agent:
 
     async def with_params(self, called: Params, own: Params) -> TurnResult:
         """A turn with a caller's parameters over the agent's."""
-        turn = Turn(run_id="r", agent="one", text="hi", params=called.over(own))
+        turn = ExecutorTurn(run_id="r", agent="one", text="hi", params=called.over(own))
         return await self.executor.run(turn, self.events.append)
 
     async def say(self, text: str, provider: str = "") -> TurnResult:

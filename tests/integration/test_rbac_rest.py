@@ -16,7 +16,7 @@ from support.granted import TOKENS, allow, api, granted
 from pallas.fleet.fleet import Fleet
 from pallas.model.grant_rules import VERBS_OF
 from pallas.surfaces.control.control_tokens import ControlTokens
-from pallas.surfaces.rest.endpoints import ENDPOINTS, Endpoint
+from pallas.surfaces.rest.endpoints import ENDPOINTS, RestEndpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ALL = {f"{verb}:{resource}" for resource, verbs in VERBS_OF.items() for verb in verbs}
@@ -31,7 +31,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         yield found
 
 
-async def asked(client: httpx2.AsyncClient, endpoint: Endpoint, name: str = "desk") -> httpx2.Response:
+async def asked(client: httpx2.AsyncClient, endpoint: RestEndpoint, name: str = "desk") -> httpx2.Response:
     """One request of that endpoint, about an agent or thing of that name."""
     path = endpoint.path.format(name=name, id="nothing")
     body = {"message": "hello"} if path.endswith("/chat") else {}
@@ -48,7 +48,7 @@ def fault_in(answer: httpx2.Response) -> dict[str, Any]:
     "endpoint", [each for each in ENDPOINTS if each.verb is not None], ids=lambda each: f"{each[0]} {each[1]}"
 )
 async def test_an_endpoint_lets_through_who_has_its_verb_and_no_other(
-    fleet: Fleet, endpoint: Endpoint
+    fleet: Fleet, endpoint: RestEndpoint
 ) -> None:
     # AG-20
     needed = f"{endpoint.verb}:{endpoint.resource}"

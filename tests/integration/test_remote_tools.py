@@ -16,7 +16,7 @@ from support.remotes import QUICK, Other, Talk, other, remote
 from support.waiting import until
 
 from pallas.executors.remote import remote_credentials
-from pallas.executors.remote.endpoint_watch import Pace
+from pallas.executors.remote.endpoint_watch import WatchIntervals
 from pallas.executors.remote.remote_credentials import Noted
 from pallas.executors.remote.remote_faults import Whom, explain
 from pallas.model import Fault, FaultType, Image, Notice, Params, ToolEvent, TraceContext
@@ -124,7 +124,7 @@ async def test_who_takes_too_long_to_connect_is_a_timeout() -> None:
     async with other() as there:
         there.deaf = True
         with pytest.raises(Fault) as raised:
-            async with remote(there.url, pace=Pace(connect=0.3)):
+            async with remote(there.url, pace=WatchIntervals(connect=0.3)):
                 pass
         assert raised.value.type is FaultType.TIMEOUT and raised.value.retryable
 

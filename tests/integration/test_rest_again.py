@@ -9,14 +9,14 @@ from support.executors import Gate, echo
 from support.rest import Api, Wire, api, chunks_in, text_in
 from support.waiting import until
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.ledger import open_ledger
 from pallas.model import (
     Fault,
     FaultType,
+    LoopMessage,
     Principal,
     RunRequest,
-    Said,
     TextDelta,
     ToolAnswer,
     ToolCall,
@@ -25,15 +25,15 @@ from pallas.model import (
 HI = {"message": "hi"}
 
 
-async def tell(turn: Turn, emit: Emit) -> TurnResult:
+async def tell(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     """Writes three pieces and calls a tool, or fails."""
     run: dict[str, Any] = {"run_id": turn.run_id, "agent": turn.agent}
     for piece in ("a", "b", "c"):
         emit(TextDelta(**run, text=piece))
     if turn.text == "fail":
         raise Fault(FaultType.TIMEOUT, "too long", data={"limit": 3.0})
-    emit(Said(**run, role="assistant", text="abc", calls=(ToolCall("1", "echo__say", {}),)))
-    emit(Said(**run, role="tool", text="", answers=(ToolAnswer("1", "ok"),)))
+    emit(LoopMessage(**run, role="assistant", text="abc", calls=(ToolCall("1", "echo__say", {}),)))
+    emit(LoopMessage(**run, role="tool", text="", answers=(ToolAnswer("1", "ok"),)))
     result = await echo(turn, emit)
     return TurnResult(("abc", result.texts[0]), result.messages)
 
@@ -229,7 +229,7 @@ async def test_after_a_restart_a_run_is_read_from_the_ledger(tmp_path: Path) -> 
 async def test_a_run_that_came_another_way_is_followed_from_where_it_is(tmp_path: Path) -> None:
     gate = Gate()
 
-    async def write_on(turn: Turn, emit: Emit) -> TurnResult:
+    async def write_on(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text="So "))
         return await gate.answer(turn, emit)
 

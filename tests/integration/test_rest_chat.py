@@ -12,14 +12,14 @@ from support.rest import Api, Wire, api, chunks_in, text_in
 from support.waiting import until
 
 from pallas.bounds.sizes import MAX_BODY
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.model import (
     AgentState,
     Fault,
     FaultType,
+    LoopMessage,
     Message,
     Principal,
-    Said,
     TextDelta,
     ToolAnswer,
     ToolCall,
@@ -30,7 +30,7 @@ from pallas.surfaces.rest import chunk_stream as stream
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
-async def talk(turn: Turn, emit: Emit) -> TurnResult:
+async def talk(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     """Does what the message says: writes in pieces, calls a tool, fails, or echoes."""
     run: dict[str, Any] = {"run_id": turn.run_id, "agent": turn.agent}
     if turn.text == "fail":
@@ -42,8 +42,8 @@ async def talk(turn: Turn, emit: Emit) -> TurnResult:
         return await echo(turn, emit)
     call, answer = ToolCall("c1", "echo__say", {"text": "hi"}), ToolAnswer("c1", "said: hi")
     emit(TextDelta(**run, text="Looking."))
-    emit(Said(**run, role="assistant", text="Looking.", calls=(call,)))
-    emit(Said(**run, role="tool", text="said: hi", answers=(answer,)))
+    emit(LoopMessage(**run, role="assistant", text="Looking.", calls=(call,)))
+    emit(LoopMessage(**run, role="tool", text="said: hi", answers=(answer,)))
     emit(TextDelta(**run, text="It said hi."))
     return TurnResult(
         ("Looking.", "It said hi."),
@@ -220,7 +220,7 @@ async def test_a_caller_s_token_is_lent_to_the_run_but_never_the_fleet_s_own(tmp
 
     lent: list[str | None] = []
 
-    async def look(turn: Turn, emit: Emit) -> TurnResult:
+    async def look(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         lent.append(turn.bearer)
         return await echo(turn, emit)
 
@@ -378,7 +378,7 @@ async def test_a_stream_on_which_nothing_is_said_shows_signs_of_life(tmp_path: P
 async def test_a_reader_who_takes_nothing_holds_up_neither_run_nor_memory(tmp_path: Path) -> None:
     pieces, size = 200, 60_000
 
-    async def flood(turn: Turn, emit: Emit) -> TurnResult:
+    async def flood(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         for number in range(pieces):
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=f"{number:06}" + "x" * size))
             await asyncio.sleep(0)
@@ -402,7 +402,7 @@ async def test_a_reader_who_takes_nothing_for_too_long_is_cut_off(
     monkeypatch.setattr(stream, "SEND_TIMEOUT", 0.2)
     over = asyncio.Event()
 
-    async def flood(turn: Turn, emit: Emit) -> TurnResult:
+    async def flood(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         for _ in range(250):  # more than the buffers on the way hold
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text="x" * 60_000))
             await asyncio.sleep(0)

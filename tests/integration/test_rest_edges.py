@@ -10,7 +10,7 @@ from support.executors import FakeExecutor, Gate
 from support.rest import Api, api, chunks_in, text_in
 from support.waiting import until
 
-from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import Fault, FaultType
 from pallas.surfaces.rest.idempotency import digest_of
 
@@ -100,7 +100,7 @@ async def test_a_run_that_has_no_thread_is_known_from_its_first_moment_on(tmp_pa
 async def test_runs_that_are_not_written_yet_stand_in_their_places_in_every_page(tmp_path: Path) -> None:
     gate = Gate()
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text == "wait":
             return await gate.answer(turn, emit)
         return await FakeExecutor().run(turn, emit)

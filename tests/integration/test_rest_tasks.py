@@ -12,10 +12,10 @@ from support.rest import Api, api
 from pallas.access.identity import unverified_principal
 from pallas.model import Principal, TaskRecord
 from pallas.runs.run import Listener
-from pallas.tasks import Finished
+from pallas.tasks import TaskOutcome
 
 
-async def begun(made: Api, who: Principal, run: Callable[[Listener], Awaitable[Finished]]) -> TaskRecord:
+async def begun(made: Api, who: Principal, run: Callable[[Listener], Awaitable[TaskOutcome]]) -> TaskRecord:
     return await made.tasks.begin("echo", who, run, preview="do it")
 
 
@@ -28,9 +28,9 @@ def chunks(answer: httpx2.Response) -> list[dict[str, Any]]:
 async def test_a_task_is_listed_followed_and_cancelled_by_its_owner_alone(tmp_path: Path) -> None:
     gate = Gate()
 
-    async def run(hear: Listener) -> Finished:
+    async def run(hear: Listener) -> TaskOutcome:
         await gate.answer(None, None)  # type: ignore[arg-type]
-        return Finished({})
+        return TaskOutcome({})
 
     async with api(tmp_path) as made, made.client("ada") as ada, made.client("bob") as bob:
         task = await begun(made, unverified_principal("ada"), run)

@@ -8,14 +8,14 @@ import pytest
 from support.executors import echo
 from support.rest import Api, api
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.model import Fault, FaultType, Principal
 from pallas.model.grant_rules import CONTROL_FULL
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
-async def answer(turn: Turn, emit: Emit) -> TurnResult:
+async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     if turn.text == "fail":
         raise Fault(FaultType.UPSTREAM, "the model broke off")
     return await echo(turn, emit)

@@ -21,7 +21,7 @@ from pallas.surfaces.agent_access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.host_guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 TOKEN = "planted-token-41d2"
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"
@@ -33,7 +33,7 @@ async def agent(
     authorize: Any = None, *, middleware: Middleware | None = None, health: Any = None
 ) -> AsyncIterator[str]:
     """A served agent named ``echo``; gives its URL."""
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     kernel.attach(FakeAgent(FakeExecutor()))
 
     async def ok() -> Health:

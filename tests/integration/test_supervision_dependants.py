@@ -20,7 +20,7 @@ from pallas.model import (
     FaultType,
     HealthChanged,
     HealthStatus,
-    Reach,
+    ProbeResult,
 )
 
 ERA = pytest.mark.parametrize("era", ERAS)
@@ -119,15 +119,17 @@ async def test_who_calls_a_failed_agent_over_mcp_says_so_though_its_port_answers
         await until(lambda: shown(fleet).health.message)
         await fleet.agents[0].check_health()
         assert shown(fleet).health.message == "needs two: backoff (out of memory)"
-        assert [each.reach for each in shown(fleet).downstreams] == [Reach.OK]  # its port tells its health
+        assert [each.reach for each in shown(fleet).downstreams] == [
+            ProbeResult.OK
+        ]  # its port tells its health
 
 
 def test_one_cause_is_told_once() -> None:
-    calls = CallOutcome(ok=False, at=10**12, detail="HTTP 503", reach=Reach.UNREACHABLE)
+    calls = CallOutcome(ok=False, at=10**12, detail="HTTP 503", reach=ProbeResult.UNREACHABLE)
     downstreams = (
-        Downstream("two", "http", "http://127.0.0.1:1/mcp", Reach.UNREACHABLE),
-        Downstream("also_two", "http", "http://127.0.0.1:1/mcp", Reach.OK, last_call=calls),
-        Downstream("other", "http", "http://127.0.0.1:2/mcp", Reach.UNREACHABLE),
+        Downstream("two", "http", "http://127.0.0.1:1/mcp", ProbeResult.UNREACHABLE),
+        Downstream("also_two", "http", "http://127.0.0.1:1/mcp", ProbeResult.OK, last_call=calls),
+        Downstream("other", "http", "http://127.0.0.1:2/mcp", ProbeResult.UNREACHABLE),
     )
     lack = Lack("two", "crash-loop (out of memory)", frozenset({"two", "also_two"}))
     health = health_of(AgentState.READY, downstreams, "openai: no key", lacks=(lack,))

@@ -12,11 +12,11 @@ from support.tasks import ERA, EXTENSION, TaskClient, working
 
 from pallas.asking import Answered, ask
 from pallas.config.kinds import TasksConfig
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Principal, StepStarted, TaskChanged
 from pallas.runs.run import Listener
-from pallas.tasks import Finished
+from pallas.tasks import TaskOutcome
 
 
 async def test_a_client_that_declares_the_extension_gets_a_task_and_then_the_answer(ledger: Ledger) -> None:
@@ -85,7 +85,7 @@ async def test_the_agents_own_name_and_wrong_arguments_are_as_without_tasks(tmp_
 
 
 async def test_what_fails_is_the_result_that_the_tool_would_have_given(tmp_path: Any) -> None:
-    async def fail(turn: Turn, emit: Emit) -> TurnResult:
+    async def fail(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         raise Fault(FaultType.UPSTREAM, "the provider is away")
 
     ledger = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
@@ -103,7 +103,7 @@ async def test_what_fails_is_the_result_that_the_tool_would_have_given(tmp_path:
 
 
 async def test_work_that_breaks_is_a_task_that_failed_without_a_result(ledger: Ledger) -> None:
-    async def broken(hear: Listener) -> Finished:
+    async def broken(hear: Listener) -> TaskOutcome:
         raise RuntimeError("no fault of anybody's")
 
     async with working(ledger) as fleet:
@@ -137,7 +137,7 @@ async def test_a_request_whose_header_names_another_task_or_none_is_refused(tmp_
 
 
 async def test_of_two_questions_the_one_that_was_answered_is_asked_no_longer(ledger: Ledger) -> None:
-    async def curious(turn: Turn, emit: Emit) -> TurnResult:
+    async def curious(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         answers = await asyncio.gather(ask("Who?"), ask("Where?"))
         return TurnResult((" ".join(each.text for each in answers),), ())
 
@@ -237,7 +237,7 @@ async def test_more_tasks_than_may_be_under_way_are_refused(tmp_path: Any) -> No
 async def test_progress_is_told_and_a_task_outlives_its_callers_connection(tmp_path: Any) -> None:
     go = asyncio.Event()
 
-    async def work(turn: Turn, emit: Emit) -> TurnResult:
+    async def work(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(StepStarted(run_id=turn.run_id, agent="echo", actor="echo", step=3, kind="llm"))
         await go.wait()
         return await echo(turn, emit)
@@ -255,7 +255,7 @@ async def test_progress_is_told_and_a_task_outlives_its_callers_connection(tmp_p
 
 
 async def test_an_agent_asks_on_the_way_and_goes_on_with_the_answer(ledger: Ledger) -> None:
-    async def curious(turn: Turn, emit: Emit) -> TurnResult:
+    async def curious(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         name = await ask("What is your name?")
         more = await ask("Sure?", {"type": "object", "properties": {"sure": {"type": "boolean"}}})
         return TurnResult((f"{name.text} {more.action} {dict(more.content)}",), ())

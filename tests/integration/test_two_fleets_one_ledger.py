@@ -8,12 +8,21 @@ import pytest
 from support.databases import database_url, postgres  # noqa: F401
 from support.executors import FakeAgent, FakeExecutor, Gate
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger, open_ledger
-from pallas.model import Fault, FaultType, Message, MessageRecord, RunRequest, Said, ToolAnswer, ToolCall
+from pallas.model import (
+    Fault,
+    FaultType,
+    LoopMessage,
+    Message,
+    MessageRecord,
+    RunRequest,
+    ToolAnswer,
+    ToolCall,
+)
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 @pytest.fixture
@@ -26,7 +35,7 @@ async def ledgers(database_url: str) -> AsyncIterator[tuple[Ledger, Ledger]]:  #
 
 
 def kernel_on(ledger: Ledger, executor: FakeExecutor) -> Kernel:
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     kernel.keep_in(ledger)
     kernel.attach(FakeAgent(executor))
     return kernel
@@ -36,14 +45,14 @@ def asked(text: str, handle: str, *, new: bool = False) -> RunRequest:
     return RunRequest("echo", text, conversation=handle, new_conversation=new)
 
 
-async def with_tools(turn: Turn, emit: Emit) -> TurnResult:
+async def with_tools(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     """One round of tools, told on the way, and an answer."""
     call = ToolCall(f"call-{turn.text}", "echo__echo", {"text": turn.text})
     answers = (ToolAnswer(call.id, f"echo:{turn.text}"),)
     told: dict[str, Any] = {"run_id": turn.run_id, "agent": turn.agent}
-    emit(Said(**told, role="assistant", text="", calls=(call,)))
+    emit(LoopMessage(**told, role="assistant", text="", calls=(call,)))
     await asyncio.sleep(0)
-    emit(Said(**told, role="tool", text=f"echo:{turn.text}", answers=answers))
+    emit(LoopMessage(**told, role="tool", text=f"echo:{turn.text}", answers=answers))
     made = (Message("assistant", "", calls=(call,)), Message("tool", f"echo:{turn.text}", answers=answers))
     said = (Message("user", turn.text), *made, Message("assistant", f"said {turn.text}"))
     return TurnResult((f"said {turn.text}",), said)
@@ -138,7 +147,7 @@ async def test_a_thread_that_the_other_fleet_deleted_between_two_turns_is_told(
 
 
 async def test_a_summary_of_one_fleet_is_seen_by_the_other(ledgers: tuple[Ledger, Ledger]) -> None:
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text.startswith("Summarise"):
             return TurnResult(("in short",), ())
         return await with_tools(turn, emit)

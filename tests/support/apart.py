@@ -13,7 +13,7 @@ from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import HandlerMetadata
 from pallas.executors.typed.isolated_host import IsolatedHost
 from pallas.invocation import Completer
-from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.payloads import Payload, PayloadType
 
 # One handler that does as it is told, and what it says.
@@ -228,7 +228,7 @@ class Hosted:
             completer,
         )
 
-    async def reply(self, what: str, text: str = "", number: int = 0, **more: Any) -> Reply:
+    async def reply(self, what: str, text: str = "", number: int = 0, **more: Any) -> HandlerReply:
         """What it returns."""
         async with asyncio.timeout(60):
             return await self.host.handle(self.delivery(what, text, number, **more))

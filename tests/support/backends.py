@@ -17,12 +17,12 @@ from pallas.config import Project
 from pallas.config.kinds import BackendConfig, LlmRouting
 from pallas.invocation import Completer, Completion, LLMResponse
 from pallas.llm.llm_service import LlmService
-from pallas.llm.provider_port import Answer
+from pallas.llm.provider_port import ModelAnswer
 from pallas.llm.question import Question
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
 from pallas.surfaces.listener import Listener, bind
 
-OK = Answer("fine", "m-1", tokens_in=30, tokens_out=20)
+OK = ModelAnswer("fine", "m-1", tokens_in=30, tokens_out=20)
 """What a backend answers that nobody told otherwise."""
 
 
@@ -67,14 +67,14 @@ class Time:
         await asyncio.sleep(0)
 
 
-type Play = Callable[[Question], Answer | Fault | asyncio.Event]
+type Play = Callable[[Question], ModelAnswer | Fault | asyncio.Event]
 
 
 @dataclass
 class Played:
     """Backends that answer as a test says: by id what each does in turn, the last again and again."""
 
-    does: dict[str, list[Answer | Fault | asyncio.Event]] = field(default_factory=dict)
+    does: dict[str, list[ModelAnswer | Fault | asyncio.Event]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     params: list[Params] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Player:
     all: Played
     id: str
 
-    async def ask(self, model: str, question: Question, params: Params) -> Answer:
+    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
         self.all.asked.append(self.id)
         self.all.questions.append(question)
         self.all.params.append(params)

@@ -17,19 +17,19 @@ from typing import Any, Protocol
 
 from pallas.config import AgentConfig, Project, load_project
 from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedConfig, WorkerConfig
-from pallas.executors import Executor, Turn, TurnResult
+from pallas.executors import Executor, ExecutorTurn, TurnResult
 from pallas.executors.project_imports import forget
 from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
 from pallas.handlers import Chunk, Final, PromptRequest, PromptResult, Registered, Usage
-from pallas.messaging.delivery import First, Pump
-from pallas.messaging.messaging_port import Asker, Emit, Endpoint, PeerFacts
+from pallas.messaging.delivery import First, MessageDelivery
+from pallas.messaging.messaging_port import Emit, HandlerEndpoint, MessageSender, PeerFacts
 from pallas.model import ANONYMOUS, Event, Message, Principal, RunRequest, RunResult
 from pallas.model import Usage as RunUsage
 from pallas.payloads import Payload
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import FakeAgent
 from .live import agent_module, write_project
@@ -121,7 +121,7 @@ class Subject:
         """One turn through the plain protocol, in a conversation or in none."""
         self.turns += 1
         talk = talk or Talk(None)
-        turn = Turn(
+        turn = ExecutorTurn(
             f"r{self.turns}",
             "words",
             text,
@@ -136,7 +136,7 @@ class Subject:
 
     def kernel(self, **more: Any) -> "Asked":
         """A kernel that asks it."""
-        hub = Hub()
+        hub = EventHub()
         kernel = Kernel(hub)
         kernel.attach(FakeAgent(self.executor, name="words", **more))
         return Asked(kernel)
@@ -305,11 +305,11 @@ class _Ground:
     agents = 1
 
     def __init__(self) -> None:
-        self.endpoint: Endpoint | None = None
-        self._pump = Pump(self)
+        self.endpoint: HandlerEndpoint | None = None
+        self._pump = MessageDelivery(self)
 
     async def exchange(self, first: First, emit: Emit) -> Payload | None:
-        """As ``MessagingPort``; the rest as ``pallas.messaging.messaging_port.Peers``."""
+        """As ``MessagingPort``; the rest as ``pallas.messaging.messaging_port.MessagingPeers``."""
         return await self._pump.exchange(first, emit)
 
     def principal(self, run_id: str) -> Principal:
@@ -324,11 +324,11 @@ class _Ground:
         """As for any handler."""
         return self.limits.per_agent
 
-    def endpoints(self, name: str) -> tuple[Endpoint, ...]:
+    def endpoints(self, name: str) -> tuple[HandlerEndpoint, ...]:
         """The one."""
         return (self.endpoint,) if self.endpoint is not None and name == "words" else ()
 
-    def takers(self, key: str) -> tuple[Endpoint, ...]:
+    def takers(self, key: str) -> tuple[HandlerEndpoint, ...]:
         """None: nothing is started here."""
         return ()
 
@@ -340,11 +340,11 @@ class _Ground:
         """Nobody else."""
         return ()
 
-    async def ask(self, agent: str, text: str, asker: Asker, **more: Any) -> RunResult:
+    async def ask(self, agent: str, text: str, asker: MessageSender, **more: Any) -> RunResult:
         """Nobody else."""
         raise AssertionError(agent)
 
-    def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> None:
+    def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> None:
         """No models."""
 
 

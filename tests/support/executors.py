@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params
 
-Answer = Callable[[Turn, Emit], Awaitable[TurnResult]]
+Answer = Callable[[ExecutorTurn, Emit], Awaitable[TurnResult]]
 
 
-async def echo(turn: Turn, emit: Emit) -> TurnResult:
+async def echo(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     """Answers with what it was told and how many messages came before."""
     text = f"{len(turn.history)}:{turn.text}"
     return TurnResult((text,), (Message("user", turn.text), Message("assistant", text)))
@@ -22,7 +22,7 @@ class FakeExecutor:
 
     answer: Answer = echo
     info: ExecutorInfo = field(default_factory=lambda: ExecutorInfo(model="fake", vision=True))
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ExecutorTurn] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     waiting: int = 0
     pid: int | None = None
@@ -45,7 +45,7 @@ class FakeExecutor:
     def release(self, lease: str) -> None:
         self.released.append(lease)
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         self.turns.append(turn)
         return await self.answer(turn, emit)
 
@@ -76,7 +76,7 @@ class Gate:
         self.open = asyncio.Event()
         self.cancelled = False
 
-    async def answer(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         self.reached.set()
         try:
             await self.open.wait()

@@ -23,7 +23,7 @@ from pallas.model import (
     HealthStatus,
     MessageRecord,
     Page,
-    Reach,
+    ProbeResult,
     Reloaded,
     RunningFleet,
     TaskRecord,
@@ -34,7 +34,7 @@ from pallas.model import (
     WatchSnapshot,
     refusals,
 )
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .fake_threads import FakeThreads
 
@@ -77,8 +77,10 @@ def desk() -> FleetSnapshot:
                 "research",
                 24202,
                 downstreams=(
-                    Downstream("docs", "stdio", "python docs.py", Reach.OK),
-                    Downstream("vault", "http", "http://127.0.0.1:9001/mcp", Reach.AUTH_REQUIRED, "401"),
+                    Downstream("docs", "stdio", "python docs.py", ProbeResult.OK),
+                    Downstream(
+                        "vault", "http", "http://127.0.0.1:9001/mcp", ProbeResult.AUTH_REQUIRED, "401"
+                    ),
                 ),
             ),
             agent(
@@ -90,7 +92,7 @@ def desk() -> FleetSnapshot:
                         "tickets",
                         "http",
                         "http://127.0.0.1:9002/mcp",
-                        Reach.UNREACHABLE,
+                        ProbeResult.UNREACHABLE,
                         "connection refused",
                     ),
                 ),
@@ -106,7 +108,7 @@ class FakeFleet(RunningFleet):
     can_control = True
 
     def __init__(self, snapshot: FleetSnapshot | None = None) -> None:
-        self.hub = Hub()
+        self.hub = EventHub()
         self.current = snapshot if snapshot is not None else desk()
         self.cancelled: list[str] = []
         self.works: dict[str, TaskRecord] = {}

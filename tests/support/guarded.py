@@ -14,14 +14,14 @@ from pallas.config.auth import AuthConfig
 from pallas.model import Health, HealthStatus
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.agent_mcp import agent_app, endpoint
-from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.auth.static_tokens import sha256_of
 from pallas.surfaces.host_guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.server_cards import CARD_PATH
 from pallas.surfaces.token_attempts import Attempts
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import FakeAgent, FakeExecutor
 
@@ -45,7 +45,7 @@ class Guarded:
 
     def __init__(self, auth: AuthConfig | None, inbound: Inbound) -> None:
         self.executor = FakeExecutor()
-        self.hub = Hub()
+        self.hub = EventHub()
         self.kernel = Kernel(self.hub)
         self.inbound = inbound
         self.port = 0
@@ -91,10 +91,10 @@ async def guarded(
 
     check = partial(inbound.authorize, "echo")
     server = agent_app(served.kernel, "echo", description="says it again", health=ok, authorize=check)
-    asking = Asking("echo", inbound, lambda port: f"http://127.0.0.1:{port}/mcp", (CARD_PATH,))
+    asking = GateScope("echo", inbound, lambda port: f"http://127.0.0.1:{port}/mcp", (CARD_PATH,))
     card = {"name": "a card"}
     app = endpoint(
-        server, LOCAL_NAMES, card=lambda: card, gate=lambda inner: Gate(inner, asking) if gate else inner
+        server, LOCAL_NAMES, card=lambda: card, gate=lambda inner: AuthGate(inner, asking) if gate else inner
     )
     listener = Listener(app, bind("127.0.0.1", 0, "test"))
     await listener.start()

@@ -5,14 +5,14 @@ from typing import Any
 from pallas.ledger import Ledger
 from pallas.model import MessageRecord, RunRequest
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import FakeAgent, FakeExecutor
 
 
 def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
     """A kernel with the agent ``echo``, as another start of the fleet would make it."""
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     kernel.keep_in(ledger)
     kernel.attach(FakeAgent(executor, **agent))
     return kernel

@@ -16,10 +16,10 @@ from pallas.model import (
     Principal,
     SessionChanged,
 )
-from pallas.runs.agent_directory import Directory
+from pallas.runs.agent_directory import AgentDirectory
 from pallas.runs.kernel import Kernel
 from pallas.sessions import Sessions
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import FakeAgent, FakeExecutor
 
@@ -98,7 +98,7 @@ class House:
     def __init__(
         self, *agents: Found, default: str = "", ledger: Ledger | None = None, **limits: Any
     ) -> None:
-        self.hub = Hub()
+        self.hub = EventHub()
         self.kernel = Kernel(self.hub)
         if ledger is not None:
             self.kernel.keep_in(ledger)
@@ -108,7 +108,7 @@ class House:
         self.looked = 0
         self.default = default
         self.hidden: set[tuple[str, str]] = set()
-        self.directory = Directory(
+        self.directory = AgentDirectory(
             self._agents,
             hub=self.hub,
             may_run=lambda principal, agent: (principal.id, agent) not in self.hidden,

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from pallas.fleet.fleet import Fleet
-from pallas.scripted.scripted_server import Record, record_of
+from pallas.scripted.scripted_server import RequestRecord, record_of
 
 from .live import ECHO, write_project
 from .ports import free_ports
@@ -51,7 +51,7 @@ def offline_project(
     return root
 
 
-def model_record(fleet: Fleet) -> Record:
+def model_record(fleet: Fleet) -> RequestRecord:
     """What the fleet's offline model was asked."""
     assert fleet.model_server is not None
     return record_of(fleet.model_server)

@@ -10,8 +10,15 @@ from pallas import contract
 from pallas.config.kinds import PumpLimits
 from pallas.contract import Document, HandlerMetadata, HandlerResponse, Text
 from pallas.invocation import Completer
-from pallas.messaging.delivery import First, Pump
-from pallas.messaging.messaging_port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
+from pallas.messaging.delivery import First, MessageDelivery
+from pallas.messaging.messaging_port import (
+    Delivery,
+    Emit,
+    HandlerEndpoint,
+    HandlerReply,
+    MessageSender,
+    PeerFacts,
+)
 from pallas.model import Event, Fault, FaultType, Image, MessagePassed, Params, RunResult, TraceContext
 from pallas.payloads import Payload, PayloadType
 
@@ -48,7 +55,7 @@ def knows(kind: type) -> type:
 
 
 class Handler:
-    """A typed handler in memory, as ``Endpoint``: ``got`` are its messages, ``seen`` their metadata."""
+    """A typed handler in memory: ``got`` are its messages, ``seen`` their metadata."""
 
     def __init__(
         self,
@@ -80,7 +87,7 @@ class Handler:
         self.over: list[str] = []
         self.scratch: dict[str, dict[str, Any]] = {}
 
-    async def invoke(self, delivery: Delivery) -> Reply:
+    async def invoke(self, delivery: Delivery) -> HandlerReply:
         kind = KNOWN.get(delivery.payload.key)
         payload = (
             delivery.payload.type.bind(delivery.payload, kind)
@@ -101,12 +108,12 @@ class Handler:
         finally:
             self.running -= 1
         if said is None:
-            return Reply()
+            return HandlerReply()
         if isinstance(said, bytes):
-            return Reply(raw=said)
+            return HandlerReply(raw=said)
         if not isinstance(said, HandlerResponse):
             raise Fault(FaultType.UPSTREAM, f"{self.name} returned what is no answer")
-        return Reply(((said.to, PayloadType.of(type(said.payload)).pack(said.payload)),))
+        return HandlerReply(((said.to, PayloadType.of(type(said.payload)).pack(said.payload)),))
 
     def ended(self, frame: str) -> None:
         self.over.append(frame)
@@ -119,7 +126,7 @@ class Asking:
 
     agent: str
     text: str
-    asker: Asker
+    asker: MessageSender
     sender: str
     thread: str
 
@@ -143,12 +150,12 @@ class Neighbours:
     def agents(self) -> int:
         return len(self.handlers) + len(self.others)
 
-    def endpoints(self, name: str) -> Sequence[Endpoint]:
+    def endpoints(self, name: str) -> Sequence[HandlerEndpoint]:
         if name in self.down:
             raise self.down[name]
         return [each for each in self.handlers.values() if name in (each.name, each.shown)]
 
-    def takers(self, key: str) -> Sequence[Endpoint]:
+    def takers(self, key: str) -> Sequence[HandlerEndpoint]:
         return [each for each in self.handlers.values() if each.payload.key == key]
 
     def knows(self, name: str) -> bool:
@@ -168,7 +175,7 @@ class Neighbours:
         self,
         agent: str,
         text: str,
-        asker: Asker,
+        asker: MessageSender,
         *,
         sender: str,
         thread: str,
@@ -179,7 +186,7 @@ class Neighbours:
         said = await self.others[agent](text)
         return RunResult("r", (said,), thread, 0.0)
 
-    def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> Completer | None:
+    def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
         return None
 
 
@@ -195,7 +202,7 @@ class World:
         self.peers = Neighbours({each.name: each for each in handlers}, dict(others or {}))
         if limits is not None:
             self.peers.limits = limits
-        self.pump = Pump(self.peers)
+        self.pump = MessageDelivery(self.peers)
         self.events: list[Event] = []
         self._runs = 0
 
@@ -211,10 +218,16 @@ class World:
         return said.type.bind(said, kind) if kind is not None else Document(said.name, said.xml.decode())
 
     async def raw(
-        self, to: str, payload: Any, *, asker: Asker | None = None, bearer: str | None = None, **more: Any
+        self,
+        to: str,
+        payload: Any,
+        *,
+        asker: MessageSender | None = None,
+        bearer: str | None = None,
+        **more: Any,
     ) -> Payload | None:
         self._runs += 1
-        asker = asker or Asker(
+        asker = asker or MessageSender(
             run_id=f"run-{self._runs}",
             agent=to,
             trace=TraceContext("1" * 32, f"{self._runs:016x}"),

@@ -9,12 +9,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pallas.cli.bearer_check import echo
-from pallas.cli.bearer_check.echo import Heard, serving
+from pallas.cli.bearer_check.echo import HeardRequest, serving
 
-__all__ = ["Heard", "Recorder", "recording"]
+__all__ = ["HeardRequest", "Recorder", "recording"]
 
 
-class Recorder(echo.Recorder):
+class Recorder(echo.RequestRecorder):
     """A recorder that can be told to make trouble.
 
     ``demand`` answers 401 to any request without a bearer. ``moved_to`` redirects ``moves`` tool calls.
@@ -28,7 +28,7 @@ class Recorder(echo.Recorder):
         self.moves = 1_000_000
         self.lose = 0
 
-    def answer(self, heard: Heard) -> Response | None:
+    def answer(self, heard: HeardRequest) -> Response | None:
         """What to answer in place of the server."""
         if self.demand and not heard.authorization:
             return Response('{"error": "invalid_token"}', 401, {"WWW-Authenticate": "Bearer"})

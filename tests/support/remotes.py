@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import AgentConfig
-from pallas.executors import Turn, TurnResult
-from pallas.executors.remote.endpoint_watch import PACE, Pace
+from pallas.executors import ExecutorTurn, TurnResult
+from pallas.executors.remote.endpoint_watch import PACE, WatchIntervals
 from pallas.executors.remote.remote_executor import RemoteExecutor
 from pallas.model import Event, Message
 from pallas.surfaces.listener import Listener, bind
@@ -22,7 +22,7 @@ from .dials import Dials
 from .live import write_project
 from .ports import free_ports
 
-QUICK = Pace(every=0.02, again=0.02, look=2.0, connect=5.0)
+QUICK = WatchIntervals(every=0.02, again=0.02, look=2.0, connect=5.0)
 """For tests of what is noticed."""
 
 
@@ -118,7 +118,7 @@ def with_remote(root: Path, url: str, **keys: Any) -> Path:
 
 @asynccontextmanager
 async def remote(
-    url: str, *, pace: Pace = PACE, start: bool = True, **more: Any
+    url: str, *, pace: WatchIntervals = PACE, start: bool = True, **more: Any
 ) -> AsyncIterator[RemoteExecutor]:
     """The executor of a remote agent ``far``, started, closed at the end."""
     project: Any = None  # it asks nothing of its project
@@ -146,7 +146,7 @@ class Talk:
         """One turn."""
         self.turns += 1
         run_id = f"r{self.turns}"
-        turn = Turn(run_id, "far", text, lease=self.lease, history=self.history, **more)
+        turn = ExecutorTurn(run_id, "far", text, lease=self.lease, history=self.history, **more)
         result = await self.executor.run(turn, self.events.append)
         self.history = (*self.history, *result.messages)
         return result

@@ -26,7 +26,7 @@ from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.request_caller import principal_in
 from pallas.surfaces.rest.rest_app import BASE, RestApi, RestParts, rest_app
 from pallas.tasks import Tasks
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
 from .live import ECHO, write_project
@@ -74,7 +74,7 @@ class Api:
     rest: RestApi
     tasks: Tasks
     executor: FakeExecutor
-    hub: Hub
+    hub: EventHub
     agents: dict[str, FakeAgent] = field(default_factory=dict)
 
     @property
@@ -106,7 +106,7 @@ async def api(
     """
     project = load_project(write_project(folder, {"echo": None, "other": None}, config=dict(ECHO)), {})
     kept = ledger if ledger is not None else await open_ledger("memory")
-    hub, grants = Hub(), grants if grants is not None else Grants()
+    hub, grants = EventHub(), grants if grants is not None else Grants()
     kernel, executor = Kernel(hub), FakeExecutor(answer)
     kernel.keep_in(kept)
     works = Tasks(kept, kernel, hub, grants)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pallas.scripted.script_file import Script, load_script
-from pallas.scripted.scripted_server import Record, record_of, scripted_app
+from pallas.scripted.scripted_server import RequestRecord, record_of, scripted_app
 from pallas.surfaces.listener import Listener, bind
 
 
@@ -16,7 +16,7 @@ class Model:
     """A running model: ``url`` ends in ``/v1``, ``record`` is what it was asked."""
 
     url: str
-    record: Record
+    record: RequestRecord
 
 
 def write_script(folder: Path, text: str) -> Path:

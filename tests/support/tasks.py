@@ -20,7 +20,7 @@ from pallas.surfaces.agent_access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.listener import Listener, bind
 from pallas.tasks import Tasks
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
 
@@ -38,7 +38,7 @@ class Working:
     other: str
     kernel: Kernel
     tasks: Tasks
-    hub: Hub
+    hub: EventHub
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def working(
     authorize: Authorize | None = None,
 ) -> AsyncIterator[Working]:
     """One life of a small fleet on that ledger."""
-    hub, limits = Hub(), config or TasksConfig()
+    hub, limits = EventHub(), config or TasksConfig()
     kernel = Kernel(hub)
     kernel.keep_in(ledger)
     ending: list[bool] = []

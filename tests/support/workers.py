@@ -8,7 +8,7 @@ from typing import Any
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.executors.worker.worker_executor import WorkerExecutor
 from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
 from pallas.model import Event
@@ -50,6 +50,6 @@ async def say(
     **more: Any,
 ) -> str:
     """The text that it answers."""
-    turn = Turn(os.urandom(4).hex(), "coder", text, lease=lease, **more)
+    turn = ExecutorTurn(os.urandom(4).hex(), "coder", text, lease=lease, **more)
     result = await executor.run(turn, emit or (lambda event: None))
     return "\n\n".join(result.texts)

@@ -10,7 +10,7 @@ from pallas.config.auth import AuthConfig, TokenConfig
 from pallas.model.fingerprint import fingerprint
 from pallas.surfaces.auth import static_tokens
 from pallas.surfaces.auth.static_tokens import MAX_TOKEN, find_token, make_token, sha256_of
-from pallas.surfaces.auth.token_outcome import Refused
+from pallas.surfaces.auth.token_outcome import TokenRefused
 from pallas.surfaces.auth.verifier import Verifier
 
 CI, OPS = "pal_" + "c" * 43, "pal_" + "o" * 43
@@ -45,7 +45,7 @@ async def test_a_static_token_is_its_name_and_has_its_scopes() -> None:
     ids=["empty", "shorter", "longer", "upper", "hash", "huge"],
 )
 async def test_any_other_token_is_refused(token: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(TokenRefused) as refused:
         await Verifier().verify(static(), token)
     assert refused.value.guess
     assert not token or token not in str(refused.value)
@@ -53,7 +53,7 @@ async def test_any_other_token_is_refused(token: str) -> None:
 
 async def test_a_token_that_is_over_is_refused_and_no_guess() -> None:
     assert (await Verifier(lambda: 99.9).verify(static(), OPS)).principal.id == "token:ops"
-    with pytest.raises(Refused, match="token ops is over") as refused:
+    with pytest.raises(TokenRefused, match="token ops is over") as refused:
         await Verifier(lambda: 100.0).verify(static(), OPS)
     assert not refused.value.guess
 
@@ -78,6 +78,6 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_the_fleets_own_token_is_known_to_its_own_verifier_alone() -> None:
     verifier = Verifier()
     assert (await verifier.verify(AuthConfig(), verifier.own)).own
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         await Verifier().verify(AuthConfig(), verifier.own)
     assert verifier.own not in repr(verifier)

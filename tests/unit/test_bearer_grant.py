@@ -7,7 +7,15 @@ import json
 import httpx2
 import pytest
 
-from pallas.access.bearer_lease import Claims, Grant, Slot, claims_of, connecting, current_grant, lending
+from pallas.access.bearer_lease import (
+    BearerLease,
+    Claims,
+    LeaseSlot,
+    claims_of,
+    connecting,
+    current_lease,
+    lending,
+)
 from pallas.executors.fastagent.auth_seam import DownstreamAuth
 from pallas.model import AuthHop, Event
 from pallas.model.fingerprint import fingerprint
@@ -57,14 +65,14 @@ def test_a_fingerprint_tells_tokens_apart_and_holds_nothing_of_them() -> None:
 def test_a_grant_is_empty_when_its_run_is_over() -> None:
     # PR-27
     told: list[Event] = []
-    grant = Grant("r1", "one", "secret", told.append)
+    grant = BearerLease("r1", "one", "secret", told.append)
     assert "secret" not in repr(grant)
-    slot = Slot()
+    slot = LeaseSlot()
     with lending(grant, slot):
-        assert current_grant() is grant
+        assert current_lease() is grant
         assert slot.grant is grant
         grant.report("rec", "forwarded", "secret", 200, "tools/call")
-    assert current_grant() is None
+    assert current_lease() is None
     assert slot.grant is None
     assert grant.bearer is None
     grant.report("rec", "forwarded", "secret", 200, "tools/call")
@@ -74,16 +82,16 @@ def test_a_grant_is_empty_when_its_run_is_over() -> None:
 
 async def test_work_that_outlives_its_run_finds_the_user_of_its_connection_or_nobody() -> None:
     # PR-27
-    slot = Slot()
-    first, second = Grant("1", "one", "token-a", print), Grant("2", "one", "token-a", print)
+    slot = LeaseSlot()
+    first, second = BearerLease("1", "one", "token-a", print), BearerLease("2", "one", "token-a", print)
     step, looked = asyncio.Event(), asyncio.Event()
-    found: list[Grant | None] = []
+    found: list[BearerLease | None] = []
 
     async def background() -> None:
         for _ in range(3):
             await step.wait()
             step.clear()
-            found.append(current_grant())
+            found.append(current_lease())
             looked.set()
 
     async def look() -> None:
@@ -122,7 +130,7 @@ async def _sent(auth: DownstreamAuth, request: httpx2.Request) -> str | None:
 async def test_nothing_is_put_on_a_request_to_another_origin(url: str, sent: bool) -> None:
     # PR-28
     auth = DownstreamAuth("rec", "http://rec.example/mcp", forward=True, configured="")
-    with lending(Grant("1", "one", "token-a", lambda event: None), Slot()):
+    with lending(BearerLease("1", "one", "token-a", lambda event: None), LeaseSlot()):
         # As a redirect would bring it: with the header of the request before.
         request = httpx2.Request("POST", url, headers={"Authorization": "Bearer token-a"}, content=b"{}")
         assert await _sent(auth, request) == ("Bearer token-a" if sent else None)
@@ -132,7 +140,7 @@ async def test_a_request_that_got_no_answer_is_told_as_well() -> None:
     told: list[Event] = []
     auth = DownstreamAuth("rec", "http://rec.example/mcp", forward=True, configured="")
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}'
-    with lending(Grant("1", "one", None, told.append), Slot()):
+    with lending(BearerLease("1", "one", None, told.append), LeaseSlot()):
         await _sent(auth, httpx2.Request("POST", "http://rec.example/mcp", content=body))
     (hop,) = told
     assert isinstance(hop, AuthHop)

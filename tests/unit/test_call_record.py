@@ -15,7 +15,7 @@ from pallas.model import (
     Downstream,
     HealthStatus,
     Outcome,
-    Reach,
+    ProbeResult,
     RunFinished,
     TextDelta,
     ToolEvent,
@@ -48,7 +48,7 @@ def _end(outcome: Outcome = "ok", run: str = "r") -> RunFinished:
     return RunFinished(run_id=run, agent="a", outcome=outcome, seconds=1)
 
 
-def _health(record: CallRecord, reach: Reach = Reach.OK, *, age: float = 0.0) -> tuple[str, str]:
+def _health(record: CallRecord, reach: ProbeResult = ProbeResult.OK, *, age: float = 0.0) -> tuple[str, str]:
     call = record.last("shop")
     call = replace(call, at=time() - age) if call else None
     shop = Downstream("shop", "http", "http://x/mcp", reach, last_call=call)
@@ -59,14 +59,14 @@ def _health(record: CallRecord, reach: Reach = Reach.OK, *, age: float = 0.0) ->
 @pytest.mark.parametrize(
     ("status", "reach", "message"),
     [
-        (401, Reach.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 401)"),
-        (403, Reach.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 403)"),
-        (500, Reach.UNREACHABLE, "Failing: shop (last call: HTTP 500)"),
-        (503, Reach.UNREACHABLE, "Failing: shop (last call: HTTP 503)"),
+        (401, ProbeResult.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 401)"),
+        (403, ProbeResult.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 403)"),
+        (500, ProbeResult.UNREACHABLE, "Failing: shop (last call: HTTP 500)"),
+        (503, ProbeResult.UNREACHABLE, "Failing: shop (last call: HTTP 503)"),
     ],
 )
 def test_a_real_call_that_is_refused_says_so_though_the_probe_is_answered(
-    status: int, reach: Reach, message: str
+    status: int, reach: ProbeResult, message: str
 ) -> None:
     record = CallRecord((SHOP,))
     assert _health(record) == ("ok", "")
@@ -83,8 +83,8 @@ def test_a_real_call_that_is_refused_says_so_though_the_probe_is_answered(
 def test_a_call_contradicts_the_probe_only_while_the_probe_says_ok() -> None:
     record = CallRecord((SHOP,))
     record.observe(_hop(503))
-    assert _health(record, Reach.UNREACHABLE) == ("degraded", "Unreachable: shop")
-    assert _health(record, Reach.AUTH_REQUIRED) == ("degraded", "Auth required: shop")
+    assert _health(record, ProbeResult.UNREACHABLE) == ("degraded", "Unreachable: shop")
+    assert _health(record, ProbeResult.AUTH_REQUIRED) == ("degraded", "Auth required: shop")
     assert _health(record, age=CALL_SECONDS - 5)[0] == HealthStatus.DEGRADED
     assert _health(record, age=CALL_SECONDS + 5) == ("ok", "")
 
@@ -93,7 +93,7 @@ def test_a_tool_that_answers_with_an_error_is_no_matter_of_health() -> None:
     record = CallRecord((SHOP,))
     record.observe(_hop(200))
     assert not record.observe(_tool("failed"))
-    assert record.last("shop") == CallOutcome(False, 6, "buy failed", Reach.OK)
+    assert record.last("shop") == CallOutcome(False, 6, "buy failed", ProbeResult.OK)
     assert _health(record) == ("ok", "")
 
 
@@ -105,7 +105,7 @@ def test_a_callers_own_bad_token_does_not_make_the_agent_ill_for_everybody(
     assert not record.observe(_hop(401, source=source))
     last = record.last("shop")
     assert last is not None
-    assert (last.ok, last.reach) == (False, Reach.UNKNOWN)
+    assert (last.ok, last.reach) == (False, ProbeResult.UNKNOWN)
     assert last.detail == "HTTP 401 to the caller's own credential"
     assert _health(record) == ("ok", "")
 

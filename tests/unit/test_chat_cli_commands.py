@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pallas.commands import COMMANDS, Outcome, Parameter, read
+from pallas.commands import COMMANDS, CommandOutcome, ShownParameter, read
 from pallas.model import NO_PARAMS, AgentDetail, Params, ThreadRecord
 
 
@@ -17,8 +17,8 @@ class Host:
         self.done: list[tuple[Any, ...]] = []
         self.listed: tuple[str, ...] = ()
 
-    def parameters(self) -> Sequence[Parameter]:
-        return (Parameter("stream", "on", "Text while it is written.", ("on", "off")),)
+    def parameters(self) -> Sequence[ShownParameter]:
+        return (ShownParameter("stream", "on", "Text while it is written.", ("on", "off")),)
 
     async def set(self, name: str, value: str) -> str:
         self.done.append(("set", name, value))
@@ -73,8 +73,8 @@ class Host:
         return ""
 
 
-async def run(host: Host, *lines: str) -> Outcome:
-    outcome = Outcome()
+async def run(host: Host, *lines: str) -> CommandOutcome:
+    outcome = CommandOutcome()
     for line in lines:
         outcome = await COMMANDS.run(host, read(line))
     return outcome

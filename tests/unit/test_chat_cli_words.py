@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pallas.cli.chat_client.chat_options import images_of, params_of, slips, system_of
-from pallas.cli.chat_client.chat_terminal import Terminal, folded
-from pallas.cli.chat_client.chat_turn import Answer, figures
-from pallas.cli.chat_client.exit_status import USAGE, Left
+from pallas.cli.chat_client.chat_terminal import ChatTerminal, folded
+from pallas.cli.chat_client.chat_turn import ChatAnswer, figures
+from pallas.cli.chat_client.exit_status import USAGE, ChatExit
 from pallas.cli.chat_client.history import MAX_BYTES, open_history
 from pallas.cli.chat_client.multiline import goes_on, typed
 from pallas.client import TOKEN_VARIABLE, URL_VARIABLE, place_of, token_of
@@ -56,7 +56,7 @@ def test_options_become_parameters_and_extra_reads_numbers_and_json() -> None:
     ],
 )
 def test_an_option_that_cannot_be_is_named(given: dict[str, Any], extra: Any, more: Any, words: str) -> None:
-    with pytest.raises(Left) as left:
+    with pytest.raises(ChatExit) as left:
         params_of(given, extra, more)
     assert words in left.value.message
     assert left.value.status == USAGE
@@ -72,7 +72,7 @@ def test_the_instruction_comes_from_the_line_or_a_file_and_never_both(tmp_path: 
         (None, tmp_path / "none.md", "No such file"),
         (None, tmp_path, "Is a directory"),
     ):
-        with pytest.raises(Left) as left:
+        with pytest.raises(ChatExit) as left:
             system_of(text, path)
         assert words in left.value.message
 
@@ -88,10 +88,10 @@ def test_pictures_are_taken_by_their_content_and_refused_by_name(tmp_path: Path)
         (large, "more than 3000000 bytes"),
         (tmp_path / "none", "No such file"),
     ):
-        with pytest.raises(Left) as left:
+        with pytest.raises(ChatExit) as left:
             images_of([path])
         assert words in left.value.message
-    with pytest.raises(Left, match="21 were given; at most 20"):
+    with pytest.raises(ChatExit, match="21 were given; at most 20"):
         images_of([good] * 21)
 
 
@@ -158,9 +158,9 @@ def test_the_fleet_is_where_the_option_the_environment_or_the_project_say() -> N
 
 
 @pytest.fixture
-def pipes() -> Iterator[tuple[int, int, Terminal]]:
+def pipes() -> Iterator[tuple[int, int, ChatTerminal]]:
     (out_read, out), (err_read, err) = os.pipe(), os.pipe()
-    terminal = Terminal({"TERM": "xterm"}, out=out, err=err)
+    terminal = ChatTerminal({"TERM": "xterm"}, out=out, err=err)
     for descriptor in (out, err):
         os.close(descriptor)
     yield out_read, err_read, terminal
@@ -168,7 +168,7 @@ def pipes() -> Iterator[tuple[int, int, Terminal]]:
         os.close(descriptor)
 
 
-def test_what_is_piped_has_no_escape_code_and_no_status(pipes: tuple[int, int, Terminal]) -> None:
+def test_what_is_piped_has_no_escape_code_and_no_status(pipes: tuple[int, int, ChatTerminal]) -> None:
     # AG-25
     out, err, terminal = pipes
     terminal.aside("thinking")
@@ -187,7 +187,7 @@ def test_on_a_terminal_what_is_beside_the_answer_is_dim_and_the_answer_is_plain(
     # AG-25, AG-30
     screen, terminal_end = os.openpty()
     environ = {"TERM": "xterm"} | ({"NO_COLOR": "1"} if no_color else {})
-    terminal = Terminal(environ, out=terminal_end, err=terminal_end)
+    terminal = ChatTerminal(environ, out=terminal_end, err=terminal_end)
     try:
         terminal.aside("hm")
         terminal.text("Hello")
@@ -208,10 +208,10 @@ def test_on_a_terminal_what_is_beside_the_answer_is_dim_and_the_answer_is_plain(
 
 
 def test_the_column_counts_wide_letters_tabs_and_wraps(
-    pipes: tuple[int, int, Terminal], monkeypatch: pytest.MonkeyPatch
+    pipes: tuple[int, int, ChatTerminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, terminal = pipes
-    monkeypatch.setattr(Terminal, "width", 10)
+    monkeypatch.setattr(ChatTerminal, "width", 10)
     for text, column in (("abc", 3), ("漢字", 4), ("a\tb", 9), ("0123456789", 10), ("0123456789ab", 2)):
         terminal._screen = text
         assert terminal.column == column, text
@@ -220,11 +220,11 @@ def test_the_column_counts_wide_letters_tabs_and_wraps(
 def test_figures_are_those_of_the_fleet_where_it_tells_them() -> None:
     told = {"seconds": 2.0, "steps": 1, "tools": 3, "usage": {"inputTokens": 10, "outputTokens": 40}}
     assert (
-        figures(Answer(seconds=9.0), told)
+        figures(ChatAnswer(seconds=9.0), told)
         == "2.0 s · 1 step · 3 tool calls · 10 tokens in, 40 out · 20 tokens/s"
     )
-    assert figures(Answer(seconds=9.0, tools=1), {}) == "9.0 s · 1 tool call"
-    assert figures(Answer(seconds=9.0), {"usage": None, "seconds": "x"}) == "9.0 s"
+    assert figures(ChatAnswer(seconds=9.0, tools=1), {}) == "9.0 s · 1 tool call"
+    assert figures(ChatAnswer(seconds=9.0), {"usage": None, "seconds": "x"}) == "9.0 s"
 
 
 def test_a_name_that_is_nearly_a_parameter_s_is_told() -> None:

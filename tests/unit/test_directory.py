@@ -6,8 +6,8 @@ from support.leased import ME, YOU, Found, House, down
 
 from pallas.executors import ExecutorInfo
 from pallas.model import AgentChanged, AgentKind, AgentState, Fault, FaultType, HealthStatus, ProviderFacts
-from pallas.runs.agent_directory import Directory
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.agent_directory import AgentDirectory
+from pallas.telemetry.event_hub import EventHub
 
 
 def agent(name: str, kind: AgentKind = "llm", *capabilities: str, **more: object) -> Found:
@@ -30,7 +30,7 @@ def test_a_capability_finds_those_that_list_it_and_one_that_nobody_has_finds_non
 def test_the_agent_in_this_process_stands_before_a_worker_of_its_id_and_says_so() -> None:
     # DR-4
     here, there, far = agent("x", "handler"), agent("x", "worker"), agent("x", "remote")
-    directory = Directory(lambda: [far, there], lambda: [here, agent("y")], hub=Hub())
+    directory = AgentDirectory(lambda: [far, there], lambda: [here, agent("y")], hub=EventHub())
     x, y = directory.infos(ME)
     assert (x.id, x.kind, x.shadows) == ("x", "handler", ("worker", "remote"))
     assert (y.id, y.shadows) == ("y", ())

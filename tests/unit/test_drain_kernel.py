@@ -8,7 +8,7 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.fleet.shutdown import Drained, drain
 from pallas.model import (
     Fault,
@@ -23,8 +23,8 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.runs.kernel import Kernel
-from pallas.runs.partial_text import MAX_PARTIAL, Draft
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.partial_text import MAX_PARTIAL, PartialText
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import forget, redact
 
 HANDLE = "a-handle-of-my-own"
@@ -40,7 +40,7 @@ class Writer(Gate):
         self.span = "c" * 16
         self.asked: TraceContext | None = None
 
-    async def answer(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=self.text))
         call = ToolEvent(
             run_id=turn.run_id,
@@ -63,8 +63,8 @@ class Writer(Gate):
         return result
 
 
-def writing(text: str, *, stubborn: bool = False, **agent: object) -> tuple[Kernel, Hub, Writer]:
-    hub, writer = Hub(), Writer(text, stubborn=stubborn)
+def writing(text: str, *, stubborn: bool = False, **agent: object) -> tuple[Kernel, EventHub, Writer]:
+    hub, writer = EventHub(), Writer(text, stubborn=stubborn)
     kernel = Kernel(hub)
     kernel.attach(FakeAgent(FakeExecutor(answer=writer.answer), **agent))  # type: ignore[arg-type]
     return kernel, hub, writer
@@ -74,7 +74,7 @@ def request(text: str = "write", **more: object) -> RunRequest:
     return RunRequest("echo", text, **more)  # type: ignore[arg-type]
 
 
-def finished(hub: Hub) -> RunFinished:
+def finished(hub: EventHub) -> RunFinished:
     return [event for event in hub.since(0).events if isinstance(event, RunFinished)][-1]
 
 
@@ -233,7 +233,7 @@ def text(piece: str, **more: object) -> TextDelta:
 
 
 def test_a_draft_has_what_would_be_the_answer_and_nothing_else() -> None:
-    draft = Draft("a")
+    draft = PartialText("a")
     for event in (
         text("thinking", reasoning=True),
         text("first"),
@@ -251,7 +251,7 @@ def test_a_draft_has_what_would_be_the_answer_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("letter", ["a", "ä", "😀"])
 def test_a_draft_is_bounded_in_bytes_and_says_when_some_is_missing(letter: str) -> None:
-    draft = Draft("a")
+    draft = PartialText("a")
     for _ in range(200):
         draft.hear(text(letter * 1_000))
     assert draft.text().endswith(letter + "…")
@@ -262,7 +262,7 @@ def test_a_draft_is_bounded_in_bytes_and_says_when_some_is_missing(letter: str) 
 
 
 def test_a_draft_holds_no_secret() -> None:
-    draft = Draft("a")
+    draft = PartialText("a")
     redact("a-token-of-somebody")
     try:
         draft.hear(text("the token is a-token-of-"))

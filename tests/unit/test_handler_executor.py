@@ -13,14 +13,14 @@ from support.waiting import until
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import HandlerConfig
-from pallas.executors import Turn, TurnResult
+from pallas.executors import ExecutorTurn, TurnResult
 from pallas.executors.handler import handler_executor as under_test
 from pallas.executors.handler import handler_tasks
 from pallas.executors.handler.handler_executor import HandlerExecutor
 from pallas.handlers import Chunk, Error, Final, PromptRequest, PromptResult, Session, Usage
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, RunRequest, TextDelta
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def said(
     executor: HandlerExecutor, text: str = "hi", heard: list[Event] | None = None, **more: Any
 ) -> TurnResult:
     """One turn."""
-    turn = Turn("r1", "upper", text, **more)
+    turn = ExecutorTurn("r1", "upper", text, **more)
     return await executor.run(turn, heard.append if heard is not None else lambda event: None)
 
 
@@ -206,7 +206,7 @@ async def test_a_deadline_cancels_the_handler_and_says_what_was_written() -> Non
             ended.append("cancelled")
 
     async with handling(stream) as executor:
-        kernel = Kernel(Hub())
+        kernel = Kernel(EventHub())
         kernel.attach(FakeAgent(executor, name="upper"))
         with pytest.raises(Fault) as fault:
             await kernel.run(RunRequest("upper", "hi", timeout=0.05))

@@ -3,7 +3,7 @@
 import threading
 
 from pallas.model import Notice
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 def _notice(text: str) -> Notice:
@@ -11,7 +11,7 @@ def _notice(text: str) -> Notice:
 
 
 def test_events_are_numbered_in_order_and_read_after_a_number() -> None:
-    hub = Hub()
+    hub = EventHub()
     for text in "abc":
         hub.publish(_notice(text))
     batch = hub.since(1)
@@ -24,7 +24,7 @@ def test_events_are_numbered_in_order_and_read_after_a_number() -> None:
 
 
 def test_a_reader_that_is_up_to_date_gets_nothing_and_keeps_its_number() -> None:
-    hub = Hub()
+    hub = EventHub()
     assert hub.since(0).events == ()
     hub.publish(_notice("a"))
     assert hub.since(1).events == ()
@@ -32,7 +32,7 @@ def test_a_reader_that_is_up_to_date_gets_nothing_and_keeps_its_number() -> None
 
 
 def test_a_slow_reader_is_told_how_many_it_lost() -> None:
-    hub = Hub(capacity=3)
+    hub = EventHub(capacity=3)
     for number in range(10):
         hub.publish(_notice(str(number)))
     batch = hub.since(2)
@@ -41,7 +41,7 @@ def test_a_slow_reader_is_told_how_many_it_lost() -> None:
 
 
 def test_a_limit_splits_a_read_without_losing_any() -> None:
-    hub = Hub()
+    hub = EventHub()
     for number in range(10):
         hub.publish(_notice(str(number)))
     seen: list[int] = []
@@ -53,7 +53,7 @@ def test_a_limit_splits_a_read_without_losing_any() -> None:
 
 
 def test_publishers_in_many_threads_never_share_a_number() -> None:
-    hub = Hub(capacity=100_000)
+    hub = EventHub(capacity=100_000)
 
     def publish() -> None:
         for _ in range(500):
@@ -69,7 +69,7 @@ def test_publishers_in_many_threads_never_share_a_number() -> None:
 
 
 def test_a_listener_hears_until_it_stops() -> None:
-    hub = Hub()
+    hub = EventHub()
     heard: list[int] = []
     stop = hub.listen(lambda event: heard.append(event.seq))
     hub.publish(_notice("a"))

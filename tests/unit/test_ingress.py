@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from pallas.surfaces.ingress import Ingress, Place, slashless
+from pallas.surfaces.ingress import AgentMount, Ingress, slashless
 
 
 class App:
@@ -42,7 +42,7 @@ async def ask(app: Any, raw: str, method: str = "GET") -> tuple[int, dict[str, s
 def ingress(prefix: str = "", names: tuple[str, ...] = ("a", "a.b", "a_c", "agents")) -> Ingress:
     made = Ingress(App("fleet"), prefix=prefix)
     for name in names:
-        place = Place((name, name.replace("_", "-")))
+        place = AgentMount((name, name.replace("_", "-")))
         place.app = App(name)
         made.add(place)
     return made
@@ -124,7 +124,7 @@ async def test_only_the_whole_prefix_counts() -> None:
 
 async def test_an_agent_that_is_not_open_yet_asks_to_come_again_and_one_that_left_is_unknown() -> None:
     made = ingress()
-    place = Place(("late",))
+    place = AgentMount(("late",))
     made.add(place)
     status, headers, body = await ask(made, "/agents/late/mcp")
     assert (status, headers["retry-after"]) == (503, "1")
@@ -139,7 +139,7 @@ async def test_an_agent_that_is_not_open_yet_asks_to_come_again_and_one_that_lef
 
 async def test_a_successor_of_the_same_name_is_not_removed_with_its_predecessor() -> None:
     made = ingress()
-    first, second = Place(("late",)), Place(("late",))
+    first, second = AgentMount(("late",)), AgentMount(("late",))
     made.add(first)
     second.app = App("second")
     made.add(second)
@@ -151,7 +151,7 @@ async def test_requests_under_way_may_end_when_their_agent_leaves_and_are_cancel
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pallas.surfaces.ingress.GRACE", 0.05)
-    place = Place(("a",))
+    place = AgentMount(("a",))
     reached, may_end = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

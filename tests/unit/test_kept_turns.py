@@ -7,19 +7,19 @@ import pytest
 from support.executors import FakeExecutor, echo
 from support.kept import asked, kernel_on, rows
 
-from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger
 from pallas.model import (
     Compacted,
     Event,
     Fault,
     FaultType,
+    LoopMessage,
     Message,
     Notice,
     Params,
     Principal,
     RunRequest,
-    Said,
     TextDelta,
     ToolAnswer,
     ToolCall,
@@ -31,11 +31,11 @@ ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})
 
 
-def told(turn: Turn, **said: Any) -> Said:
-    return Said(run_id=turn.run_id, agent=turn.agent, **said)
+def told(turn: ExecutorTurn, **said: Any) -> LoopMessage:
+    return LoopMessage(run_id=turn.run_id, agent=turn.agent, **said)
 
 
-def round_of_tools(turn: Turn, emit: Emit, call: ToolCall = CALL) -> tuple[Message, Message]:
+def round_of_tools(turn: ExecutorTurn, emit: Emit, call: ToolCall = CALL) -> tuple[Message, Message]:
     """What an executor tells of one round, and the messages that it puts into its result."""
     native = '{"role": "assistant"}'
     emit(told(turn, role="assistant", text="", calls=(call,), native=native))
@@ -123,7 +123,7 @@ async def test_rows_are_pending_while_a_run_goes_on_and_complete_when_it_is_answ
     # AG-5, AG-17
     go, waiting = asyncio.Event(), asyncio.Event()
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         made = round_of_tools(turn, emit)
         waiting.set()
         await go.wait()
@@ -155,7 +155,7 @@ async def test_rows_are_pending_while_a_run_goes_on_and_complete_when_it_is_answ
 
 async def test_an_error_in_the_third_round_puts_every_pending_row_in_error(ledger: Ledger) -> None:
     # AG-5, AG-7
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text != "fail":
             return await echo(turn, emit)
         for number in range(2):
@@ -186,7 +186,7 @@ async def test_an_error_in_the_third_round_puts_every_pending_row_in_error(ledge
 async def test_a_run_that_is_cut_short_leaves_its_question_and_what_it_had_written(ledger: Ledger) -> None:
     begun = asyncio.Event()
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text="half of"))
         emit(told(turn, role="assistant", text="", calls=(CALL,)))
         begun.set()
@@ -219,7 +219,7 @@ async def test_another_thread_commits_while_a_run_is_in_the_middle_of_its_tools(
     # AG-19
     go, waiting = asyncio.Event(), asyncio.Event()
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text == "quick":
             return await echo(turn, emit)
         round_of_tools(turn, emit)
@@ -296,7 +296,7 @@ async def test_a_conversation_near_the_window_is_told_by_a_summary_that_everyone
     window = 2_000
     heard: list[Event] = []
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text.startswith("Summarise"):
             assert turn.params.get("tools_allowlist", ["?"]) == []
             return TurnResult((f"in short: {len(turn.history)} said",), ())
@@ -336,7 +336,7 @@ async def test_what_an_executor_knows_of_its_model_goes_before_what_is_declared(
 
 
 async def test_a_conversation_that_cannot_be_summarised_stays_whole_and_says_so(ledger: Ledger) -> None:
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text.startswith("Summarise"):
             raise Fault(FaultType.UPSTREAM, "no model")
         return await echo(turn, emit)
@@ -357,7 +357,7 @@ async def test_an_answer_that_cannot_be_kept_is_told_as_such_and_not_lost(ledger
     handle = mint()
     await kernel.run(asked("one", handle, new=True))
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         await ledger.close()  # the database goes away while the model writes
         return await echo(turn, emit)
 

@@ -8,7 +8,7 @@ from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
 from pallas.bounds.sizes import MAX_RESULT
-from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import (
     AgentState,
     Event,
@@ -26,13 +26,13 @@ from pallas.model import (
 from pallas.model.ids import mint
 from pallas.runs.conversations import IDLE_SECONDS, Conversations
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 
 
-def kernel_with(executor: FakeExecutor, **agent: object) -> tuple[Kernel, Hub, FakeAgent]:
-    hub = Hub()
+def kernel_with(executor: FakeExecutor, **agent: object) -> tuple[Kernel, EventHub, FakeAgent]:
+    hub = EventHub()
     kernel = Kernel(hub)
     fake = FakeAgent(executor, **agent)  # type: ignore[arg-type]
     kernel.attach(fake)
@@ -184,7 +184,7 @@ async def test_an_unknown_agent_and_one_in_error_say_so() -> None:
 
 async def test_a_crash_tells_operators_its_kind_and_nobody_its_text() -> None:
     # PR-36
-    async def crash(turn: Turn, emit: Emit) -> TurnResult:
+    async def crash(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         raise RuntimeError("key sk-secret")
 
     kernel, hub, _ = kernel_with(FakeExecutor(crash))
@@ -198,7 +198,7 @@ async def test_a_crash_tells_operators_its_kind_and_nobody_its_text() -> None:
 
 async def test_a_listener_that_raises_changes_nothing() -> None:
     # PI-22
-    async def steps(turn: Turn, emit: Emit) -> TurnResult:
+    async def steps(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(StepStarted(run_id=turn.run_id, agent=turn.agent, actor=turn.agent, step=1, kind="llm"))
         return await echo(turn, emit)
 
@@ -210,7 +210,7 @@ async def test_a_listener_that_raises_changes_nothing() -> None:
 
 
 async def test_a_run_counts_its_own_steps_and_tools() -> None:
-    async def work(turn: Turn, emit: Emit) -> TurnResult:
+    async def work(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         run, agent = turn.run_id, turn.agent
         emit(StepStarted(run_id=run, agent=agent, actor=agent, step=1, kind="llm"))
         emit(StepStarted(run_id=run, agent=agent, actor="other", step=7, kind="llm"))
@@ -275,7 +275,7 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_names_the_key() -> Non
 
 
 async def test_a_timeout_within_the_run_is_not_taken_for_its_deadline() -> None:
-    async def slow_tool(turn: Turn, emit: Emit) -> TurnResult:
+    async def slow_tool(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         raise TimeoutError
 
     kernel, _, _ = kernel_with(FakeExecutor(slow_tool))
@@ -284,7 +284,7 @@ async def test_a_timeout_within_the_run_is_not_taken_for_its_deadline() -> None:
     assert "run_timeout" not in caught.value.message
 
 
-async def _long(turn: Turn, emit: Emit) -> TurnResult:
+async def _long(turn: ExecutorTurn, emit: Emit) -> TurnResult:
     text = '"' * (MAX_RESULT // 2)  # two bytes each, as JSON
     return TurnResult((text,), (Message("user", turn.text), Message("assistant", text)))
 
@@ -310,7 +310,7 @@ async def test_an_answer_nobody_could_receive_is_a_fault_and_is_kept(how: str) -
 
 
 async def test_an_answer_that_just_fits_is_no_fault() -> None:
-    async def fitting(turn: Turn, emit: Emit) -> TurnResult:
+    async def fitting(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         return TurnResult(("x" * (MAX_RESULT - 2),), ())
 
     kernel, _, _ = kernel_with(FakeExecutor(fitting))
@@ -328,7 +328,7 @@ async def test_a_message_above_the_limit_says_both_sizes() -> None:
 
 async def test_an_idle_conversation_expires_by_the_clock_and_its_instance_with_it() -> None:
     now = 0.0
-    hub, executor = Hub(), FakeExecutor()
+    hub, executor = EventHub(), FakeExecutor()
     kernel = Kernel(hub, clock=lambda: now)
     kernel.attach(FakeAgent(executor))
     await kernel.run(RunRequest("echo", "x", conversation="old"))
@@ -349,7 +349,7 @@ async def test_a_conversation_with_a_run_in_it_never_expires() -> None:
     now = 0.0
     gate = Gate()
     executor = FakeExecutor(gate.answer)
-    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel = Kernel(EventHub(), clock=lambda: now)
     kernel.attach(FakeAgent(executor))
     running = asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c")))
     await gate.reached.wait()
@@ -367,7 +367,7 @@ async def test_the_sweeper_runs_by_itself_until_it_is_cancelled(monkeypatch: pyt
     now = 0.0
     monkeypatch.setattr("pallas.runs.kernel.SWEEP_EVERY", 0.001)
     executor = FakeExecutor()
-    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel = Kernel(EventHub(), clock=lambda: now)
     kernel.attach(FakeAgent(executor))
     await kernel.run(RunRequest("echo", "x", conversation="c"))
     tidy = asyncio.create_task(kernel.tidy())
@@ -410,7 +410,7 @@ async def test_pictures_of_given_history_are_checked_too() -> None:
 async def test_a_handle_we_made_is_never_taken_for_a_new_one() -> None:
     # PR-19
     now = 0.0
-    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel = Kernel(EventHub(), clock=lambda: now)
     kernel.attach(FakeAgent(FakeExecutor()))
     handle = mint()
     await kernel.run(RunRequest("echo", "x", conversation=handle, new_conversation=True))

@@ -12,7 +12,7 @@ from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn
 
 from pallas.ledger import Ledger, lives, open_ledger
 from pallas.ledger.native import images_in
-from pallas.ledger.thread_history import Kept, history_of
+from pallas.ledger.thread_history import CompleteRow, history_of
 from pallas.model import Image, Message, ToolCall
 from pallas.model.packed import Packed
 
@@ -25,7 +25,7 @@ CALLS = st.one_of(
 )
 ROWS = st.lists(
     st.builds(
-        Kept,
+        CompleteRow,
         turn_index=st.integers(0, 30),
         part=st.integers(0, 30),
         role=st.sampled_from(["system", "user", "assistant", "assistant", "tool", "tool"]),
@@ -65,14 +65,14 @@ def check_well_formed(messages: Sequence[Message]) -> None:
 
 @given(ROWS)
 @settings(max_examples=200, deadline=None)
-def test_rows_in_any_state_make_a_history_that_a_provider_takes(rows: list[Kept]) -> None:
+def test_rows_in_any_state_make_a_history_that_a_provider_takes(rows: list[CompleteRow]) -> None:
     # AG-7
     check_well_formed([each.message for each in history_of(rows)])
 
 
 @given(ROWS)
 @settings(max_examples=100, deadline=None)
-def test_no_text_of_users_and_assistants_is_lost_with_the_calls(rows: list[Kept]) -> None:
+def test_no_text_of_users_and_assistants_is_lost_with_the_calls(rows: list[CompleteRow]) -> None:
     shown = "".join(each.message.text for each in history_of(rows) if each.message.role != "tool")
     assert shown.count("text") <= sum(row.content == "text" for row in rows)
     if all(row.role == "user" for row in rows):
@@ -268,8 +268,8 @@ def test_pictures_are_read_out_of_any_native_form(native: str, images: list[Imag
 
 def test_calls_that_were_kept_by_another_release_are_read_as_far_as_they_go() -> None:
     rows = [
-        Kept(0, 0, "assistant", "", [{"id": "c", "arguments": "no mapping"}, "what"]),
-        Kept(1, 1, "tool", "found", None, "c"),
+        CompleteRow(0, 0, "assistant", "", [{"id": "c", "arguments": "no mapping"}, "what"]),
+        CompleteRow(1, 1, "tool", "found", None, "c"),
     ]
     messages = [each.message for each in history_of(rows)]
     assert messages[0].calls == (ToolCall("c", ""),)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pallas.telemetry.log import close_logging, log_path, setup_logging
-from pallas.telemetry.log.log_file import LogFile
+from pallas.telemetry.log.log_file import LogFileHandler
 from pallas.telemetry.log.log_setup import PINNED
 
 VARIABLES = (
@@ -155,7 +155,7 @@ def test_libraries_stay_at_info_while_ours_say_everything(file: Path) -> None:  
 def test_each_handler_is_there_once_however_often_it_is_set_up(file: Path) -> None:  # PR-29
     for _ in range(5):
         assert setup_logging("info", path=file, stderr=True) == file
-    assert sum(isinstance(handler, LogFile) for handler in logging.getLogger().handlers) == 1
+    assert sum(isinstance(handler, LogFileHandler) for handler in logging.getLogger().handlers) == 1
     logging.getLogger("pallas.x").info("once")
     assert _messages(file) == ["once"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas.telemetry.log.log_file import BACKUPS, MAX_BYTES, LogFile
+from pallas.telemetry.log.log_file import BACKUPS, MAX_BYTES, LogFileHandler
 
 
 def _record(text: str) -> logging.LogRecord:
@@ -20,8 +20,8 @@ def _record(text: str) -> logging.LogRecord:
 
 
 @contextmanager
-def _log(path: Path, **options: int) -> Iterator[LogFile]:
-    handler = LogFile(path, **options)
+def _log(path: Path, **options: int) -> Iterator[LogFileHandler]:
+    handler = LogFileHandler(path, **options)
     try:
         yield handler
     finally:
@@ -163,4 +163,4 @@ def test_what_is_no_file_is_written_to_and_never_moved(tmp_path: Path) -> None:
 def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device"):
-        LogFile(tmp_path / "pipe")
+        LogFileHandler(tmp_path / "pipe")

@@ -23,7 +23,7 @@ from pallas.model import (
     LoopBlocked,
     LoopStopped,
     Notice,
-    Reach,
+    ProbeResult,
     RunFinished,
     RunStarted,
     StepStarted,
@@ -31,7 +31,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas.surfaces.metrics import MAX_TOOLS, ClientHealth, Metrics
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 DOCS = Path(__file__).parents[2] / "docs"
 HARPER = AgentSnapshot(
@@ -43,7 +43,7 @@ HARPER = AgentSnapshot(
     health=Health(HealthStatus.OK),
     port=1,
     url="",
-    downstreams=(Downstream("argos", "http", "", Reach.OK), Downstream("neo4j", "http", "")),
+    downstreams=(Downstream("argos", "http", "", ProbeResult.OK), Downstream("neo4j", "http", "")),
 )
 
 
@@ -86,7 +86,7 @@ def _tool(server: str, tool: str, phase: str = "completed", *, nested: bool = Fa
 
 
 def test_a_run_that_came_in_another_way_is_no_call_of_send_message() -> None:
-    metrics, hub = Metrics(Fleet(HARPER)), Hub()
+    metrics, hub = Metrics(Fleet(HARPER)), EventHub()
     hub.listen(metrics.observe)
     for surface in ("mcp", "bridge", "rest"):
         hub.publish(RunStarted(run_id="r", agent="harper", surface=surface))
@@ -97,7 +97,7 @@ def test_a_run_that_came_in_another_way_is_no_call_of_send_message() -> None:
 
 
 def test_runs_are_counted_by_agent_and_outcome() -> None:  # PR-23
-    metrics, hub = Metrics(Fleet(HARPER)), Hub()
+    metrics, hub = Metrics(Fleet(HARPER)), EventHub()
     hub.listen(metrics.observe)
     for outcome in ("ok", "ok", "error", "cancelled"):
         hub.publish(RunStarted(run_id="r", agent="harper"))
@@ -189,7 +189,7 @@ def test_names_that_a_caller_or_a_model_made_up_become_no_labels() -> None:
 
 def test_ten_thousand_names_that_somebody_made_up_become_few_series() -> None:
     # PR-23
-    metrics, hub = Metrics(Fleet(HARPER)), Hub()
+    metrics, hub = Metrics(Fleet(HARPER)), EventHub()
     hub.listen(metrics.observe)
     hub.publish(_tool("argos", "real"))
     before = _series(metrics.render())

@@ -7,7 +7,7 @@ import pytest
 from fast_agent.agents.workflow.agents_as_tools_agent import AgentsAsToolsAgent
 from fast_agent.agents.workflow.router_agent import RouterAgent
 
-from pallas.executors.fastagent.params_seam import is_compatible, wish_of
+from pallas.executors.fastagent.params_seam import is_compatible, requested_params
 from pallas.executors.fastagent.provider_params import (
     NO_TOOL,
     edit_anthropic,
@@ -233,6 +233,6 @@ async def test_a_router_is_asked_nothing_of_this_and_an_agent_with_sub_agents_is
     for kind, asked in ((RouterAgent, False), (AgentsAsToolsAgent, True)):
         agent: Any = object.__new__(kind)
         agent._llm = SimpleNamespace(instruction="own")
-        wish = await wish_of(agent, _read(systemAppend="more"), None)
+        wish = await requested_params(agent, _read(systemAppend="more"), None)
         with wish.held():
             assert agent._llm.instruction == ("own\n\nmore" if asked else "own")

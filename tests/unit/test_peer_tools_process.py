@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.waiting import until
 
-from pallas.executors import Emit, Turn
+from pallas.executors import Emit, ExecutorTurn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.child_messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
 from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
@@ -16,7 +16,7 @@ from pallas.executors.process.peer_questions import MAX_OPEN, PeerAnswers, PeerA
 from pallas.model import Event, Fault, FaultType, TraceContext
 
 TOOL = PeerTool("adder", "Add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}}, True)
-TURN = Turn("run1", "desk", "x")
+TURN = ExecutorTurn("run1", "desk", "x")
 OWN = TraceContext("0" * 31 + "1", "1" * 16)
 
 
@@ -35,7 +35,9 @@ class Calls:
     def tools(self) -> tuple[PeerTool, ...]:
         return self.now
 
-    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+    async def ask(
+        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+    ) -> str:
         self.asked.append((peer, text, trace))
         try:
             await self.open.wait()
@@ -132,7 +134,7 @@ async def test_without_a_fleet_above_a_question_fails() -> None:
 async def test_a_question_for_no_run_and_one_too_many_are_refused() -> None:
     pair = Pair()
     with pytest.raises(Fault, match="the run is over"):
-        await pair.ask("one", turn=Turn("run2", "desk", "x"))
+        await pair.ask("one", turn=ExecutorTurn("run2", "desk", "x"))
     pair.asker = None
     with pytest.raises(Fault, match="no run"):
         await pair.ask("one")

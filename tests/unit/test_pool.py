@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 from support.waiting import until
 
-from pallas.access.bearer_lease import Grant
-from pallas.executors.fastagent.instance_pool import Pool
+from pallas.access.bearer_lease import BearerLease
+from pallas.executors.fastagent.instance_pool import InstancePool
 from pallas.model import Fault, FaultType
 
 
@@ -21,11 +21,11 @@ class _Thing:
 class _Maker:
     made: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    grants: list[Grant | None] = field(default_factory=list)
+    grants: list[BearerLease | None] = field(default_factory=list)
     fail: list[Exception] = field(default_factory=list)
     gate: asyncio.Event | None = None
 
-    async def make(self, number: int, grant: Grant | None) -> _Thing:
+    async def make(self, number: int, grant: BearerLease | None) -> _Thing:
         self.grants.append(grant)
         if self.gate is not None:
             await self.gate.wait()
@@ -37,8 +37,8 @@ class _Maker:
     async def drop(self, thing: _Thing) -> None:
         self.dropped.append(thing.key)
 
-    def pool(self, limit: int = 2, pinned: bool = False) -> Pool[_Thing]:
-        return Pool(self.make, self.drop, limit=limit, pinned=pinned)
+    def pool(self, limit: int = 2, pinned: bool = False) -> InstancePool[_Thing]:
+        return InstancePool(self.make, self.drop, limit=limit, pinned=pinned)
 
 
 async def test_runs_one_after_the_other_share_one_instance() -> None:
@@ -215,7 +215,7 @@ async def test_a_pinned_instance_is_made_for_its_owner_and_lent_to_no_other() ->
     # PR-26
     maker = _Maker()
     pool = maker.pool(limit=4, pinned=True)
-    grants = {name: Grant("r", "a", f"token-{name}", print) for name in "abcdefgh"}
+    grants = {name: BearerLease("r", "a", f"token-{name}", print) for name in "abcdefgh"}
     used: dict[str, set[str]] = {}
 
     async def run(name: str) -> None:
@@ -252,11 +252,11 @@ async def test_what_the_pool_makes_carries_nothing_of_the_run_that_asked() -> No
     seen: list[str | None] = []
     variable: ContextVar[str | None] = ContextVar("variable", default=None)
 
-    async def make(number: int, grant: Grant | None) -> _Thing:
+    async def make(number: int, grant: BearerLease | None) -> _Thing:
         seen.append(variable.get())
         return _Thing(f"t{number}")
 
-    pool: Pool[_Thing] = Pool(make, _Maker().drop, limit=1)
+    pool: InstancePool[_Thing] = InstancePool(make, _Maker().drop, limit=1)
     variable.set("of the run")
     async with pool.lease(None):
         pass

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from pallas import __version__
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.executors.ipc.channel import Channel
 from pallas.executors.ipc.child_messages import (
     FROM_CHILD,
@@ -39,7 +39,7 @@ async def ends() -> AsyncIterator[Ends]:
 async def test_a_run_whose_cancel_comes_with_it_is_told_to_be_over(ends: Ends) -> None:
     # DR-16: else the fleet waits, and then ends the process with all that runs in it
     child, fleet = ends
-    child._handle(AgentTurn(7, Turn("run", "agent", "hello")))
+    child._handle(AgentTurn(7, ExecutorTurn("run", "agent", "hello")))
     child._handle(CancelCall(7))
     async with asyncio.timeout(20):
         assert decoded(await fleet.receive()) == CallCancelled(7)

@@ -10,7 +10,7 @@ import pytest
 from support.live import ECHO, agent_module, write_project
 
 from pallas.config import load_project
-from pallas.executors import ExecutorInfo, Turn
+from pallas.executors import ExecutorInfo, ExecutorTurn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.child_messages import (
     FROM_CHILD,
@@ -58,7 +58,7 @@ SAID: tuple[Any, ...] = (
     HistoryPart(1, (ENTRY,)),
     AgentTurn(
         2,
-        Turn(
+        ExecutorTurn(
             "r1", "frail", "hello", (Image("QUJD", "image/png"),), [], "id:x", principal="bearer:ab",
             stream_text=True, bearer="token",
         ),

@@ -9,7 +9,7 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, 
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError, Text
 from pallas.messaging import handler_work
-from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType, ToolEvent
 from pallas.payloads import PayloadType
 
@@ -43,7 +43,7 @@ async def test_an_endpoint_that_breaks_is_a_fault_and_its_traceback_in_the_log(
 ) -> None:
     # HC-22
     class Broken(Handler):
-        async def invoke(self, delivery: Delivery) -> Reply:
+        async def invoke(self, delivery: Delivery) -> HandlerReply:
             raise ValueError("inside of it")
 
     world = World(Broken("broken", echo), Handler("tells", tells, peers=["peer"]), Broken("peer", echo))

@@ -13,7 +13,7 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, 
 
 from pallas.contract import HandlerMetadata, HandlerResponse
 from pallas.messaging import frames, handler_work
-from pallas.messaging.frames import Frame
+from pallas.messaging.frames import HandlerFrame
 from pallas.model import MessagePassed, ToolEvent
 
 
@@ -145,14 +145,14 @@ async def test_twenty_conversations_with_one_agent_never_mix() -> None:
 
 
 async def test_every_frame_is_freed_with_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[weakref.ref[Frame]] = []
-    make = Frame.__init__
+    kept: list[weakref.ref[HandlerFrame]] = []
+    make = HandlerFrame.__init__
 
-    def noted(self: Frame, *args: Any, **more: Any) -> None:
+    def noted(self: HandlerFrame, *args: Any, **more: Any) -> None:
         make(self, *args, **more)
         kept.append(weakref.ref(self))
 
-    monkeypatch.setattr(frames.Frame, "__init__", noted)
+    monkeypatch.setattr(frames.HandlerFrame, "__init__", noted)
 
     async def calls(payload: Any, metadata: HandlerMetadata) -> HandlerResponse:
         if isinstance(payload, Ask) and payload.text == "fail":

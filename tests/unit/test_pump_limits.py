@@ -9,7 +9,7 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, 
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
-from pallas.messaging.messaging_port import Asker
+from pallas.messaging.messaging_port import MessageSender
 from pallas.model import Fault, FaultType
 
 
@@ -154,7 +154,7 @@ async def test_frames_below_each_other_have_an_end() -> None:
     assert await world.send("a", Ask()) == Answer("upstream")
     assert len({each.thread_id for name in "ab" for each in world[name].seen}) == 32
     with pytest.raises(Fault, match="More than 32"):
-        await world.send("a", Ask(), asker=Asker("deep", "a", depth=32))
+        await world.send("a", Ask(), asker=MessageSender("deep", "a", depth=32))
     assert world.clean()
 
 

@@ -12,7 +12,7 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, knows, re
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
 from pallas.messaging.peer_instructions import WARNING, instructions
-from pallas.messaging.send_rules import CALLER, TODO, Way, way
+from pallas.messaging.send_rules import CALLER, TODO, Recipient, recipient_of
 from pallas.model import Fault, FaultType
 
 # SPEC 5.1, to the letter.
@@ -43,19 +43,19 @@ def test_who_may_send_to_whom(
     sender: str, agent: bool, peers: frozenset[str], caller: str, target: str | None
 ) -> None:
     # HC-9, HC-12, HC-15, HC-16, X2, X3
-    found = way(sender, agent, peers, caller, target)
+    found = recipient_of(sender, agent, peers, caller, target)
     if target is None:
-        assert found is Way.RESPOND
+        assert found is Recipient.RESPOND
     elif target == sender:
-        assert found is Way.SELF
+        assert found is Recipient.SELF
     elif target == TODO:
-        assert found is (Way.TODO if agent else Way.REFUSED)
+        assert found is (Recipient.TODO if agent else Recipient.REFUSED)
     elif target == caller:
-        assert found is (Way.CALL if agent and target in peers else Way.RESPOND)
+        assert found is (Recipient.CALL if agent and target in peers else Recipient.RESPOND)
     else:
-        assert found is (Way.CALL if target in peers else Way.REFUSED)
+        assert found is (Recipient.CALL if target in peers else Recipient.REFUSED)
     # Names are never cut apart: one that only begins like another is another (HC-20).
-    if found is Way.CALL:
+    if found is Recipient.CALL:
         assert target in peers
 
 

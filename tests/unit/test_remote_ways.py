@@ -7,9 +7,9 @@ from mcp import MCPError
 from mcp_types import CallToolResult, TextContent
 
 from pallas.config.kinds import RemoteConfig
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.executors.remote.call_arguments import MAX_TOLD, told
-from pallas.executors.remote.call_method import Offer, Way, find_way
+from pallas.executors.remote.call_method import CallMethod, OfferedTool, find_call_method
 from pallas.executors.remote.handles import Handles
 from pallas.executors.remote.remote_answer import answer_of
 from pallas.executors.remote.remote_credentials import Noted
@@ -27,21 +27,23 @@ from pallas.model import (
 )
 
 TEXT = {"type": "string"}
-SEND = Offer(
+SEND = OfferedTool(
     "send_message",
     {"message": TEXT, "images": {"type": "array"}, "conversation_id": TEXT, "history": {"type": "array"}},
     ("message",),
 )
-HEALTH = Offer("get_health", {})
+HEALTH = OfferedTool("get_health", {})
 WHOM = Whom("far", "http://there/mcp", False, 10.0)
 
 
-def way(*offers: Offer, about: str = "", speaker: str = "there", **keys: Any) -> Way:
+def way(*offers: OfferedTool, about: str = "", speaker: str = "there", **keys: Any) -> CallMethod:
     """How those are asked."""
-    return find_way(offers, RemoteConfig("http://there/mcp", **keys), speaker=speaker, instructions=about)
+    return find_call_method(
+        offers, RemoteConfig("http://there/mcp", **keys), speaker=speaker, instructions=about
+    )
 
 
-def problem(*offers: Offer, **keys: str) -> str:
+def problem(*offers: OfferedTool, **keys: str) -> str:
     """What is said where nobody can tell."""
     with pytest.raises(Fault) as raised:
         way(*offers, **keys)
@@ -61,61 +63,61 @@ def test_another_pallas_is_known_by_what_it_takes() -> None:
 
 
 def test_a_virtual_server_goes_on_by_the_thread_it_returns() -> None:
-    chat = Offer("chat", {"message": TEXT, "threadId": TEXT, "systemAppend": {"anyOf": [TEXT]}})
+    chat = OfferedTool("chat", {"message": TEXT, "threadId": TEXT, "systemAppend": {"anyOf": [TEXT]}})
     found = way(chat, speaker="agent-scholar")
     assert (found.memory, found.conversation, found.speaker) == ("returned", "threadId", "scholar")
 
 
 def test_a_fast_agent_goes_on_by_its_session() -> None:
-    agent = Offer("helper", {"message": TEXT}, ("message",))
+    agent = OfferedTool("helper", {"message": TEXT}, ("message",))
     found = way(agent, about="Mine. Available agent tools: `helper`.", speaker="stock-MCP-Server")
     assert (found.memory, found.speaker) == ("session", "helper")
 
 
 @pytest.mark.parametrize("name", ["message", "prompt", "input", "text", "query", "question"])
 def test_one_required_text_is_what_is_said(name: str) -> None:
-    found = way(Offer("talk_to_me", {name: TEXT, "depth": {"type": "integer"}}, (name,)), HEALTH)
+    found = way(OfferedTool("talk_to_me", {name: TEXT, "depth": {"type": "integer"}}, (name,)), HEALTH)
     assert (found.argument, found.memory) == (name, "none")
 
 
 def test_a_handle_is_given_where_one_is_taken() -> None:
-    offer = Offer("ask", {"question": TEXT, "session_id": TEXT}, ("question", "session_id"))
+    offer = OfferedTool("ask", {"question": TEXT, "session_id": TEXT}, ("question", "session_id"))
     found = way(offer)
     assert (found.memory, found.conversation, found.needs_conversation) == ("given", "session_id", True)
 
 
 def test_what_is_configured_stands_before_what_is_found() -> None:
-    odd = Offer("say", {"words": TEXT, "tone": TEXT, "room": TEXT}, ("words",))
+    odd = OfferedTool("say", {"words": TEXT, "tone": TEXT, "room": TEXT}, ("words",))
     found = way(SEND, odd, tool="say", conversation="room")
     assert (found.tool, found.argument, found.conversation, found.memory) == ("say", "words", "room", "given")
     assert way(odd, tool="say", argument="tone", conversation="words").argument == "tone"
 
 
 def test_where_nobody_can_tell_it_is_said_what_there_is_and_which_keys_to_set() -> None:
-    one, two = (Offer(name, {"text": TEXT}, ("text",)) for name in ("first", "second"))
+    one, two = (OfferedTool(name, {"text": TEXT}, ("text",)) for name in ("first", "second"))
     assert "first, second" in problem(one, two) and "set tool" in problem(one, two)
     assert "get_health" in problem(HEALTH) and "set tool and argument" in problem(HEALTH)
     assert "none at all" in problem()
     assert "it has first" in problem(one, tool="third")
     assert "it takes text" in problem(one, tool="first", argument="words")
     assert "it takes text" in problem(one, tool="first", conversation="room")
-    two_texts = Offer("both", {"a": TEXT, "b": TEXT}, ("a", "b"))
+    two_texts = OfferedTool("both", {"a": TEXT, "b": TEXT}, ("a", "b"))
     assert "takes a, b; set argument" in problem(two_texts, tool="both")
     assert "also needs b" in problem(two_texts, tool="both", argument="a")
-    hostile = problem(Offer("x\x1b[2J" + "y" * 500, {}))
+    hostile = problem(OfferedTool("x\x1b[2J" + "y" * 500, {}))
     assert "\x1b" not in hostile and len(hostile) < 400
 
 
 def test_of_several_tools_the_one_that_is_called_so_is_asked() -> None:
-    ask, other = (Offer(name, {"text": TEXT}, ("text",)) for name in ("ask", "translate"))
+    ask, other = (OfferedTool(name, {"text": TEXT}, ("text",)) for name in ("ask", "translate"))
     assert way(other, ask).tool == "ask"
 
 
 def test_a_bridge_is_asked_for_one_answer() -> None:
     offers = [
-        Offer("agents_discover", {"capability": TEXT}),
-        Offer("sessions_prompt", {"sessionId": TEXT, "prompt": TEXT}, ("sessionId", "prompt")),
-        Offer("tasks_delegate", {"prompt": TEXT, "runtimeParams": {}}, ("prompt",)),
+        OfferedTool("agents_discover", {"capability": TEXT}),
+        OfferedTool("sessions_prompt", {"sessionId": TEXT, "prompt": TEXT}, ("sessionId", "prompt")),
+        OfferedTool("tasks_delegate", {"prompt": TEXT, "runtimeParams": {}}, ("prompt",)),
     ]
     found = way(*offers)
     assert (found.tool, found.argument, found.memory) == ("tasks_delegate", "prompt", "none")
@@ -123,9 +125,9 @@ def test_a_bridge_is_asked_for_one_answer() -> None:
     assert answer_of(said, found).texts == ("yes",)
 
 
-def turn(text: str = "now", **more: Any) -> Turn:
+def turn(text: str = "now", **more: Any) -> ExecutorTurn:
     """A turn of the agent far."""
-    return Turn("r1", "far", text, **more)
+    return ExecutorTurn("r1", "far", text, **more)
 
 
 def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> None:
@@ -141,7 +143,7 @@ def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> N
         "conversation_id": "new",
         "history": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
     }
-    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
     text = told(plain, turn(history=said), "", knows=False).arguments["question"]
     assert text.startswith("[Earlier") and text.endswith("message now:]\n\nnow")
     assert "user: one\n\nassistant: two" in text and "found" not in text
@@ -151,7 +153,7 @@ def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> N
 
 def test_of_a_long_history_the_newest_is_told() -> None:
     said = tuple(Message("user", f"{number} " + "x" * 100_000) for number in range(9))
-    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
     text = told(plain, turn(history=said), "", knows=False).arguments["question"]
     assert len(text) < MAX_TOLD + 1_000 and "user: 8 " in text and "user: 0 " not in text
     assert "left out" in text
@@ -165,7 +167,7 @@ def test_parameters_go_along_where_they_are_taken() -> None:
     assert told(way(SEND), turn(params=params), "", knows=True).meta["local.pallas/params"] == {
         "temperature": 0.5
     }
-    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
     assert told(plain, turn(params=params), "", knows=True) == ({"question": "now"}, {})
 
 
@@ -275,7 +277,7 @@ def test_an_answer_is_sanitised_and_its_handle_found() -> None:
         structured_content={"thread_id": "t1"},
         _meta={"local.pallas/finalOffset": 9, "local.pallas/usage": {"inputTokens": 3, "outputTokens": True}},
     )
-    offer = Offer("ask", {"text": TEXT, "thread_id": TEXT}, ("text",))
+    offer = OfferedTool("ask", {"text": TEXT, "thread_id": TEXT}, ("text",))
     answer = answer_of(result, way(offer))
     assert answer.texts == ("I look.", "found ␛[2J") and answer.handle == "t1"
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (3, None)

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from support.ports import free_ports
 
-from pallas.cli.resources.client_config import Wish, connect
-from pallas.cli.resources.fleet_requests import Reach
-from pallas.cli.resources.mcp_clients import CLIENTS, Target
+from pallas.cli.resources.client_config import ConnectOptions, connect
+from pallas.cli.resources.fleet_requests import FleetLocation
+from pallas.cli.resources.mcp_clients import CLIENTS, ServerEntry
 from pallas.surfaces.auth.static_tokens import make_token, sha256_of
 
 TARGETS = (
-    Target("reviewer", "http://localhost:24201/mcp", token=True, seconds=90),
-    Target("7.of_nine", "http://fleet.example:24200/agents/7.of_nine/mcp"),
+    ServerEntry("reviewer", "http://localhost:24201/mcp", token=True, seconds=90),
+    ServerEntry("7.of_nine", "http://fleet.example:24200/agents/7.of_nine/mcp"),
 )
 
 
@@ -87,7 +87,7 @@ def test_a_project_that_does_not_run_is_told_of_by_its_files(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PALLAS_TOKEN", "tok-very-secret")
-    assert connect(Wish(client="claude-code"), Reach(folder)) == 0
+    assert connect(ConnectOptions(client="claude-code"), FleetLocation(folder)) == 0
     printed = capsys.readouterr()
     servers = json.loads(printed.out)["mcpServers"]
     entries = yaml.safe_load((folder / "agents.yaml").read_text())
@@ -96,7 +96,7 @@ def test_a_project_that_does_not_run_is_told_of_by_its_files(
     assert servers["asked"]["headers"] == {"Authorization": "Bearer ${PALLAS_TOKEN}"}
     assert "tok-very-secret" not in printed.out + printed.err
     assert "no fleet of this project runs" in printed.err
-    assert connect(Wish(agent="open-one"), Reach(folder)) == 0
+    assert connect(ConnectOptions(agent="open-one"), FleetLocation(folder)) == 0
     assert list(json.loads(capsys.readouterr().out)["mcpServers"]) == ["open_one"]
 
 
@@ -105,11 +105,11 @@ def test_virtual_servers_and_projects_have_addresses_at_the_fleets_port(
 ) -> None:
     port = yaml.safe_load((folder / "agents.yaml").read_text())["registry_port"]
     for wish, name, path in (
-        (Wish("asked", virtual=True), "agent-asked", "/virtual/agent-asked/mcp"),
-        (Wish(project="shop"), "shop", "/projects/shop/mcp"),
-        (Wish(virtual=True), "desk", "/projects/desk/mcp"),
+        (ConnectOptions("asked", virtual=True), "agent-asked", "/virtual/agent-asked/mcp"),
+        (ConnectOptions(project="shop"), "shop", "/projects/shop/mcp"),
+        (ConnectOptions(virtual=True), "desk", "/projects/desk/mcp"),
     ):
-        assert connect(wish, Reach(folder)) == 0
+        assert connect(wish, FleetLocation(folder)) == 0
         (entry,) = json.loads(capsys.readouterr().out)["mcpServers"].items()
         assert (entry[0], entry[1]["url"]) == (name, f"http://localhost:{port}{path}")
 
@@ -118,19 +118,19 @@ def test_the_bridge_is_one_entry_as_a_command_or_as_an_address(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = yaml.safe_load((folder / "agents.yaml").read_text())["registry_port"]
-    assert connect(Wish(bridge="url"), Reach(folder)) == 0
+    assert connect(ConnectOptions(bridge="url"), FleetLocation(folder)) == 0
     bearer = {"headers": {"Authorization": "Bearer ${PALLAS_TOKEN}"}}
     assert json.loads(capsys.readouterr().out)["mcpServers"] == {
         "desk-fleet": {"type": "http", "url": f"http://localhost:{port}/mcp", **bearer}
     }
-    assert connect(Wish(bridge="command", client="claude-desktop"), Reach(folder)) == 0
+    assert connect(ConnectOptions(bridge="command", client="claude-desktop"), FleetLocation(folder)) == 0
     printed = capsys.readouterr()
     entry = json.loads(printed.out)["mcpServers"]["desk-fleet"]
     assert Path(entry["command"]).name == "pallas"
     assert entry["args"] == ["bridge", "--project", str(folder)]
     assert entry["env"] == {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}
     assert "Node" not in printed.err
-    assert connect(Wish(), Reach(folder)) == 0
+    assert connect(ConnectOptions(), FleetLocation(folder)) == 0
     assert "pallas connect --bridge command" in capsys.readouterr().err
 
 
@@ -149,7 +149,7 @@ def test_the_bridge_is_one_entry_as_a_command_or_as_an_address(
 def test_each_client_starts_a_program_with_the_token_in_its_environment(
     client: str, expected: dict[str, Any]
 ) -> None:
-    target = Target(
+    target = ServerEntry(
         "fleet", "http://localhost:1/mcp", token=True, command=("pallas", "bridge", "--project", "/a b")
     )
     text = CLIENTS[client].text([target])
@@ -161,17 +161,17 @@ def test_each_client_starts_a_program_with_the_token_in_its_environment(
 @pytest.mark.parametrize(
     ("wish", "word"),
     [
-        (Wish("nobody"), "there is no agent nobody; there are asked, open_one"),
-        (Wish(client="emacs"), "there are generic"),
-        (Wish("asked", project="shop"), "leave AGENT"),
-        (Wish(bridge="pipe"), "there are command, url"),
-        (Wish("asked", bridge="url"), "leave AGENT"),
+        (ConnectOptions("nobody"), "there is no agent nobody; there are asked, open_one"),
+        (ConnectOptions(client="emacs"), "there are generic"),
+        (ConnectOptions("asked", project="shop"), "leave AGENT"),
+        (ConnectOptions(bridge="pipe"), "there are command, url"),
+        (ConnectOptions("asked", bridge="url"), "leave AGENT"),
     ],
 )
 def test_wrong_wishes_are_status_2_and_print_nothing_on_stdout(
-    folder: Path, wish: Wish, word: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, wish: ConnectOptions, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert connect(wish, Reach(folder)) == 2
+    assert connect(wish, FleetLocation(folder)) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert word in printed.err
@@ -180,5 +180,5 @@ def test_wrong_wishes_are_status_2_and_print_nothing_on_stdout(
 def test_a_fleet_elsewhere_that_does_not_answer_is_status_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert connect(Wish(), Reach(tmp_path, f"http://127.0.0.1:{free_ports(1)[0]}")) == 3
+    assert connect(ConnectOptions(), FleetLocation(tmp_path, f"http://127.0.0.1:{free_ports(1)[0]}")) == 3
     assert "no registry" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pallas.cli.resources.document_checks import check_alone, check_together, place_of
-from pallas.cli.resources.document_reader import Document, read
+from pallas.cli.resources.document_reader import ResourceDocument, read
 from pallas.cli.resources.fleet_requests import Wrong
 from pallas.cli.resources.foreseeing import foresee
 from pallas.cli.resources.resource_documents import document_of, list_of, same
@@ -50,7 +50,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def _read(tmp_path: Path, text: str) -> tuple[list[Document], dict[str, dict[str, Any]], list[str]]:
+def _read(tmp_path: Path, text: str) -> tuple[list[ResourceDocument], dict[str, dict[str, Any]], list[str]]:
     path = tmp_path / "team.yaml"
     path.write_text(text)
     notes = Notes()

@@ -9,8 +9,8 @@ from pallas.model import (
     Event,
     Fault,
     FaultType,
+    LoopMessage,
     RunResult,
-    Said,
     StepStarted,
     TextDelta,
     ToolAnswer,
@@ -29,14 +29,14 @@ def delta(text: str, **more: Any) -> TextDelta:
     return TextDelta(**RUN, text=text, **more)
 
 
-def calls(*names: str, **arguments: Any) -> Said:
+def calls(*names: str, **arguments: Any) -> LoopMessage:
     made = tuple(ToolCall(f"c{number}", name, arguments) for number, name in enumerate(names))
-    return Said(**RUN, role="assistant", text="", calls=made)
+    return LoopMessage(**RUN, role="assistant", text="", calls=made)
 
 
-def answers(*ok: bool) -> Said:
+def answers(*ok: bool) -> LoopMessage:
     made = tuple(ToolAnswer(f"c{number}", "said", each) for number, each in enumerate(ok))
-    return Said(**RUN, role="tool", text="", answers=made)
+    return LoopMessage(**RUN, role="tool", text="", answers=made)
 
 
 def tool(phase: ToolPhase, call: str = "1", *, nested: bool = False) -> ToolEvent:

@@ -31,7 +31,7 @@ from pallas.telemetry.log import forget, redact
         (Fault(FaultType.UPSTREAM, "x", data={"stage": "start"}), 503),
         (Fault(FaultType.UPSTREAM, "x", data={"stage": "crash-loop"}), 503),
         (Fault(FaultType.UPSTREAM, "x", data={"stage": "stopped"}), 503),
-        (http_faults.Refused(415, "x"), 415),
+        (http_faults.HttpFault(415, "x"), 415),
     ],
 )
 def test_each_fault_has_its_status_and_the_same_body(fault: Fault, status: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import not_found
 from pallas.surfaces.rest import run_replay as replay_module
-from pallas.surfaces.rest.run_replay import Replay, RunLog, Store
+from pallas.surfaces.rest.run_replay import RunEventStore, RunLog, RunReplay
 
 
 class Rows:
@@ -43,7 +43,7 @@ async def all_of(log: RunLog, after: int = 0) -> list[tuple[int, dict[str, Any]]
     return [each async for each in log.read(after)]
 
 
-async def kept(store: Store, after: int = 0) -> list[tuple[int, dict[str, Any]]]:
+async def kept(store: RunEventStore, after: int = 0) -> list[tuple[int, dict[str, Any]]]:
     found: list[tuple[int, dict[str, Any]]] = []
     while rows := await store.read(found[-1][0] if found else after):
         found += rows
@@ -56,13 +56,13 @@ def rows() -> Rows:
 
 
 @pytest.fixture
-async def replay(rows: Rows) -> AsyncIterator[Replay]:
-    made = Replay(cast(Any, rows))
+async def replay(rows: Rows) -> AsyncIterator[RunReplay]:
+    made = RunReplay(cast(Any, rows))
     yield made
     await made.close()
 
 
-async def test_readers_hear_everything_from_where_they_want(replay: Replay) -> None:
+async def test_readers_hear_everything_from_where_they_want(replay: RunReplay) -> None:
     log = replay.open("r1")
     log.add(text(1))
     early = asyncio.create_task(all_of(log))
@@ -77,7 +77,7 @@ async def test_readers_hear_everything_from_where_they_want(replay: Replay) -> N
     assert await all_of(log, 99) == []
 
 
-async def test_the_ledger_has_the_same_with_the_same_numbers(replay: Replay, rows: Rows) -> None:
+async def test_the_ledger_has_the_same_with_the_same_numbers(replay: RunReplay, rows: Rows) -> None:
     log = replay.open("r1")
     chunks = [
         text(1),
@@ -98,7 +98,7 @@ async def test_the_ledger_has_the_same_with_the_same_numbers(replay: Replay, row
 
 
 async def test_memory_is_bounded_and_a_slow_reader_goes_on_from_the_ledger(
-    replay: Replay, monkeypatch: pytest.MonkeyPatch
+    replay: RunReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_module, "MAX_LOG", 2_000)
     monkeypatch.setattr(replay_module, "FLUSH_AT", 500)
@@ -115,7 +115,7 @@ async def test_memory_is_bounded_and_a_slow_reader_goes_on_from_the_ledger(
 
 
 async def test_a_reader_whose_place_is_kept_nowhere_is_told(
-    replay: Replay, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_module, "MAX_LOG", 100)
     rows.broken = True
@@ -131,7 +131,7 @@ async def test_a_reader_whose_place_is_kept_nowhere_is_told(
 
 
 async def test_a_run_that_the_ledger_knows_only_at_its_end_is_kept_as_well(
-    replay: Replay, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_module, "FLUSH_AT", 10)
     monkeypatch.setattr(replay_module, "TRY_EVERY", 0.01)
@@ -147,7 +147,7 @@ async def test_a_run_that_the_ledger_knows_only_at_its_end_is_kept_as_well(
     assert [number for number, _ in await kept(replay.store("r1"))] == [1, 2, 3, 4, 5]
 
 
-async def test_who_leaves_last_is_noticed(replay: Replay) -> None:
+async def test_who_leaves_last_is_noticed(replay: RunReplay) -> None:
     log, left = replay.open("r1"), []
     log.when_left = lambda: left.append(log.readers)
     log.add(text(1))
@@ -164,7 +164,7 @@ async def test_who_leaves_last_is_noticed(replay: Replay) -> None:
 
 async def test_runs_that_are_over_are_forgotten_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    replay = Replay(cast(Any, Rows()), lambda: now)
+    replay = RunReplay(cast(Any, Rows()), lambda: now)
     monkeypatch.setattr(replay_module, "monotonic", lambda: now)
     monkeypatch.setattr(replay_module, "MAX_RUNS", 3)
     running = replay.open("running")

@@ -7,7 +7,7 @@ import pytest
 from pallas.model import Fault, FaultType
 from pallas.routing.choice import Candidate, Choice, choose, kept
 from pallas.routing.route_prompt import MAX_QUESTION, route_prompt
-from pallas.routing.similarity import Likeness, words
+from pallas.routing.similarity import Similarity, words
 
 CODER = Candidate(
     "coder",
@@ -220,7 +220,7 @@ def test_words_are_told_apart_by_their_stems_in_any_script() -> None:
 
 def test_likeness_is_from_nothing_to_the_same() -> None:
     texts = [words("refactor the parser"), words("write a letter")]
-    likeness = Likeness(texts)
+    likeness = Similarity(texts)
     assert likeness.of(texts[0], texts[0]) == pytest.approx(1.0)
     assert likeness.of(texts[0], texts[1]) == 0.0
     assert likeness.best(texts[1], texts) == (pytest.approx(1.0), 1)

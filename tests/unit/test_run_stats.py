@@ -6,11 +6,11 @@ import random
 import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.model import Fault, FaultType, Message, Outcome, RunRequest, Usage
 from pallas.runs.kernel import Kernel
-from pallas.runs.run import WINDOW, Run, Stats
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.run import WINDOW, ActiveRun, Stats
+from pallas.telemetry.event_hub import EventHub
 
 
 def _of(*seconds: float) -> Stats:
@@ -56,13 +56,13 @@ def test_tokens_add_up_and_what_nobody_counted_is_nothing() -> None:
 
 
 def _kernel(executor: FakeExecutor) -> Kernel:
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     kernel.attach(FakeAgent(executor))
     return kernel
 
 
 async def test_a_run_that_failed_counts_but_its_latency_does_not() -> None:
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text == "fail":
             raise Fault(FaultType.UPSTREAM, "no")
         return TurnResult(("yes",), (Message("assistant", "yes"),), usage=Usage(7, 2))
@@ -101,7 +101,7 @@ async def test_draining_waits_for_runs_then_cancels_them_and_says_why() -> None:
 
 async def test_draining_one_executor_leaves_the_runs_of_another() -> None:
     old, new = Gate(), Gate()
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     retired = FakeExecutor(old.answer)
     agent = FakeAgent(retired)
     kernel.attach(agent)
@@ -129,7 +129,7 @@ async def test_draining_one_executor_leaves_the_runs_of_another() -> None:
 def test_the_log_says_why_a_run_failed(
     caplog: pytest.LogCaptureFixture, outcome: Outcome, fault: str, level: str, end: str
 ) -> None:
-    run = Run("r1", "research", Hub(), Stats())
+    run = ActiveRun("r1", "research", EventHub(), Stats())
     with caplog.at_level("INFO"):
         run.finish(outcome, fault)
     (record,) = caplog.records

@@ -10,41 +10,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pallas.scripted.openai_wire import Answer, Head, ToolCall, chunks, completion
-from pallas.scripted.picture_header import Picture, picture_of
+from pallas.scripted.openai_wire import Head, ScriptedAnswer, ScriptedToolCall, chunks, completion
+from pallas.scripted.picture_header import PictureHeader, picture_of
 
 HEAD = Head("chatcmpl-1", 1_750_000_000, "scripted")
 
 
-def events(answer: Answer, usage: bool = True) -> list[Any]:
+def events(answer: ScriptedAnswer, usage: bool = True) -> list[Any]:
     raw = b"".join(chunks(HEAD, answer, usage=usage)).decode()
     lines = [line.removeprefix("data: ") for line in raw.split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     return [json.loads(line) for line in lines[:-1]]
 
 
-def deltas(answer: Answer) -> list[dict[str, Any]]:
+def deltas(answer: ScriptedAnswer) -> list[dict[str, Any]]:
     return [event["choices"][0]["delta"] for event in events(answer, usage=False)]
 
 
 @given(st.text())
 def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
-    pieces = [delta["content"] for delta in deltas(Answer(text, (), 0, 0)) if delta.get("content")]
+    pieces = [delta["content"] for delta in deltas(ScriptedAnswer(text, (), 0, 0)) if delta.get("content")]
     assert "".join(pieces) == text
 
 
 def test_a_text_is_cut_between_words() -> None:
-    pieces = [delta["content"] for delta in deltas(Answer("One two,  three.\n\nFour", (), 0, 0))[1:-1]]
+    pieces = [
+        delta["content"] for delta in deltas(ScriptedAnswer("One two,  three.\n\nFour", (), 0, 0))[1:-1]
+    ]
     assert pieces == ["One", " two,", "  three.", "\n\nFour"]
 
 
 def test_a_long_answer_has_few_pieces() -> None:
-    assert len(deltas(Answer("word " * 100_000, (), 0, 0))) <= 403
+    assert len(deltas(ScriptedAnswer("word " * 100_000, (), 0, 0))) <= 403
 
 
 def test_a_call_is_told_by_name_first_and_then_by_fragments_of_its_arguments() -> None:
     arguments = json.dumps({"query": "lamps " * 20})
-    answer = Answer("Let me see.", (ToolCall("call_1", "a", "{}"), ToolCall("call_2", "b", arguments)), 0, 0)
+    answer = ScriptedAnswer(
+        "Let me see.",
+        (ScriptedToolCall("call_1", "a", "{}"), ScriptedToolCall("call_2", "b", arguments)),
+        0,
+        0,
+    )
     found: dict[int, dict[str, str]] = {}
     for delta in deltas(answer):
         for call in delta.get("tool_calls", ()):
@@ -61,7 +68,7 @@ def test_a_call_is_told_by_name_first_and_then_by_fragments_of_its_arguments() -
 
 
 def test_usage_comes_after_the_finish_and_only_when_it_is_asked_for() -> None:
-    answer = Answer("hi", (), 7, 1)
+    answer = ScriptedAnswer("hi", (), 7, 1)
     *_, finish, usage = events(answer)
     assert finish["choices"][0]["finish_reason"] == "stop"
     assert usage["choices"] == []
@@ -70,7 +77,7 @@ def test_usage_comes_after_the_finish_and_only_when_it_is_asked_for() -> None:
 
 
 def test_one_object_holds_the_same_answer() -> None:
-    body = completion(HEAD, Answer("", (ToolCall("call_1", "a", '{"b": 1}'),), 3, 4))
+    body = completion(HEAD, ScriptedAnswer("", (ScriptedToolCall("call_1", "a", '{"b": 1}'),), 3, 4))
     choice = body["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None
@@ -101,7 +108,7 @@ def encoded(kind: str, mode: str = "RGB", **options: Any) -> bytes:
     ],
 )
 def test_a_picture_tells_its_kind_and_size(kind: str, data: bytes) -> None:
-    assert picture_of(data_url(data)) == Picture(kind, 321, 123, len(data))
+    assert picture_of(data_url(data)) == PictureHeader(kind, 321, 123, len(data))
 
 
 @pytest.mark.parametrize("data", [encoded("PNG"), encoded("JPEG"), encoded("GIF", "P"), encoded("WEBP")])
@@ -120,4 +127,4 @@ def test_no_bytes_at_all_break_the_reader(tail: bytes, head: bytes) -> None:
     "url", ["https://example.com/a.png", "data:image/png,abc", "data:;base64,a", "", "x"]
 )
 def test_a_picture_that_was_not_sent_is_not_fetched(url: str) -> None:
-    assert picture_of(url) == Picture()
+    assert picture_of(url) == PictureHeader()

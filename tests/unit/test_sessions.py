@@ -10,7 +10,7 @@ from support.executors import FakeExecutor, Gate, echo
 from support.leased import ME, YOU, Found, Hooked, House, down, failed
 from support.waiting import until
 
-from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import (
     Fault,
     FaultType,
@@ -323,7 +323,7 @@ async def test_cancelling_ends_the_prompt_with_what_was_written_and_tells_the_ex
     # DR-16 X19
     gate = Gate()
 
-    async def writes(turn: Turn, emit: Emit) -> TurnResult:
+    async def writes(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(TextDelta(run_id=turn.run_id, agent="a", text="half an ans"))
         return await gate.answer(turn, emit)
 
@@ -361,7 +361,7 @@ async def test_a_deadline_of_the_caller_ends_the_work_and_tells_what_was_written
     # DR-15 X16
     gate = Gate()
 
-    async def writes(turn: Turn, emit: Emit) -> TurnResult:
+    async def writes(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         emit(TextDelta(run_id=turn.run_id, agent="a", text="so far"))
         return await gate.answer(turn, emit)
 
@@ -378,7 +378,7 @@ async def test_a_deadline_holds_though_what_is_cancelled_takes_its_time() -> Non
     # DR-15
     ended = asyncio.Event()
 
-    async def clings(turn: Turn, emit: Emit) -> TurnResult:
+    async def clings(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         try:
             await asyncio.Event().wait()
         finally:
@@ -497,7 +497,7 @@ async def test_sessions_of_others_are_not_seen() -> None:
 
 async def test_prompts_and_metadata_are_measured_in_bytes() -> None:
     # DR-20
-    async def briefly(turn: Turn, emit: Emit) -> TurnResult:
+    async def briefly(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         return TurnResult(("read",), ())
 
     house, executor = one(briefly)
@@ -628,7 +628,7 @@ async def test_whatever_is_done_at_once_each_session_begins_and_ends_once(seed: 
     # DR-12
     chance = random.Random(seed)
 
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         for _ in range(chance.randrange(4)):
             await asyncio.sleep(0)
         if chance.random() < 0.2:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pallas.commands import COMMANDS, Outcome, Parameter, Typed, read
+from pallas.commands import COMMANDS, CommandOutcome, ShownParameter, Typed, read
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail, ToolDetail
 
 DETAIL = AgentDetail(
@@ -28,10 +28,10 @@ class Host:
     def __init__(self) -> None:
         self.done: list[tuple[str, ...]] = []
 
-    def parameters(self) -> Sequence[Parameter]:
+    def parameters(self) -> Sequence[ShownParameter]:
         return (
-            Parameter("era", "auto", "The protocol.", ("auto", "modern", "handshake")),
-            Parameter("stream", "on", "Text.", ("on", "off")),
+            ShownParameter("era", "auto", "The protocol.", ("auto", "modern", "handshake")),
+            ShownParameter("stream", "on", "Text.", ("on", "off")),
         )
 
     async def set(self, name: str, value: str) -> str:
@@ -58,7 +58,7 @@ class Host:
         self.done.append(("quit",))
 
 
-async def run(text: str, host: Host | None = None) -> Outcome:
+async def run(text: str, host: Host | None = None) -> CommandOutcome:
     return await COMMANDS.run(host or Host(), read(text))
 
 

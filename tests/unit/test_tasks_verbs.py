@@ -13,9 +13,9 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Principal, StepStarted, TaskRecord
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
-from pallas.tasks import Finished, Tasks
+from pallas.tasks import TaskOutcome, Tasks
 from pallas.tasks import tasks as module
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 ME = Principal("token:me")
 
@@ -28,16 +28,16 @@ async def kept(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 def tasks_on(ledger: Ledger, **more: Any) -> Tasks:
-    return Tasks(ledger, Kernel(Hub()), Hub(), Grants(), **more)
+    return Tasks(ledger, Kernel(EventHub()), EventHub(), Grants(), **more)
 
 
-async def at_once(hear: Listener) -> Finished:
-    return Finished({"content": []}, "done")
+async def at_once(hear: Listener) -> TaskOutcome:
+    return TaskOutcome({"content": []}, "done")
 
 
-async def for_ever(hear: Listener) -> Finished:
+async def for_ever(hear: Listener) -> TaskOutcome:
     await asyncio.Event().wait()
-    return Finished({})
+    return TaskOutcome({})
 
 
 async def test_an_end_that_could_not_be_written_down_is_tried_again(
@@ -67,9 +67,9 @@ async def test_a_task_that_was_not_written_down_does_not_begin(
 ) -> None:
     began: list[int] = []
 
-    async def run(hear: Listener) -> Finished:
+    async def run(hear: Listener) -> TaskOutcome:
         began.append(1)
-        return Finished({})
+        return TaskOutcome({})
 
     async def refuse(task: TaskRecord) -> None:
         raise Fault(FaultType.TRANSPORT, "the disk is full")
@@ -84,7 +84,7 @@ async def test_a_task_that_was_not_written_down_does_not_begin(
 
 
 async def test_work_that_breaks_has_failed_and_says_no_more_than_its_kind(kept: Ledger) -> None:
-    async def breaks(hear: Listener) -> Finished:
+    async def breaks(hear: Listener) -> TaskOutcome:
         raise RuntimeError("a secret path")
 
     tasks = tasks_on(kept)
@@ -120,10 +120,10 @@ async def test_who_follows_hears_every_change_and_the_end(kept: Ledger) -> None:
     heard: list[Listener] = []
     go = asyncio.Event()
 
-    async def run(hear: Listener) -> Finished:
+    async def run(hear: Listener) -> TaskOutcome:
         heard.append(hear)
         await go.wait()
-        return Finished({}, "done")
+        return TaskOutcome({}, "done")
 
     tasks = tasks_on(kept)
     made = await tasks.begin("echo", ME, run)

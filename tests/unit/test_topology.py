@@ -16,7 +16,7 @@ from pallas.model import (
     Health,
     HealthStatus,
     Notice,
-    Reach,
+    ProbeResult,
     ServerSnapshot,
     Verb,
 )
@@ -31,7 +31,7 @@ from pallas_tui.widgets.agents.view import short, tree_line
 
 
 def downstream(name: str = "docs", target: str = "http://127.0.0.1:9/mcp", **changes: object) -> Downstream:
-    return replace(Downstream(name, "http", target, Reach.OK), **changes)  # type: ignore[arg-type]
+    return replace(Downstream(name, "http", target, ProbeResult.OK), **changes)  # type: ignore[arg-type]
 
 
 def lines(branches: tuple[Branch, ...]) -> list[tuple[str, tuple[bool, ...]]]:
@@ -126,12 +126,12 @@ def test_each_line_knows_the_one_it_stands_below() -> None:
     ("one", "tone", "word"),
     [
         (downstream(), Tone.OK, "ok"),
-        (downstream(reach=Reach.UNKNOWN), Tone.STARTING, "?"),
-        (downstream(reach=Reach.UNREACHABLE), Tone.ERROR, "down"),
-        (downstream(reach=Reach.AUTH_REQUIRED), Tone.DEGRADED, "key"),
-        (downstream(last_call=CallOutcome(False, 1, "503", Reach.UNREACHABLE)), Tone.ERROR, "fails"),
-        (downstream(last_call=CallOutcome(False, 1, "401", Reach.AUTH_REQUIRED)), Tone.DEGRADED, "key"),
-        (downstream(last_call=CallOutcome(False, 1, "own token", Reach.UNKNOWN)), Tone.OK, "ok"),
+        (downstream(reach=ProbeResult.UNKNOWN), Tone.STARTING, "?"),
+        (downstream(reach=ProbeResult.UNREACHABLE), Tone.ERROR, "down"),
+        (downstream(reach=ProbeResult.AUTH_REQUIRED), Tone.DEGRADED, "key"),
+        (downstream(last_call=CallOutcome(False, 1, "503", ProbeResult.UNREACHABLE)), Tone.ERROR, "fails"),
+        (downstream(last_call=CallOutcome(False, 1, "401", ProbeResult.AUTH_REQUIRED)), Tone.DEGRADED, "key"),
+        (downstream(last_call=CallOutcome(False, 1, "own token", ProbeResult.UNKNOWN)), Tone.OK, "ok"),
         (downstream(last_call=CallOutcome(True, 1)), Tone.OK, "ok"),
     ],
 )
@@ -162,7 +162,7 @@ def test_every_line_of_the_tree_fills_its_width_and_details_keep_within_it(
         tokens_out=9,
         restarts=3,
         source="agents.yaml:12",
-        downstreams=(downstream(long), downstream("x", reach=Reach.UNREACHABLE, detail="why " * 40)),
+        downstreams=(downstream(long), downstream("x", reach=ProbeResult.UNREACHABLE, detail="why " * 40)),
     )
     assert glyphs in (UNICODE, ASCII)
     for branch in (*outline([busy, *desk().agents]), *outline([busy], folded=frozenset((long,)))):

@@ -19,7 +19,7 @@ from pallas.model import (
     HealthChanged,
     HealthStatus,
     Notice,
-    Reach,
+    ProbeResult,
     RunFinished,
     RunStarted,
     ServerSnapshot,
@@ -121,8 +121,8 @@ def test_the_story_of_an_agent_tells_the_whole_error_and_every_downstream() -> N
 
 
 def test_the_story_of_an_agent_tells_the_last_call_that_failed() -> None:
-    shop = Downstream("shop", "http", "http://x/mcp", Reach.OK)
-    good, bad = CallOutcome(True, 1.0), CallOutcome(False, 1.0, "HTTP 503", Reach.UNREACHABLE)
+    shop = Downstream("shop", "http", "http://x/mcp", ProbeResult.OK)
+    good, bad = CallOutcome(True, 1.0), CallOutcome(False, 1.0, "HTTP 503", ProbeResult.UNREACHABLE)
     for call, said in ((None, "ok"), (good, "ok"), (bad, "ok; last call: HTTP 503")):
         story = story_of(agent("a", 1, downstreams=(replace(shop, last_call=call),)))
         assert story.endswith(f"shop (http http://x/mcp): {said}")

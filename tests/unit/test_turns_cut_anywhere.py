@@ -8,16 +8,16 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, echo
 from support.kept import asked, kernel_on, rows
 
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import (
     Fault,
     FaultType,
+    LoopMessage,
     Message,
     Params,
     Principal,
     RunRequest,
-    Said,
     TextDelta,
     ToolAnswer,
     ToolCall,
@@ -26,7 +26,7 @@ from pallas.model import (
 from pallas.model.ids import mint
 from pallas.runs import retry_queue
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 WINDOW = 1_000
 POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "said", "finish", "fail")
@@ -86,15 +86,15 @@ class Model:
         self.reached = asyncio.Event()
         self.late: Callable[[], None] = lambda: None
 
-    async def answer(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         summary = turn.text.startswith("Summarise")
         call = ToolCall("c1", "echo__echo", {"text": "x"})
         answers = (ToolAnswer("c1", "echo:x"),)
         if not summary:
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text="half of"))
-            emit(Said(run_id=turn.run_id, agent=turn.agent, role="assistant", text="", calls=(call,)))
+            emit(LoopMessage(run_id=turn.run_id, agent=turn.agent, role="assistant", text="", calls=(call,)))
             self.late = lambda: emit(
-                Said(run_id=turn.run_id, agent=turn.agent, role="tool", text="echo:x", answers=answers)
+                LoopMessage(run_id=turn.run_id, agent=turn.agent, role="tool", text="echo:x", answers=answers)
             )
         if self.at == ("summary" if summary else "executor"):
             self.at = ""
@@ -147,7 +147,7 @@ async def cancelled_at(ledger: Ledger, gated: Gated, point: str, how: How, after
     model = Model()
     executor, agent = FakeExecutor(model.answer), FakeAgent(None, window=100_000)
     agent.executor = executor
-    kernel = Kernel(Hub())
+    kernel = Kernel(EventHub())
     kernel.keep_in(ledger)
     kernel.attach(agent)
     if point != "create":
@@ -228,7 +228,7 @@ async def test_a_summary_that_keeps_messages_loses_none_of_a_history_that_was_br
 
 
 async def test_a_model_that_writes_no_summary_takes_nothing_away(ledger: Ledger) -> None:
-    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
         if turn.text.startswith("Summarise"):
             return TurnResult((" ",), ())
         return await echo(turn, emit)
@@ -309,7 +309,7 @@ async def test_a_ledger_that_fails_for_a_while_is_told_the_end_when_it_is_back(
     gated.at, gated.error = verb, Fault(FaultType.TIMEOUT, "the database did not answer")
     if verb == "fail":
 
-        async def broken(turn: Turn, emit: Emit) -> TurnResult:
+        async def broken(turn: ExecutorTurn, emit: Emit) -> TurnResult:
             raise Fault(FaultType.UPSTREAM, "the provider broke")
 
         executor.answer = broken
@@ -405,7 +405,7 @@ async def test_a_run_is_called_as_was_asked_and_no_two_alike(ledger: Ledger, dur
 
 async def test_an_agent_that_comes_back_has_its_threads_again(ledger: Ledger) -> None:
     # AG-27
-    kernel, agent = Kernel(Hub()), FakeAgent(FakeExecutor())
+    kernel, agent = Kernel(EventHub()), FakeAgent(FakeExecutor())
     kernel.keep_in(ledger)
     kernel.attach(agent)
     await ledger.resources.declare_agents({"echo": "agents.yaml:3"})

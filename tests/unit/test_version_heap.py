@@ -11,7 +11,7 @@ from support.waiting import until
 from pallas.fleet.gc_policy import begin, settle, tend
 from pallas.model import Reloaded
 from pallas.runs.in_flight import InFlight
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 
 class Ring:
@@ -62,7 +62,7 @@ def test_what_a_projects_code_says_of_collections_stays() -> None:
 
 
 async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
-    hub, runs, ring = Hub(), Runs(), Ring()
+    hub, runs, ring = EventHub(), Runs(), Ring()
     gone = weakref.ref(ring)
     settle()
     tending = asyncio.create_task(tend(hub, runs, every=0.0))
@@ -82,7 +82,7 @@ async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
 
 async def test_nothing_is_looked_through_where_nothing_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.unfreeze()
-    hub, runs = Hub(), Runs()
+    hub, runs = EventHub(), Runs()
     tending = asyncio.create_task(tend(hub, runs, every=0.0))
     await asyncio.sleep(0)
     hub.publish(Reloaded(agent="one", outcome="live"))

@@ -8,7 +8,7 @@ import pytest
 from support.worker_peer import joined
 
 from pallas.config.kinds import Dialect, WorkerConfig
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.executors.worker.acp_dialect import AcpDialect
 from pallas.executors.worker.json_rpc_peer import JsonRpcError
 from pallas.executors.worker.turn_output import TurnOutput
@@ -119,7 +119,7 @@ async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
     # DR-28
     async with joined() as (peer, _):
         simple = SimpleDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer)
-        output = TurnOutput(Turn("r", "coder", "hi"), lambda _: None, 100)
+        output = TurnOutput(ExecutorTurn("r", "coder", "hi"), lambda _: None, 100)
         with pytest.raises(Fault) as caught:
             simple.parse_answer(result, output)
         assert caught.value.message == "Invalid worker response: malformed prompt result"

@@ -8,7 +8,7 @@ import pytest
 from support.waiting import until
 from support.worker_peer import joined
 
-from pallas.executors import Turn
+from pallas.executors import ExecutorTurn
 from pallas.executors.worker.json_rpc_peer import JsonRpcError
 from pallas.executors.worker.turn_output import TurnOutput, history_block
 from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
@@ -151,7 +151,7 @@ def test_a_session_knows_its_conversation_and_no_other() -> None:
 
 async def test_text_that_comes_in_pieces_is_clean_and_one_that_ends_is_over() -> None:
     events: list[Event] = []
-    output = TurnOutput(Turn("r", "coder", "hi"), events.append, 100)
+    output = TurnOutput(ExecutorTurn("r", "coder", "hi"), events.append, 100)
     output.begin()
     for piece in ("one\r", "\ntwo", "\x1b[2J", ""):
         output.text(piece)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, LoopBlocked, Reach
+from pallas.model import AgentSnapshot, AgentState, LoopBlocked, ProbeResult
 
 from ...agents.topology import Link, links_of, tone_of_link, word_of_link
 from ...state import FAILED_TONES, Item, Tone, again_in, reason_of, stages_of, tone_of, version_of
@@ -200,7 +200,7 @@ def _downstream(link: Link, width: int, glyphs: Glyphs) -> list[Line]:
     what = f"{one.transport}  {one.reach.value}"
     name = fit(one.name, width - 2 - len(what) - 1, glyphs)
     lines: list[Line] = [(shape(tone, glyphs), (f" {name} ", ""), (what, DIM))]
-    if one.detail and one.reach is not Reach.OK:
+    if one.detail and one.reach is not ProbeResult.OK:
         lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(one.detail, width - 2)]
     return lines
 
@@ -211,7 +211,7 @@ def _of_link(link: Link, width: int, now: float, glyphs: Glyphs) -> list[Line]:
         (shape(tone, glyphs), (f" {fit(one.name, width - 2, glyphs)}", STRONG)),
         ((fit(f"called by {link.owner}", width, glyphs), DIM),),
     ]
-    if one.detail and one.reach is not Reach.OK:
+    if one.detail and one.reach is not ProbeResult.OK:
         lines += [(), *(((line, STYLES[tone]),) for line in wrapped(one.detail, width))]
     lines.append(())
     lines += fact("probe", one.reach.value, width)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from textual.app import App
 from textual.message import Message
 
-from pallas.commands import Parameter, parameter_text
+from pallas.commands import ShownParameter, parameter_text
 from pallas.model import (
     AgentDetail,
     AgentSnapshot,
@@ -75,28 +75,30 @@ class ViewHost:
         self._view = view
         self._known: list[ThreadRecord] = []
 
-    def parameters(self) -> Sequence[Parameter]:
+    def parameters(self) -> Sequence[ShownParameter]:
         """Everything but the parameters of the model."""
         view, options = self._view, self._view.talk.options
         agents = tuple(agent.name for agent in view.known)
         return (
-            Parameter("name", view.conversation.name or view.conversation.agent, "What the tab is called."),
-            Parameter(
+            ShownParameter(
+                "name", view.conversation.name or view.conversation.agent, "What the tab is called."
+            ),
+            ShownParameter(
                 "era",
                 _with(view.talk.era, view.talk.protocol),
                 "Protocol: auto (newest first), modern (2026 only), handshake (before 2026).",
                 tuple(ERAS),
             ),
-            Parameter(
+            ShownParameter(
                 "stream", "on" if options.stream else "off", "Text while it is written.", ("on", "off")
             ),
-            Parameter(
+            ShownParameter(
                 "bearer",
                 options.principal.label,
                 "As whom you ask: none, $NAME (a variable of the environment), or ask (typed, masked).",
                 ("none", "ask", *principals.names_of()),
             ),
-            Parameter(
+            ShownParameter(
                 "side", view.beside or "off", "Agents that are asked side by side, or off.", ("off", *agents)
             ),
         )

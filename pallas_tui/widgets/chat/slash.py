@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from pallas.commands import COMMANDS, ChatHost, Outcome, Typed
+from pallas.commands import COMMANDS, ChatHost, CommandOutcome, Typed
 
 from ...chat.history import PromptHistory
 
@@ -25,7 +25,9 @@ class Slash:
     credential goes at once, and into no history.
     """
 
-    def __init__(self, host: ChatHost, history: PromptHistory, tell: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, host: ChatHost, history: PromptHistory, tell: Callable[[CommandOutcome], None]
+    ) -> None:
         self._host, self._history, self._tell = host, history, tell
 
     async def run(self, typed: Typed, line: Line | None = None) -> None:

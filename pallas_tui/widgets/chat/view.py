@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.worker import Worker
 
-from pallas.commands import Outcome, Typed, read
+from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
 
 from ...chat.model import Conversation, Run, last_question
@@ -303,7 +303,7 @@ class ConversationView(Reading):
         """Do what was typed into ``prompt``, or what a key stands for."""
         self.run_worker(self.slash.run(typed, prompt), group="command", description="a slash command")
 
-    def _tell_outcome(self, outcome: Outcome) -> None:
+    def _tell_outcome(self, outcome: CommandOutcome) -> None:
         if outcome.text and outcome.ok:
             self.transcript.anchor()
             self.conversation.note(outcome.text, self.desk.clock())

@@ -1,7 +1,7 @@
 """A caller's bearer: lent for one run, to downstreams that were opted in, and a fingerprint for all others.
 
-Nothing here is keyed by anything shared: a run holds its own ``Grant``, an instance its own ``Slot``, and
-code that sends a request finds them in the context it runs in.
+Nothing here is keyed by anything shared: a run holds its own ``BearerLease``, an instance its own
+``LeaseSlot``, and code that sends a request finds them in the context it runs in.
 """
 
 import base64
@@ -55,7 +55,7 @@ def payload_of(token: str) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-class Grant:
+class BearerLease:
     """The caller's token while its run lasts; afterwards whoever still holds the grant finds nothing.
 
     ``emit`` hears an ``AuthHop`` for each request of the run, as long as the run lasts.
@@ -120,7 +120,7 @@ def _log(hop: AuthHop) -> None:
     )
 
 
-class Slot:
+class LeaseSlot:
     """Who uses an instance's connections now: traffic of the connection itself goes on their behalf.
 
     Opening a connection, its pings and its end happen in tasks that outlive the run which began them;
@@ -128,16 +128,16 @@ class Slot:
     ``refused`` notes the HTTP status (401 or 403) by downstream for who has to explain a failure.
     """
 
-    def __init__(self, grant: Grant | None = None) -> None:
+    def __init__(self, grant: BearerLease | None = None) -> None:
         self.grant = grant
         self.refused: dict[str, tuple[int, CredentialSource]] = {}
 
 
-_grant: ContextVar[Grant | None] = ContextVar("pallas_grant", default=None)
-_slot: ContextVar[Slot | None] = ContextVar("pallas_slot", default=None)
+_grant: ContextVar[BearerLease | None] = ContextVar("pallas_grant", default=None)
+_slot: ContextVar[LeaseSlot | None] = ContextVar("pallas_slot", default=None)
 
 
-def current_grant() -> Grant | None:
+def current_lease() -> BearerLease | None:
     """The live grant on whose behalf this code runs: its own run's, else that of its connection's user."""
     own = _grant.get()
     if own is not None and own.live:
@@ -147,13 +147,13 @@ def current_grant() -> Grant | None:
     return lent if lent is not None and lent.live else None
 
 
-def current_slot() -> Slot | None:
+def current_slot() -> LeaseSlot | None:
     """The slot of the instance whose connection this code serves."""
     return _slot.get()
 
 
 @contextmanager
-def connecting(slot: Slot) -> Iterator[None]:
+def connecting(slot: LeaseSlot) -> Iterator[None]:
     """What starts in this block serves the instance of ``slot`` for as long as it lives."""
     token = _slot.set(slot)
     try:
@@ -162,7 +162,7 @@ def connecting(slot: Slot) -> Iterator[None]:
         _slot.reset(token)
 
 
-def context_of(slot: Slot) -> Context:
+def context_of(slot: LeaseSlot) -> Context:
     """An empty context whose tasks serve the instance of ``slot``, and nothing of any request."""
     context = Context()
     context.run(_slot.set, slot)
@@ -170,7 +170,7 @@ def context_of(slot: Slot) -> Context:
 
 
 @contextmanager
-def lending(grant: Grant, slot: Slot) -> Iterator[None]:
+def lending(grant: BearerLease, slot: LeaseSlot) -> Iterator[None]:
     """``grant`` is the run's own in this block, and the slot's; at its end it is revoked for everyone."""
     own, held = _grant.set(grant), _slot.set(slot)
     slot.grant = grant

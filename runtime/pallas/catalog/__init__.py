@@ -2,6 +2,6 @@
 
 from .catalog import Applied, Catalog
 from .catalog_view import Live
-from .desired_fleet import Wanted
+from .desired_fleet import DesiredFleet
 
-__all__ = ["Applied", "Catalog", "Live", "Wanted"]
+__all__ = ["Applied", "Catalog", "DesiredFleet", "Live"]

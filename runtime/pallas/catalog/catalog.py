@@ -7,12 +7,12 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas.config import Project
-from pallas.ledger.kept import Everything, Kept, used_by
+from pallas.ledger.kept import ResourceRow, ResourceRows, used_by
 from pallas.ledger.page_cursor import check_limit, cursor_of, place_of
 from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 
 from .catalog_view import Live, View
-from .desired_fleet import Wanted, wanted
+from .desired_fleet import DesiredFleet, wanted
 from .provider_probe import probe
 from .resource_names import check_name
 from .secret_vault import Vault
@@ -51,9 +51,9 @@ class Catalog:
         self._live = live
         self._vault = Vault(seal)
         self._warnings: dict[str, str] = {}
-        self._view = View(Everything(), live, self._vault, self._warnings)
+        self._view = View(ResourceRows(), live, self._vault, self._warnings)
         self._turn = asyncio.Lock()
-        self._last: tuple[View, Project, Wanted] | None = None
+        self._last: tuple[View, Project, DesiredFleet] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Catalog:
             task.cancel()
         self._vault.close()
 
-    def wanted(self, project: Project) -> Wanted:
+    def wanted(self, project: Project) -> DesiredFleet:
         """The agents that the fleet of ``project`` has to have besides its files', and defaults of those.
 
         The same object as long as nothing is different.
@@ -267,18 +267,18 @@ class Catalog:
         self._view = View(rows, self._live, self._vault, self._warnings)
 
     def _columns(
-        self, kind: ResourceKind, key: str, whole: Mapping[str, Any], given: Spec, kept: Kept | None
+        self, kind: ResourceKind, key: str, whole: Mapping[str, Any], given: Spec, kept: ResourceRow | None
     ) -> dict[str, Any]:
         if isinstance(given, SecretSpec):
             return self._vault.columns(key, given, kept)
         columns = values_of(kind, whole, self._view.names)
         return columns | {"made": True} if kind == "agent" else columns
 
-    def _warn(self, kept: Kept, told: str | None) -> None:
+    def _warn(self, kept: ResourceRow, told: str | None) -> None:
         if told is not None:
             self._warnings[kept.id] = told
 
-    async def _probe(self, given: Spec, kept: Kept | None) -> str | None:
+    async def _probe(self, given: Spec, kept: ResourceRow | None) -> str | None:
         """Ask the provider whether it takes a key that is new to it: a warning, empty, or None unasked.
 
         Raises Fault (unprocessable) where it says no.
@@ -306,7 +306,7 @@ class Catalog:
         return found.message
 
 
-def _check_version(kept: Kept, name: str, version: int | None) -> None:
+def _check_version(kept: ResourceRow, name: str, version: int | None) -> None:
     """Raises Fault (conflict) where it has another version than that."""
     if version is not None and version != kept.version:
         raise refusals.stale(kept.kind, name, kept.version)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from pallas.config import AgentConfig, Project
 from pallas.config.notes import nearest
-from pallas.ledger.kept import FOLDER_ID, Everything, Kept
+from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import Resource, ResourceKind, refusals
 from pallas.model.safe_text import one_line
 
@@ -57,7 +57,7 @@ class Live(Protocol):
 class View:
     """``rows`` of the ledger beside what the fleet's files say now. ``warnings`` are of LLMs, by id."""
 
-    rows: Everything
+    rows: ResourceRows
     live: Live
     vault: Vault
     warnings: Mapping[str, str]
@@ -67,7 +67,7 @@ class View:
         """Names and ids."""
         return Names(self.rows, self.live.files.name)
 
-    def found(self, kind: ResourceKind, which: str) -> Kept:
+    def found(self, kind: ResourceKind, which: str) -> ResourceRow:
         """The row of that name or id. Raises Fault (not_found)."""
         found = self.names.find(kind, which)
         if found is None:
@@ -76,25 +76,25 @@ class View:
             raise refusals.not_found(f"there is no {kind} {one_line(which, 80)!r}{hint}")
         return found
 
-    def shown_name(self, kept: Kept) -> str:
+    def shown_name(self, kept: ResourceRow) -> str:
         """What it is called."""
         return self.names.name(kept.kind, kept.id) or kept.name
 
-    def is_files(self, kept: Kept) -> bool:
+    def is_files(self, kept: ResourceRow) -> bool:
         """Whether it is an agent that was never made over the API."""
         return kept.kind == "agent" and not kept.values["made"]
 
-    def declared(self, kept: Kept) -> str:
+    def declared(self, kept: ResourceRow) -> str:
         """Where a file declares it; also where it was made first, and a file has that name now."""
         if kept.kind == "agent":
             return self.live.shadow(kept.name) or (kept.values["declared"] if self.is_files(kept) else "")
         return self.live.files.agents_file.name if kept.id == FOLDER_ID else ""
 
-    def file_agent(self, kept: Kept) -> AgentConfig | None:
+    def file_agent(self, kept: ResourceRow) -> AgentConfig | None:
         """What the files say of an agent."""
         return self.live.files.agents.get(kept.name) if self.is_files(kept) else None
 
-    def project_of(self, kept: Kept) -> str:
+    def project_of(self, kept: ResourceRow) -> str:
         """The id of an agent's project; files' agents belong to the folder's own."""
         return FOLDER_ID if self.is_files(kept) else kept.values.get("project_id") or ""
 
@@ -114,7 +114,7 @@ class View:
             if any(ref.name == secret and (keys is None or ref.key in keys) for ref in _references(group))
         ]
 
-    def spec(self, kept: Kept) -> dict[str, Any]:
+    def spec(self, kept: ResourceRow) -> dict[str, Any]:
         """Its whole spec."""
         if kept.kind == "project" and kept.id == FOLDER_ID:
             return {**EMPTY["project"], "servers": list(self.live.files.downstreams)}
@@ -131,7 +131,7 @@ class View:
             "defaultParams": params.to_json() if given else None,
         }
 
-    def resource(self, kept: Kept) -> Resource:
+    def resource(self, kept: ResourceRow) -> Resource:
         """It, as it is told."""
         return Resource(
             kind=kept.kind,
@@ -145,13 +145,13 @@ class View:
             status=self._status(kept),
         )
 
-    def shadowing(self, kept: Kept) -> AgentConfig | None:
+    def shadowing(self, kept: ResourceRow) -> AgentConfig | None:
         """The agent of a file that stands before this one, which was made over the API; None for none."""
         if kept.kind != "agent" or self.is_files(kept) or not self.live.shadow(kept.name):
             return None
         return self.live.files.agents.get(kept.name)
 
-    def resource_of_file(self, kept: Kept) -> Resource:
+    def resource_of_file(self, kept: ResourceRow) -> Resource:
         """The agent of a file that has the name of ``kept``, as it is told."""
         config = self.shadowing(kept)
         assert config is not None
@@ -172,7 +172,7 @@ class View:
         }
         return replace(self.resource(kept), spec=spec, status=status, owner="", version=0)
 
-    def _status(self, kept: Kept) -> dict[str, Any]:
+    def _status(self, kept: ResourceRow) -> dict[str, Any]:
         names, row = self.names, kept.values
         if kept.kind == "agent":
             return self._status_of_agent(kept)
@@ -193,7 +193,7 @@ class View:
         users = [each.name for each in self.rows.agents if self.project_of(each) == kept.id]
         return {"source": self.declared(kept) or SOURCE, "agents": users}
 
-    def _status_of_agent(self, kept: Kept) -> dict[str, Any]:
+    def _status_of_agent(self, kept: ResourceRow) -> dict[str, Any]:
         place = self.declared(kept)
         status: dict[str, Any] = {
             "source": place if self.is_files(kept) else SOURCE,
@@ -209,7 +209,7 @@ class View:
         return status | live
 
 
-def _references(group: Kept) -> Iterator[Any]:
+def _references(group: ResourceRow) -> Iterator[Any]:
     for server in group.values["servers"] or []:
         if not isinstance(server, str):
             for text in server.get("headers", {}).values():

@@ -9,7 +9,7 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.downstreams import endpoint
 from pallas.config.models import Definition, DownstreamConfig, LlmConfig
 from pallas.config.where import Where
-from pallas.ledger.kept import FOLDER_ID, Everything, Kept
+from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.model.safe_text import one_line
 
@@ -20,22 +20,22 @@ from .specs import read_params
 SOURCE: Final = "api"
 """Where an agent is declared that no file declares."""
 
-Opened = Callable[[Kept], Mapping[str, str]]
+Opened = Callable[[ResourceRow], Mapping[str, str]]
 """The values of a secret. Raises Fault (CONFIG) when they cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredFleet:
     """``agents`` were made over the API, by name; ``defaults`` are those of agents that files declare."""
 
     agents: Mapping[str, AgentConfig] = field(default_factory=lambda: MappingProxyType({}))
     defaults: Mapping[str, Params] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def wanted(rows: Everything, project: Project, opened: Opened) -> Wanted:
+def wanted(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet:
     """What ``rows`` ask for in a fleet of ``project``. What cannot be made is its agent's problem."""
     build = _Build(rows, project, opened)
-    return Wanted(
+    return DesiredFleet(
         {each.name: build.agent(each) for each in rows.agents if each.values["made"]},
         {
             each.name: params_of(each)
@@ -45,7 +45,7 @@ def wanted(rows: Everything, project: Project, opened: Opened) -> Wanted:
     )
 
 
-def params_of(kept: Kept) -> Params:
+def params_of(kept: ResourceRow) -> Params:
     """The default parameters of a row; none where what is kept is of no use any more."""
     given = kept.values["default_params"]
     try:
@@ -55,7 +55,7 @@ def params_of(kept: Kept) -> Params:
 
 
 class _Build:
-    def __init__(self, rows: Everything, project: Project, opened: Opened) -> None:
+    def __init__(self, rows: ResourceRows, project: Project, opened: Opened) -> None:
         self._project = project
         self._opened = opened
         self._llms = {each.id: each for each in rows.llms}
@@ -63,7 +63,7 @@ class _Build:
         self._by_name = {each.name: each for each in rows.secrets}
         self._projects = {each.id: each for each in rows.projects}
 
-    def agent(self, row: Kept) -> AgentConfig:
+    def agent(self, row: ResourceRow) -> AgentConfig:
         title = row.name.title()
         llm = self._llms.get(row.values["llm_id"] or "")
         group = self._projects.get(row.values["project_id"] or "")
@@ -88,7 +88,7 @@ class _Build:
             where=Where(SOURCE),
         )
 
-    def _llm(self, row: Kept) -> LlmConfig:
+    def _llm(self, row: ResourceRow) -> LlmConfig:
         values = row.values
         secret = self._secrets.get(values["secret_id"] or "")
         key = ""
@@ -96,7 +96,7 @@ class _Build:
             key = self._value(secret, values["secret_key"], f"LLM {row.name}")
         return LlmConfig(row.name, values["type"], values["model"], values["url"], key)
 
-    def _value(self, secret: Kept, key: str, user: str) -> str:
+    def _value(self, secret: ResourceRow, key: str, user: str) -> str:
         try:
             values = self._opened(secret)
         except Fault as fault:
@@ -111,7 +111,7 @@ class _Build:
             raise Fault(FaultType.CONFIG, text)
         return value
 
-    def _servers(self, group: Kept | None) -> dict[str, Any]:
+    def _servers(self, group: ResourceRow | None) -> dict[str, Any]:
         if group is None:
             return {}
         if group.id == FOLDER_ID:
@@ -142,7 +142,7 @@ class _Build:
         )
 
 
-def _prompts(group: Kept | None) -> str:
+def _prompts(group: ResourceRow | None) -> str:
     """The project's prompts, which follow the agent's own, the highest priority first (SPEC 6.3)."""
     prompts: Sequence[Any] = (group.values["prompts"] or []) if group is not None else []
     whole: list[Mapping[str, Any]] = [{"text": each} if isinstance(each, str) else each for each in prompts]
@@ -154,7 +154,7 @@ def _joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text.strip())
 
 
-def _loop(row: Kept) -> dict[str, Any]:
+def _loop(row: ResourceRow) -> dict[str, Any]:
     """Limits of the agent's loop, those that it has of its own."""
     limits = limits_of(row)
     given = {
@@ -164,7 +164,7 @@ def _loop(row: Kept) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _capabilities(llm: Kept) -> Capabilities | None:
+def _capabilities(llm: ResourceRow) -> Capabilities | None:
     """What an LLM says of its model, ``maxOutputTokens`` also in ``extra``; None where that is nothing."""
     extra: Mapping[str, Any] = llm.values["extra"] or {}
     given = {

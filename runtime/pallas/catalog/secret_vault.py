@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pallas.ledger.kept import Kept
+from pallas.ledger.kept import ResourceRow
 from pallas.model import Fault
 from pallas.telemetry.log import forget, redact
 
@@ -26,7 +26,7 @@ class Vault:
         """Why nothing can be sealed; empty when it can."""
         return self._seal.problem
 
-    def look(self, secrets: Iterable[Kept]) -> None:
+    def look(self, secrets: Iterable[ResourceRow]) -> None:
         """These are all that there are now."""
         known = {each.id: each for each in secrets}
         for key, (sealed, values) in list(self._open.items()):
@@ -49,17 +49,17 @@ class Vault:
         """Forget all of them."""
         self.look(())
 
-    def problem(self, secret: Kept) -> str:
+    def problem(self, secret: ResourceRow) -> str:
         """Why it cannot be opened; empty when it can."""
         return self._problems[secret.id].message if secret.id in self._problems else ""
 
-    def values(self, secret: Kept) -> Mapping[str, str]:
+    def values(self, secret: ResourceRow) -> Mapping[str, str]:
         """What it holds. Raises Fault (CONFIG) when it cannot be opened."""
         if secret.id in self._problems:
             raise self._problems[secret.id]
         return self._open[secret.id][1] if secret.id in self._open else {}
 
-    def changes(self, secret: Kept, given: Spec) -> bool:
+    def changes(self, secret: ResourceRow, given: Spec) -> bool:
         """Whether what was given makes another secret of it; one that cannot be opened is always another."""
         if secret.kind != "secret" or not isinstance(given, SecretSpec) or not given.data:
             return False
@@ -68,7 +68,7 @@ class Vault:
         held = self.values(secret)
         return any(held.get(key) != value for key, value in given.data.items())
 
-    def columns(self, key: str, given: SecretSpec, kept: Kept | None) -> dict[str, Any]:
+    def columns(self, key: str, given: SecretSpec, kept: ResourceRow | None) -> dict[str, Any]:
         """The row of a secret that has what was given, and else what it had before.
 
         What cannot be opened is gone: its keys stay as long as they are written anew.
@@ -85,7 +85,7 @@ class Vault:
         finally:
             forget(*held.values())
 
-    def resealed(self, secrets: Iterable[Kept]) -> dict[str, bytes]:
+    def resealed(self, secrets: Iterable[ResourceRow]) -> dict[str, bytes]:
         """Those that an older key had sealed, by id, sealed with the one of now."""
         return {
             each.id: self._seal.close(each.id, self._open[each.id][1])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pallas.ledger.kept import FOLDER_ID, Everything, Kept
+from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import ResourceKind
 
 from .spec_mistakes import wrong
@@ -59,7 +59,7 @@ LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
 class Names:
     """Ids and names of everything. ``folder`` is the name of the folder's own project."""
 
-    def __init__(self, rows: Everything, folder: str) -> None:
+    def __init__(self, rows: ResourceRows, folder: str) -> None:
         self._rows = rows
         self.folder = folder
 
@@ -69,7 +69,7 @@ class Names:
             return self.folder
         return next((each.name for each in self._rows.of(kind) if each.id == key), None)
 
-    def find(self, kind: ResourceKind, which: str) -> Kept | None:
+    def find(self, kind: ResourceKind, which: str) -> ResourceRow | None:
         """The row of that name, or else of that id. The folder's project goes before another of its name."""
         rows = self._rows.of(kind)
         if kind == "project" and which == self.folder:
@@ -89,7 +89,7 @@ class Names:
         return {"id": str(key), "name": name} if name is not None else None
 
 
-def spec_of(kept: Kept, names: Names) -> dict[str, Any]:
+def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
     """The whole spec of a row, as its author may read and write it."""
     row = kept.values
     if kept.kind == "agent":
@@ -151,7 +151,7 @@ def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict
     return {"description": spec["description"], "servers": spec["servers"], "prompts": spec["prompts"]}
 
 
-def limits_of(kept: Kept) -> dict[str, int | None]:
+def limits_of(kept: ResourceRow) -> dict[str, int | None]:
     """The limits of an agent or an LLM, None for those that nobody has set."""
     free = kept.values["extras" if kept.kind == "agent" else "extra"] or {}
     found = free.get(_LIMITS)

@@ -84,7 +84,7 @@ class _Spec(BaseModel):
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
-class KeyRef(_Spec):
+class SecretKeyRef(_Spec):
     """A value of a secret."""
 
     name: str
@@ -114,7 +114,7 @@ class LlmSpec(_Spec):
     type: Annotated[LlmType, BeforeValidator(_llm_type)] | None = None
     model: ModelName | None = None
     url: Url | None = None
-    api_key_ref: Annotated[KeyRef, SECRET_REFERENCE] | None = None
+    api_key_ref: Annotated[SecretKeyRef, SECRET_REFERENCE] | None = None
     description: Line | None = None
     default_params: JsonObject | None = None
     max_output_tokens: Count | None = None
@@ -271,5 +271,9 @@ def _fault(model: type[BaseModel], error: ValidationError, told: Mapping[str, st
 
 def _siblings(model: type[BaseModel], loc: tuple[str, ...]) -> Iterator[str]:
     """The keys that are known at a place of a spec."""
-    inner: Mapping[str, type[BaseModel]] = {"apiKeyRef": KeyRef, "servers": ServerSpec, "prompts": PromptSpec}
+    inner: Mapping[str, type[BaseModel]] = {
+        "apiKeyRef": SecretKeyRef,
+        "servers": ServerSpec,
+        "prompts": PromptSpec,
+    }
     yield from _keys(inner[loc[0]] if loc and loc[0] in inner else model)

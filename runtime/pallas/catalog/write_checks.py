@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pallas.config.notes import nearest
-from pallas.ledger.kept import Kept, used_by
+from pallas.ledger.kept import ResourceRow, used_by
 from pallas.model import ResourceKind, refusals
 from pallas.model.safe_text import one_line
 
@@ -31,7 +31,7 @@ def check_free(view: View, kind: ResourceKind, name: str) -> None:
         raise refusals.conflict(f"{kind} {name} exists already; change it, or choose another name")
 
 
-def check_mine(view: View, kept: Kept, was: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
+def check_mine(view: View, kept: ResourceRow, was: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
     """Raises Fault (conflict) for what a file declares and would be changed."""
     place = view.declared(kept)
     if not place:
@@ -50,7 +50,7 @@ def check_mine(view: View, kept: Kept, was: Mapping[str, Any], whole: Mapping[st
 
 
 def check_whole(
-    view: View, given: Spec, whole: Mapping[str, Any], kind: ResourceKind, kept: Kept | None
+    view: View, given: Spec, whole: Mapping[str, Any], kind: ResourceKind, kept: ResourceRow | None
 ) -> None:
     """Raises Fault for what is missing (PROTOCOL), or refers to what is not there (unprocessable)."""
     if kind == "agent":
@@ -115,7 +115,7 @@ def _servers(view: View, servers: Sequence[Any]) -> None:
                 _key(view, f"{at}.headers.{header}", ref.name, ref.key)
 
 
-def _secret(view: View, given: SecretSpec, kept: Kept | None) -> None:
+def _secret(view: View, given: SecretSpec, kept: ResourceRow | None) -> None:
     data = given.data or {}
     if kept is None:
         if not any(value is not None for value in data.values()):

@@ -127,10 +127,10 @@ def dev(
     ] = None,
 ) -> None:
     """Open the workbench on the project in DIR (default: this folder), bound to loopback."""
-    from pallas.cli.dev import Wish
+    from pallas.cli.dev import DevOptions
     from pallas.cli.dev import dev as run_dev
 
-    wish = Wish(_root(context, directory), headless, attach, token, token_env, web, host, port)
+    wish = DevOptions(_root(context, directory), headless, attach, token, token_env, web, host, port)
     raise typer.Exit(run_dev(wish))
 
 
@@ -278,10 +278,12 @@ def systemd(
     ] = None,
 ) -> None:
     """Print a systemd unit for the project in DIR (default: this folder)."""
-    from pallas.cli.systemd import Wish
+    from pallas.cli.systemd import UnitOptions
     from pallas.cli.systemd import systemd as print_unit
 
-    wish = Wish(_root(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ()))
+    wish = UnitOptions(
+        _root(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ())
+    )
     raise typer.Exit(print_unit(wish))
 
 

@@ -39,13 +39,13 @@ def bridge(
 
 def serve(root: Path, url: str, token: str) -> int:
     """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
-    from pallas.client.stdio_bridge.stdio_wire import Wire
+    from pallas.client.stdio_bridge.stdio_wire import StdioWire
 
     if os.isatty(0):
         _tell(
             "speaks JSON-RPC on stdin and stdout: put it into an MCP client's configuration; Ctrl-D ends it"
         )
-    wire = Wire()  # before anything of the project is imported: it may print
+    wire = StdioWire()  # before anything of the project is imported: it may print
     from pallas.client import URL_VARIABLE, token_of
     from pallas.config import ConfigError, export_env, load_project
     from pallas.model import Fault
@@ -77,13 +77,13 @@ async def _serve(
     wire: object, project: "Project | None", url: str, token: str, others: frozenset[int]
 ) -> int:
     from pallas.client.stdio_bridge.bridge_relay import Relay
-    from pallas.client.stdio_bridge.bridge_target import Target, keep
-    from pallas.client.stdio_bridge.stdio_wire import Wire
+    from pallas.client.stdio_bridge.bridge_target import BridgeTarget, keep
+    from pallas.client.stdio_bridge.stdio_wire import StdioWire
 
-    assert isinstance(wire, Wire)
+    assert isinstance(wire, StdioWire)
     stop = asyncio.Event()
     _hear_signals(stop)
-    target = Target(token)
+    target = BridgeTarget(token)
     fleet = asyncio.create_task(keep(target, project, url, stop, tell=_tell), name="fleet")
     try:
         await Relay(wire, target).run(stop, lambda: _end_soon(others))

@@ -108,12 +108,12 @@ def chat(
         "tools_allowlist": allow_tool or None,
     }
     from .chat_client.chat_command import run
-    from .chat_client.chat_options import Wish, images_of, message_of, params_of, slips, system_of
-    from .chat_client.exit_status import USAGE, Left
+    from .chat_client.chat_options import ChatOptions, images_of, message_of, params_of, slips, system_of
+    from .chat_client.exit_status import USAGE, ChatExit
 
     try:
         params["systemOverride"] = system_of(system, system_file)
-        wish = Wish(
+        wish = ChatOptions(
             agent=agent,
             root=(project or given).absolute(),
             params=params_of(params, extra or (), more or ()),
@@ -126,8 +126,8 @@ def chat(
             token=token,
         )
         if wish.as_json and wish.message is None:
-            raise Left(USAGE, "--json belongs to one message: write it behind -m, or pipe it in")
-    except Left as left:
+            raise ChatExit(USAGE, "--json belongs to one message: write it behind -m, or pipe it in")
+    except ChatExit as left:
         print(f"pallas chat: {left.message}", file=sys.stderr)
         raise typer.Exit(left.status) from None
     except KeyboardInterrupt:

@@ -74,7 +74,9 @@ def connect(
     pallas connect --bridge command --client claude-desktop
     pallas connect reviewer --client codex --virtual >> ~/.codex/config.toml
     """
-    from pallas.cli.resources.client_config import Wish
+    from pallas.cli.resources.client_config import ConnectOptions
     from pallas.cli.resources.client_config import connect as show
 
-    raise typer.Exit(show(Wish(agent, client, virtual, project, bridge), reach_of(context, folder, url, "")))
+    raise typer.Exit(
+        show(ConnectOptions(agent, client, virtual, project, bridge), reach_of(context, folder, url, ""))
+    )

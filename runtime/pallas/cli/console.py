@@ -14,9 +14,9 @@ from pallas.model import Fault
 from pallas.model.safe_text import one_line, sanitize
 
 from .chat_client.chat_command import Ending, Silence
-from .chat_client.chat_terminal import BOLD, DIM, Terminal
+from .chat_client.chat_terminal import BOLD, DIM, ChatTerminal
 from .chat_client.exit_status import FAILED, OK, SIGNALLED, USAGE
-from .chat_client.line_input import Interrupted, Lines, Plain
+from .chat_client.line_input import Interrupted, LineInput, Plain
 from .chat_client.multiline import goes_on, typed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _INTERRUPT = 130
 
 def console(root: Path) -> int:
     """Start the project's fleet for this and hold the conversation; the exit status."""
-    terminal = Terminal()
+    terminal = ChatTerminal()
     try:
         export_env(root)
         project = load_project(root)
@@ -49,7 +49,7 @@ def console(root: Path) -> int:
         return _INTERRUPT
 
 
-async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
+async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int:
     from pallas.client import place_of
     from pallas.client.own_fleet import PORTS_TIMEOUT, is_there, own_fleet
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
@@ -124,7 +124,7 @@ class TerminalDesk:
     """
 
     def __init__(
-        self, terminal: Terminal, agents: Iterable[str], asks: Callable[[], None] = lambda: None
+        self, terminal: ChatTerminal, agents: Iterable[str], asks: Callable[[], None] = lambda: None
     ) -> None:
         self._terminal = terminal
         self._asks = asks
@@ -175,7 +175,7 @@ class TerminalDesk:
         return None
 
 
-def _lines(terminal: Terminal, agents: tuple[str, ...]) -> Lines:
+def _lines(terminal: ChatTerminal, agents: tuple[str, ...]) -> LineInput:
     on_screen = terminal.out_tty and sys.stdin is not None and sys.stdin.isatty()
     if on_screen and os.environ.get("TERM", "dumb") != "dumb":
         return _Edited(terminal, agents)
@@ -185,7 +185,7 @@ def _lines(terminal: Terminal, agents: tuple[str, ...]) -> Lines:
 class _Edited:
     """A line that can be edited, with names of agents and commands completed."""
 
-    def __init__(self, terminal: Terminal, agents: tuple[str, ...]) -> None:
+    def __init__(self, terminal: ChatTerminal, agents: tuple[str, ...]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output.defaults import create_output
 

@@ -11,7 +11,7 @@ WEB_PORT: Final = 8024
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DevOptions:
     """What was asked for on the command line; None and empty for what was not."""
 
     root: Path
@@ -24,7 +24,7 @@ class Wish:
     port: int | None = None
 
 
-def dev(wish: Wish) -> int:
+def dev(wish: DevOptions) -> int:
     """Do it; returns the exit status, 2 for options that do not go together."""
     if problem := _problem(wish):
         print(f"pallas dev: {problem}", file=sys.stderr)
@@ -50,7 +50,7 @@ def dev(wish: Wish) -> int:
     return int(_workbench("pallas_tui.launch").main(wish.root))
 
 
-def _problem(wish: Wish) -> str:
+def _problem(wish: DevOptions) -> str:
     if wish.serve and (wish.attach is not None or wish.web):
         return "--serve starts a fleet without a workbench; leave it out with --attach and --web"
     if wish.attach is None and (wish.token or wish.token_variable):

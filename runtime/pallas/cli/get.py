@@ -70,10 +70,10 @@ def get(
     pallas get thread ID                                  its messages, readable
     pallas get runs --status error
     """
-    from pallas.cli.resources.resource_lists import Wish
+    from pallas.cli.resources.resource_lists import ListOptions
     from pallas.cli.resources.resource_lists import get as show
 
-    wish = Wish(tuple(words), output, project_name, agent, thread, status, limit)
+    wish = ListOptions(tuple(words), output, project_name, agent, thread, status, limit)
     raise typer.Exit(show(wish, reach_of(context, folder, url, token)))
 
 

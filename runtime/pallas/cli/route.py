@@ -55,8 +55,8 @@ def route(
     pallas route "Write a post about the release" --router front --json
     pallas route "Is this safe?" --capability code-review
     """
-    from pallas.cli.resources.route_preview import Wish
+    from pallas.cli.resources.route_preview import RouteOptions
     from pallas.cli.resources.route_preview import route as show
 
-    wish = Wish(question, capability, router, by, asked, as_json)
+    wish = RouteOptions(question, capability, router, by, asked, as_json)
     raise typer.Exit(show(wish, reach_of(context, project, url, token)))

@@ -20,13 +20,13 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import offer_control
 from pallas.fleet.storage import url_of
 from pallas.model import Fault
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
 from .child_processes import adopting, children, end_children
 from .exit_codes import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
-from .sighup import Reloading
+from .sighup import SighupReloads
 from .startup_report import Narrator
 from .systemd_notify import Notifier, ServiceReport
 
@@ -41,7 +41,7 @@ PATIENCE: Final = 6.0
 """Seconds that a fleet without runs has to notice that it shall stop, and after its drain to have stopped."""
 
 
-class Serving:
+class ServedFleet:
     """Serves a project until it is told to stop. ``agent`` serves that one alone; ``dev`` binds loopback."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Serving:
         self._signals = signals
         self._notifier = notifier
         self._narrator = Narrator(project.name, logged=is_on_stderr())
-        self._reloading = Reloading(self._narrator)
+        self._reloading = SighupReloads(self._narrator)
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -151,7 +151,7 @@ class Serving:
         self._loop = asyncio.get_running_loop()
         if self._asked.is_set():
             return CLEAN
-        hub = Hub()
+        hub = EventHub()
         hub.listen(self._narrator.hear)
         try:
             fleet = self._fleet = Fleet(

@@ -17,7 +17,7 @@ DEADLINE: Final = 95.0
 """Seconds after which a reload counts as over, whatever it does."""
 
 
-class Reloading:
+class SighupReloads:
     """Does one reload after the other, for as many signals as came. ``ask`` belongs to the fleet's loop."""
 
     def __init__(self, narrator: Narrator) -> None:

@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9:_.-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UnitOptions:
     """What was asked for. ``run_as`` is a user of the system, empty for one that systemd makes up.
 
     ``credentials`` are ``NAME=/path`` of files that only the service may read, ``writable`` paths that its
@@ -38,7 +38,7 @@ class Wish:
     writable: tuple[Path, ...] = field(default=())
 
 
-def systemd(wish: Wish) -> int:
+def systemd(wish: UnitOptions) -> int:
     """Print the unit; returns the exit status, 2 when the project or an option cannot be used."""
     try:
         project = load_project(wish.root)
@@ -55,7 +55,7 @@ def systemd(wish: Wish) -> int:
     return 0
 
 
-def unit(project: Project, wish: Wish, *, program: Sequence[str]) -> str:
+def unit(project: Project, wish: UnitOptions, *, program: Sequence[str]) -> str:
     """The unit's text. Raises ValueError that names the option which cannot be used."""
     name = wish.name or re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-") or "fleet"
     if not _NAME.fullmatch(name):
@@ -113,7 +113,7 @@ def _service(project: Project, name: str, program: Sequence[str]) -> list[str]:
     ]
 
 
-def _rights(project: Project, wish: Wish, name: str) -> list[str]:
+def _rights(project: Project, wish: UnitOptions, name: str) -> list[str]:
     lines = ["UMask=0077", "NoNewPrivileges=yes", "PrivateTmp=yes", "ProtectSystem=strict"]
     lines += [f"ReadWritePaths={_escaped(str(path.absolute()))}" for path in wish.writable]
     if wish.user:
@@ -146,7 +146,7 @@ def _rights(project: Project, wish: Wish, name: str) -> list[str]:
     ]
 
 
-def _secrets(wish: Wish) -> list[str]:
+def _secrets(wish: UnitOptions) -> list[str]:
     lines = []
     for given in wish.credentials:
         match = _CREDENTIAL.fullmatch(given)
@@ -160,7 +160,7 @@ def _ports(project: Project) -> list[int]:
     return [project.registry_port, *(agent.port for agent in project.agents.values() if agent.port)]
 
 
-def _hidden(project: Project, wish: Wish) -> str:
+def _hidden(project: Project, wish: UnitOptions) -> str:
     """Why a user that systemd makes up could not read the project; empty when it can."""
     if wish.user or wish.run_as:
         return ""

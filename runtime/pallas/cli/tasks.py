@@ -52,9 +52,9 @@ def list_tasks(
     token: TokenOption = "",
 ) -> None:
     """List tasks, the newest first."""
-    from pallas.cli.resources.task_commands import Wish, show_list
+    from pallas.cli.resources.task_commands import TaskOptions, show_list
 
-    wish = Wish("json" if as_json else output, agent, status, limit)
+    wish = TaskOptions("json" if as_json else output, agent, status, limit)
     raise typer.Exit(show_list(wish, reach_of(context, folder, url, token)))
 
 

@@ -12,7 +12,7 @@ BASE: Final = "/api/v1"
 MAX_ANSWER: Final = 32 * 1024 * 1024
 
 
-class NoFleet(Fault):
+class NoFleetAnswers(Fault):
     """Nothing answers at an address, or what answers is no fleet with an API for agents (TRANSPORT)."""
 
     def __init__(self, message: str) -> None:
@@ -42,7 +42,7 @@ async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
         return codec.fault_of(document, f"the fleet at {origin} answered HTTP {status}")
     if status == 421:
-        return NoFleet(
+        return NoFleetAnswers(
             f"the fleet at {origin} does not answer to that host name; use another name or address of it, or "
             "add the name to allowed_hosts: in its agents.yaml"
         )
@@ -51,7 +51,7 @@ async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
     if status in (413, 429, 500, 502, 503, 504):
         kind = FaultType.PROTOCOL if status == 413 else FaultType.TRANSPORT
         return Fault(kind, f"{origin} answered HTTP {status}" + (": too large" if status == 413 else ""))
-    return NoFleet(
+    return NoFleetAnswers(
         f"there is no API for agents at {origin} (HTTP {status}): see that it is the registry's port of a "
         "fleet that keeps a ledger"
     )
@@ -64,14 +64,14 @@ def lost(error: Exception, origin: str, *, connected: bool = False) -> Fault:
     what = one_line(str(error), 120) or type(error).__name__
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         if "CERTIFICATE" in what or "SSL" in what:
-            return NoFleet(f"the certificate of {origin} is not believed ({what}); see SSL_CERT_FILE")
-        return NoFleet(f"nothing answers at {origin} ({what})")
+            return NoFleetAnswers(f"the certificate of {origin} is not believed ({what}); see SSL_CERT_FILE")
+        return NoFleetAnswers(f"nothing answers at {origin} ({what})")
     if isinstance(error, httpx2.TimeoutException):
         return Fault(FaultType.TIMEOUT, f"{origin} did not answer in time")
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return NoFleet(f"{origin} is no address of a fleet: write http://host:port")
+        return NoFleetAnswers(f"{origin} is no address of a fleet: write http://host:port")
     if connected:
         return Fault(FaultType.TRANSPORT, f"the connection to {origin} broke off ({what})")
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-        return NoFleet(f"what listens at {origin} gave no answer in HTTP ({what})")
+        return NoFleetAnswers(f"what listens at {origin} gave no answer in HTTP ({what})")
     return Fault(FaultType.TRANSPORT, f"{origin}: {what}")

@@ -20,7 +20,7 @@ _ANYWHERE: Final = ("", "0.0.0.0", "::", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FleetAddress:
     """A fleet's address without a slash at its end; ``project`` is whose fleet is meant, where that is known.
 
     ``certificate`` is what a fleet of this machine shows, believed whatever name stands in it.
@@ -65,19 +65,21 @@ class Place:
         return httpx2.create_ssl_context(trust_env=True)
 
 
-def place_of(url: str = "", project: Project | None = None, environ: Mapping[str, str] = os.environ) -> Place:
+def place_of(
+    url: str = "", project: Project | None = None, environ: Mapping[str, str] = os.environ
+) -> FleetAddress:
     """Where to ask: ``url`` (``--url``), else ``PALLAS_URL``, else the registry port of the project.
 
     Raises Fault (CONFIG) where none of them says it, or says it wrongly.
     """
     if said := url.strip() or environ.get(URL_VARIABLE, "").strip():
-        return Place(_origin(said, "--url" if url.strip() else URL_VARIABLE))
+        return FleetAddress(_origin(said, "--url" if url.strip() else URL_VARIABLE))
     if project is None:
         raise Fault(FaultType.CONFIG, f"which fleet? Pass --url http://host:port or set {URL_VARIABLE}")
     host = "127.0.0.1" if (project.bind or "") in _ANYWHERE else str(project.bind)
     host = f"[{host}]" if ":" in host else host
     scheme = "http" if project.tls is None else "https"
-    return Place(
+    return FleetAddress(
         f"{scheme}://{host}:{project.registry_port}",
         project.root,
         project.tls.certfile if project.tls is not None else None,

@@ -18,9 +18,9 @@ from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
 from pallas.model.safe_text import one_line, sanitize
 
-from .client_faults import NoFleet
-from .fleet_address import Place, place_of
-from .rest_client import Api, connect
+from .client_faults import NoFleetAnswers
+from .fleet_address import FleetAddress, place_of
+from .rest_client import RestClient, connect
 
 if TYPE_CHECKING:
     from pallas.fleet.fleet import Fleet
@@ -44,7 +44,7 @@ async def running_or_own(
     *,
     starting: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda text: None,
-) -> AsyncIterator[Api]:
+) -> AsyncIterator[RestClient]:
     """The API of the project's fleet: the one that runs, else one in this process for as long as this lasts.
 
     Of an own one only ``agent`` and what it depends on are started, on loopback; its ledger is the project's,
@@ -64,19 +64,22 @@ async def running_or_own(
             shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
             raise not_found(f"there is no agent {shown}; there are {known}")
     starting()
-    async with own_fleet(project, agent, tell) as origin, connect(Place(origin, project.root), token) as api:
+    async with (
+        own_fleet(project, agent, tell) as origin,
+        connect(FleetAddress(origin, project.root), token) as api,
+    ):
         api.own = True
         yield api
 
 
-async def is_there(place: Place) -> bool:
+async def is_there(place: FleetAddress) -> bool:
     """Whether the fleet that is meant answers there: one of another project that has its port does not."""
     if is_anothers(place):
         return False
-    api = Api(place, connect_timeout=_GLANCE)
+    api = RestClient(place, connect_timeout=_GLANCE)
     try:
         await api.get("/whoami", timeout=10.0)
-    except NoFleet:
+    except NoFleetAnswers:
         return False
     except Fault:
         return True
@@ -86,7 +89,7 @@ async def is_there(place: Place) -> bool:
         await api.close()
 
 
-def is_anothers(place: Place) -> bool:
+def is_anothers(place: FleetAddress) -> bool:
     """Whether a fleet of another project of this user is known to have that port."""
     if place.project is None or not place.is_loopback:
         return False
@@ -235,11 +238,11 @@ class _Own:
         from pallas.fleet.fleet import Fleet
         from pallas.fleet.local_port import offer_control
         from pallas.fleet.storage import url_of
-        from pallas.telemetry.event_hub import Hub
+        from pallas.telemetry.event_hub import EventHub
         from pallas.telemetry.log.log_path import log_path
 
         self._loop = asyncio.get_running_loop()
-        hub = Hub()
+        hub = EventHub()
         hub.listen(self._hear)
         fleet = Fleet(self._project, hub=hub, dev=True, database=url_of(self._project))
         await self._reserve(fleet)

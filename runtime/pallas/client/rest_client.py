@@ -11,8 +11,8 @@ from pallas.model import Fault, FaultType, codec
 
 from .chat_stream import ChatStream
 from .client_faults import BASE, bounded, lost, refusal
-from .fleet_address import Place, place_of
-from .tokens import Tokens
+from .fleet_address import FleetAddress, place_of
+from .tokens import TokenCandidates
 
 if TYPE_CHECKING:
     import httpx2
@@ -26,7 +26,7 @@ _MAX_PAGES: Final = 1_000
 _CONTROL: Final = "/fleet"
 
 
-class Api:
+class RestClient:
     """The API of the fleet at ``place``. Paths stand below ``/api/v1``. Belongs to one event loop.
 
     Every method raises Fault: the fleet's own, NoFleet where none answers, TIMEOUT where it takes too long.
@@ -34,13 +34,15 @@ class Api:
     shows it has to.
     """
 
-    def __init__(self, place: Place, token: str = "", *, connect_timeout: float = CONNECT_TIMEOUT) -> None:
+    def __init__(
+        self, place: FleetAddress, token: str = "", *, connect_timeout: float = CONNECT_TIMEOUT
+    ) -> None:
         import httpx2
 
         self.place = place
         self.own = False
         # Who may control the fleet is somebody else than who talks to its agents, and has other threads.
-        self._tokens, self._control = Tokens(place, token), Tokens(place, token, sole=False)
+        self._tokens, self._control = TokenCandidates(place, token), TokenCandidates(place, token, sole=False)
         self._connect_timeout = connect_timeout
         try:
             self._http = httpx2.AsyncClient(
@@ -202,7 +204,7 @@ class Api:
 
 
 @asynccontextmanager
-async def connect(where: Place | Project | str, token: str = "") -> AsyncIterator[Api]:
+async def connect(where: FleetAddress | Project | str, token: str = "") -> AsyncIterator[RestClient]:
     """The API of a fleet, by its place, its project, or a URL; nothing is asked yet.
 
     ``token`` goes along with everything; see ``place_of`` and ``token_of`` for where people say both.
@@ -211,7 +213,7 @@ async def connect(where: Place | Project | str, token: str = "") -> AsyncIterato
         where = place_of(project=where, environ={})
     elif isinstance(where, str):
         where = place_of(where)
-    api = Api(where, token)
+    api = RestClient(where, token)
     try:
         yield api
     finally:

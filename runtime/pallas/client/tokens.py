@@ -5,12 +5,12 @@ from typing import Final
 
 from pallas.model import Fault, FaultType
 
-from .fleet_address import Place
+from .fleet_address import FleetAddress
 
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 
 
-class Tokens:
+class TokenCandidates:
     """The token in use, and what to use when it is refused.
 
     One that a person gave is the only one. Without it nothing is sent at first; a fleet on loopback that asks
@@ -19,7 +19,7 @@ class Tokens:
     is merely the first where it is not the ``sole`` one.
     """
 
-    def __init__(self, place: Place, given: str = "", *, sole: bool = True) -> None:
+    def __init__(self, place: FleetAddress, given: str = "", *, sole: bool = True) -> None:
         self._place = place
         self._given = given if sole else ""
         self._left: list[str] | None = None

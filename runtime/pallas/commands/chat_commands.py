@@ -10,87 +10,87 @@ from pallas.model.safe_text import one_line
 
 from . import parameter_commands
 from .command_host import Attaching, ChatHost, Repeating, Threaded
-from .command_registry import Command, Outcome, Registry
+from .command_registry import CommandOutcome, Registry, SlashCommand
 from .tools import tools_text
 
 _FORMS: Final = ("md", "json")
 _NO_THREADS: Final = "Earlier conversations are not known here."
 
 
-async def _tools(host: ChatHost, rest: str) -> Outcome:
-    return Outcome(tools_text(await host.describe(), rest))
+async def _tools(host: ChatHost, rest: str) -> CommandOutcome:
+    return CommandOutcome(tools_text(await host.describe(), rest))
 
 
-async def _clear(host: ChatHost, rest: str) -> Outcome:
+async def _clear(host: ChatHost, rest: str) -> CommandOutcome:
     told = await host.clear()
-    return Outcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
+    return CommandOutcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
 
 
-async def _export(host: ChatHost, rest: str) -> Outcome:
+async def _export(host: ChatHost, rest: str) -> CommandOutcome:
     form, _, path = rest.partition(" ")
     if form.lower() not in _FORMS:
         form, path = "", rest
-    return Outcome(await host.export(form.lower(), _path(path)))
+    return CommandOutcome(await host.export(form.lower(), _path(path)))
 
 
-async def _thread(host: ChatHost, rest: str) -> Outcome:
+async def _thread(host: ChatHost, rest: str) -> CommandOutcome:
     facts = [(name, value) for name, value in host.facts() if value]
     width = max((len(name) for name, _ in facts), default=0) + 2
-    return Outcome("\n".join(f"{name.ljust(width)}{value}" for name, value in facts))
+    return CommandOutcome("\n".join(f"{name.ljust(width)}{value}" for name, value in facts))
 
 
-async def _threads(host: ChatHost, rest: str) -> Outcome:
+async def _threads(host: ChatHost, rest: str) -> CommandOutcome:
     if not isinstance(host, Threaded):
-        return Outcome(_NO_THREADS, ok=False)
+        return CommandOutcome(_NO_THREADS, ok=False)
     found = await host.threads()
     if not found:
-        return Outcome("There is no earlier conversation with this agent.")
+        return CommandOutcome("There is no earlier conversation with this agent.")
     lines = [f"{number:>3}  {_line(each)}" for number, each in enumerate(found, 1)]
-    return Outcome("\n".join([*lines, "/resume with a number or an id goes on with one."]))
+    return CommandOutcome("\n".join([*lines, "/resume with a number or an id goes on with one."]))
 
 
-async def _resume(host: ChatHost, rest: str) -> Outcome:
+async def _resume(host: ChatHost, rest: str) -> CommandOutcome:
     if not isinstance(host, Threaded):
-        return Outcome(_NO_THREADS, ok=False)
+        return CommandOutcome(_NO_THREADS, ok=False)
     if not rest:
-        return Outcome("Which one? /threads lists them.", ok=False)
+        return CommandOutcome("Which one? /threads lists them.", ok=False)
     if not (rest.isdecimal() and len(rest) < 4):
         fitting = [each for each in host.known_threads() if each.startswith(rest)]
         return await _go_on(host, fitting[0] if len(fitting) == 1 else rest)
     known = host.known_threads() or [each.id for each in await host.threads()]
     if not 0 < int(rest) <= len(known):
-        return Outcome(f"There is no conversation number {rest}; /threads lists them.", ok=False)
+        return CommandOutcome(f"There is no conversation number {rest}; /threads lists them.", ok=False)
     return await _go_on(host, known[int(rest) - 1])
 
 
-async def _go_on(host: Threaded, thread: str) -> Outcome:
+async def _go_on(host: Threaded, thread: str) -> CommandOutcome:
     told = await host.resume(thread)
-    return Outcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
+    return CommandOutcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
 
 
 def _resumable(host: ChatHost, rest: str) -> Iterable[str]:
     return host.known_threads() if isinstance(host, Threaded) else ()
 
 
-async def _image(host: ChatHost, rest: str) -> Outcome:
+async def _image(host: ChatHost, rest: str) -> CommandOutcome:
     if not isinstance(host, Attaching):
-        return Outcome("Pictures cannot be sent from here.", ok=False)
-    return Outcome(await host.attach(_path(rest)))
+        return CommandOutcome("Pictures cannot be sent from here.", ok=False)
+    return CommandOutcome(await host.attach(_path(rest)))
 
 
-async def _retry(host: ChatHost, rest: str) -> Outcome:
+async def _retry(host: ChatHost, rest: str) -> CommandOutcome:
     if not isinstance(host, Repeating):
-        return Outcome("Nothing can be asked again from here.", ok=False)
-    return Outcome(await host.retry())
+        return CommandOutcome("Nothing can be asked again from here.", ok=False)
+    return CommandOutcome(await host.retry())
 
 
-async def _quit(host: ChatHost, rest: str) -> Outcome:
+async def _quit(host: ChatHost, rest: str) -> CommandOutcome:
     await host.quit()
-    return Outcome()
+    return CommandOutcome()
 
 
-async def _help(host: ChatHost, rest: str) -> Outcome:
-    return Outcome(COMMANDS.help(rest))
+async def _help(host: ChatHost, rest: str) -> CommandOutcome:
+    return CommandOutcome(COMMANDS.help(rest))
 
 
 def _line(thread: ThreadRecord) -> str:
@@ -112,64 +112,68 @@ def _path(text: str) -> str:
 
 COMMANDS: Final[Registry[ChatHost]] = Registry(
     [
-        Command(
+        SlashCommand(
             "help",
             "help [command]",
             "Lists the commands.",
             _help,
             lambda host, rest: tuple(COMMANDS.commands),
         ),
-        Command(
+        SlashCommand(
             "set",
             "set [name [value]]",
             "Shows or sets how this conversation is held, and the model's parameters; null clears one.",
             parameter_commands.set_,
             parameter_commands.set_values,
         ),
-        Command(
+        SlashCommand(
             "unset",
             "unset name",
             "Leaves a parameter to the agent again.",
             parameter_commands.unset,
             parameter_commands.unset_values,
         ),
-        Command(
+        SlashCommand(
             "system",
             "system [text]",
             "Replaces the agent's instruction in this conversation; alone takes that back and shows it.",
             parameter_commands.system,
             lines=True,
         ),
-        Command(
+        SlashCommand(
             "append",
             "append [text]",
             "Adds to the instruction in this conversation; alone takes that back.",
             parameter_commands.append,
             lines=True,
         ),
-        Command("tools", "tools [name]", "Lists the agent's tools; one of them with its schema.", _tools),
-        Command("clear", "clear", "Begins a new conversation with the same agent.", _clear),
-        Command(
+        SlashCommand(
+            "tools", "tools [name]", "Lists the agent's tools; one of them with its schema.", _tools
+        ),
+        SlashCommand("clear", "clear", "Begins a new conversation with the same agent.", _clear),
+        SlashCommand(
             "save",
             "save",
             "Makes what /set has set the agent's defaults; the instruction stays as it is.",
             parameter_commands.save,
         ),
-        Command(
+        SlashCommand(
             "thread", "thread", "Tells the conversation's handle, protocol, caller and figures.", _thread
         ),
-        Command("threads", "threads", "Lists earlier conversations with this agent.", _threads),
-        Command("resume", "resume id", "Goes on with one of them, by its number or id.", _resume, _resumable),
-        Command("image", "image [path]", "Sends a picture with the next message.", _image),
-        Command("retry", "retry", "Asks the last question again.", _retry),
-        Command(
+        SlashCommand("threads", "threads", "Lists earlier conversations with this agent.", _threads),
+        SlashCommand(
+            "resume", "resume id", "Goes on with one of them, by its number or id.", _resume, _resumable
+        ),
+        SlashCommand("image", "image [path]", "Sends a picture with the next message.", _image),
+        SlashCommand("retry", "retry", "Asks the last question again.", _retry),
+        SlashCommand(
             "export",
             "export [md|json] [path]",
             "Writes the transcript to a file: Markdown, or JSON for *.json.",
             _export,
             lambda host, rest: _FORMS if " " not in rest else (),
         ),
-        Command("quit", "quit", "Leaves; asks first while something runs.", _quit),
-        Command("exit", "exit", "The same.", _quit),
+        SlashCommand("quit", "quit", "Leaves; asks first while something runs.", _quit),
+        SlashCommand("exit", "exit", "The same.", _quit),
     ]
 )

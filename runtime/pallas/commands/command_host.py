@@ -8,7 +8,7 @@ from pallas.model import AgentDetail, Params, ThreadRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ShownParameter:
     """Something that ``/set`` shows and sets. ``values`` are some that may stand there."""
 
     name: str
@@ -20,7 +20,7 @@ class Parameter:
 class ChatHost(Protocol):
     """What every conversation can do. What not every one can is in the protocols below."""
 
-    def parameters(self) -> Sequence[Parameter]:
+    def parameters(self) -> Sequence[ShownParameter]:
         """How the conversation is held, and what of it is now. A credential is never among the values."""
         ...
 

@@ -22,7 +22,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """What came of a command, in words to show; empty where everything can be seen anyway.
 
     ``ok`` is false where nothing was done: what was typed should stay, to be mended.
@@ -33,7 +33,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class CommandCompletion:
     """How a line may go on: each of ``candidates`` takes the place of what stands from ``start`` on."""
 
     start: int
@@ -50,7 +50,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Command[Host]:
+class SlashCommand[Host]:
     """``run`` gets the host and what stands behind the name; ``values`` what may stand there, for completion.
 
     ``usage`` is the form of it without the slash, ``help`` one sentence. With ``lines`` what stands there may
@@ -60,7 +60,7 @@ class Command[Host]:
     name: str
     usage: str
     help: str
-    run: Callable[[Host, str], Awaitable[Outcome]]
+    run: Callable[[Host, str], Awaitable[CommandOutcome]]
     values: Callable[[Host, str], Iterable[str]] = lambda host, rest: ()
     lines: bool = False
 
@@ -78,37 +78,39 @@ def read(text: str) -> Typed:
 class Registry[Host]:
     """The commands by name, in the order in which help lists them."""
 
-    def __init__(self, commands: Sequence[Command[Host]]) -> None:
+    def __init__(self, commands: Sequence[SlashCommand[Host]]) -> None:
         self.commands = {command.name: command for command in commands}
 
-    async def run(self, host: Host, typed: Typed) -> Outcome:
+    async def run(self, host: Host, typed: Typed) -> CommandOutcome:
         """Do it. Whatever goes wrong becomes words; only cancelling goes through."""
         name = "help" if typed.command == "?" else typed.command
         command = self.commands.get(name)
         if command is None:
-            return Outcome(self._unknown(name), ok=False)
+            return CommandOutcome(self._unknown(name), ok=False)
         if "\n" in typed.rest and not command.lines:
-            return Outcome(f"/{name} takes one line. To send this as a message, begin it with //.", ok=False)
+            return CommandOutcome(
+                f"/{name} takes one line. To send this as a message, begin it with //.", ok=False
+            )
         try:
             return await command.run(host, typed.rest)
         except Fault as fault:
-            return Outcome(fault.message, ok=False)
+            return CommandOutcome(fault.message, ok=False)
 
-    def complete(self, host: Host, line: str) -> Completion:
+    def complete(self, host: Host, line: str) -> CommandCompletion:
         """How ``line``, of which the cursor stands at the end, may go on; nothing for what is no command."""
         if not line.startswith("/") or line.startswith("//") or "\n" in line:
-            return Completion(len(line))
+            return CommandCompletion(len(line))
         name, space, rest = line[1:].partition(" ")
         if not space:
             fitting = [each for each in self.commands if each.startswith(name.lower())]
-            return Completion(1, tuple(fitting))
+            return CommandCompletion(1, tuple(fitting))
         command = self.commands.get(name.lower())
         if command is None:
-            return Completion(len(line))
+            return CommandCompletion(len(line))
         word = rest.rpartition(" ")[2]
         values = dict.fromkeys(command.values(host, rest))
         fitting = [each for each in values if each.lower().startswith(word.lower())]
-        return Completion(len(line) - len(word), tuple(fitting[:MAX_CANDIDATES]))
+        return CommandCompletion(len(line) - len(word), tuple(fitting[:MAX_CANDIDATES]))
 
     def hint(self, line: str) -> str:
         """What the command at the beginning of ``line`` is for; empty where it is none."""

@@ -10,23 +10,23 @@ from pallas.model.params import PER_CALL_KEYS, SYSTEM_KEYS
 from pallas.model.safe_text import one_line
 
 from . import parameter_text
-from .command_host import ChatHost, Parameter, Tunable
-from .command_registry import Outcome
+from .command_host import ChatHost, ShownParameter, Tunable
+from .command_registry import CommandOutcome
 
 _SETTING: Final = re.compile(r"([^\s=]+)\s*(?:[\s=]\s*(.*))?\Z", re.DOTALL)
 
 
-async def set_(host: ChatHost, rest: str) -> Outcome:
+async def set_(host: ChatHost, rest: str) -> CommandOutcome:
     """``/set``, ``/set NAME``, ``/set NAME VALUE``, ``/set NAME=VALUE``."""
     found = _SETTING.match(rest)
     if found is None:
-        return Outcome(_all(host))
+        return CommandOutcome(_all(host))
     name, value = found[1], (found[2] or "").strip()
     own = next((each for each in host.parameters() if each.name == name.lower()), None)
     if own is not None:
-        return Outcome(await host.set(own.name, value) if value else _one(own))
+        return CommandOutcome(await host.set(own.name, value) if value else _one(own))
     if not isinstance(host, Tunable):
-        return Outcome(_untold(host, name), ok=False)
+        return CommandOutcome(_untold(host, name), ok=False)
     return _tune(host, name, value)
 
 
@@ -40,14 +40,14 @@ def set_values(host: ChatHost, rest: str) -> Iterable[str]:
     return parameter_text.some_values(name) if named is None else named
 
 
-async def unset(host: ChatHost, rest: str) -> Outcome:
+async def unset(host: ChatHost, rest: str) -> CommandOutcome:
     """``/unset NAME``."""
     if not isinstance(host, Tunable):
-        return Outcome(_NO_PARAMETERS, ok=False)
+        return CommandOutcome(_NO_PARAMETERS, ok=False)
     if not rest:
-        return Outcome("Which one? /set lists what is set.", ok=False)
+        return CommandOutcome("Which one? /set lists what is set.", ok=False)
     host.override(parameter_text.unset(host.overrides(), rest))
-    return Outcome(f"{one_line(rest, 60)} is as the agent has it again.")
+    return CommandOutcome(f"{one_line(rest, 60)} is as the agent has it again.")
 
 
 def unset_values(host: ChatHost, rest: str) -> Iterable[str]:
@@ -55,16 +55,18 @@ def unset_values(host: ChatHost, rest: str) -> Iterable[str]:
     return [name for name, _ in parameter_text.lines(host.overrides())] if isinstance(host, Tunable) else ()
 
 
-async def system(host: ChatHost, rest: str) -> Outcome:
+async def system(host: ChatHost, rest: str) -> CommandOutcome:
     """``/system TEXT`` replaces the instruction, ``/system`` alone takes that back and shows the agent's."""
     told = ""
     if isinstance(host, Tunable):
         if rest and rest not in ('""', "''"):
             host.override(parameter_text.changed(host.overrides(), "systemOverride", rest))
-            return Outcome("From the next message on this is the instruction, in this conversation only.")
+            return CommandOutcome(
+                "From the next message on this is the instruction, in this conversation only."
+            )
         told = _taken_back(host, "systemOverride")
     elif rest:
-        return Outcome(
+        return CommandOutcome(
             "An agent's instruction stands where it is defined; over MCP nobody can change it. /system alone "
             "shows it.",
             ok=False,
@@ -72,37 +74,41 @@ async def system(host: ChatHost, rest: str) -> Outcome:
     detail = await host.describe()
     where = f"\n\n(defined in {detail.defined})" if detail.defined else ""
     text = detail.instruction.strip() or f"{detail.name} does not tell its instruction."
-    return Outcome(told + text + where)
+    return CommandOutcome(told + text + where)
 
 
-async def append(host: ChatHost, rest: str) -> Outcome:
+async def append(host: ChatHost, rest: str) -> CommandOutcome:
     """``/append TEXT`` follows the instruction, ``/append`` alone takes that back."""
     if not isinstance(host, Tunable):
-        return Outcome(_NO_PARAMETERS, ok=False)
+        return CommandOutcome(_NO_PARAMETERS, ok=False)
     if rest and rest not in ('""', "''"):
         host.override(parameter_text.changed(host.overrides(), "systemAppend", rest))
-        return Outcome("From the next message on this follows the instruction, in this conversation only.")
-    return Outcome(_taken_back(host, "systemAppend").strip() or "Nothing follows the agent's instruction.")
+        return CommandOutcome(
+            "From the next message on this follows the instruction, in this conversation only."
+        )
+    return CommandOutcome(
+        _taken_back(host, "systemAppend").strip() or "Nothing follows the agent's instruction."
+    )
 
 
-async def save(host: ChatHost, rest: str) -> Outcome:
+async def save(host: ChatHost, rest: str) -> CommandOutcome:
     """``/save``: what is set becomes the agent's default, but for what the two above say (AG-13)."""
     if rest:
-        return Outcome(
+        return CommandOutcome(
             "/save keeps what /set has set, as the agent's defaults, and takes nothing. To write the "
             f"transcript: /export {one_line(rest, 60)}",
             ok=False,
         )
     if not isinstance(host, Tunable):
-        return Outcome(_NO_PARAMETERS, ok=False)
+        return CommandOutcome(_NO_PARAMETERS, ok=False)
     keep = host.overrides().without(PER_CALL_KEYS)
     if not keep:
-        return Outcome(
+        return CommandOutcome(
             "Nothing is set that could be saved: /set temperature 0.2 is an example. What /system and "
             "/append say holds for the conversation only, and so does model.",
             ok=False,
         )
-    return Outcome(await host.save(keep))
+    return CommandOutcome(await host.save(keep))
 
 
 _NO_PARAMETERS: Final = (
@@ -110,18 +116,20 @@ _NO_PARAMETERS: Final = (
 )
 
 
-def _tune(host: Tunable, name: str, value: str) -> Outcome:
+def _tune(host: Tunable, name: str, value: str) -> CommandOutcome:
     if not value:
-        return Outcome(_shown(host.overrides(), name))
+        return CommandOutcome(_shown(host.overrides(), name))
     params = parameter_text.changed(host.overrides(), name, value)
     host.override(params)
     key = parameter_text.key_of(name)
     now = parameter_text.value_of(params, name)
     if key is not None:
         cleared = params.cleared(key)
-        return Outcome(f"{key} is cleared: the provider's own holds." if cleared else f"{key} is {now} now.")
+        return CommandOutcome(
+            f"{key} is cleared: the provider's own holds." if cleared else f"{key} is {now} now."
+        )
     hint = f" Did you mean {close}?" if (close := parameter_text.near(name)) else ""
-    return Outcome(
+    return CommandOutcome(
         f"extra.{one_line(name.removeprefix('extra.'), 60)} is {now} now: no parameter that is known, so the "
         f"provider gets it as it is.{hint}"
     )
@@ -146,7 +154,7 @@ def _all(host: ChatHost) -> str:
     return "\n".join(lines)
 
 
-def _one(parameter: Parameter) -> str:
+def _one(parameter: ShownParameter) -> str:
     some = f"\n  for example {', '.join(parameter.values[:8])}" if parameter.values else ""
     return f"{parameter.name}  {parameter.value}\n  {parameter.help}{some}"
 

@@ -32,7 +32,7 @@ text            the same, to the agent that was asked last
 /quit           leave; ctrl-d does so too"""
 
 
-class Desk(Protocol):
+class ConsoleDesk(Protocol):
     """Where a person sits."""
 
     async def show(self, output: str, source: str) -> None:
@@ -58,7 +58,7 @@ class Seen:
 class Console:
     """Shows and asks. ``lines`` counts those that were sent on; ``left`` says that the person is gone."""
 
-    def __init__(self, desk: Desk, last: Callable[[], str] = lambda: "", router: str = ROUTER) -> None:
+    def __init__(self, desk: ConsoleDesk, last: Callable[[], str] = lambda: "", router: str = ROUTER) -> None:
         self._desk = desk
         self._last = last
         self._router = router
@@ -91,7 +91,7 @@ class Console:
         return None
 
 
-class Router:
+class LineRouter:
     """Knows where a line goes, and what to make of an answer; ``last`` is who was asked last.
 
     ``reasons`` says where the person finds why an agent failed: handlers are not told of it.

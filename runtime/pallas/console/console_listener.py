@@ -9,10 +9,10 @@ from pallas.config.listeners import CONSOLE
 from pallas.contract import ConsolePrompt
 from pallas.executors.typed.handler_ports import MessagingPort
 from pallas.messaging.delivery import First
-from pallas.messaging.messaging_port import Asker, Peers
+from pallas.messaging.messaging_port import MessageSender, MessagingPeers
 from pallas.model import ANONYMOUS, Event, Fault, MessagePassed, Outcome, RunFinished, RunStarted
 from pallas.payloads import Payload, PayloadType
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import child_of
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ MAX_FAILURES: Final = 3
 """Runs in a row that end before a line was sent: after these the console gets no further prompt."""
 
 
-async def converse(hub: Hub, messages: MessagingPort, peers: Peers) -> None:
+async def converse(hub: EventHub, messages: MessagingPort, peers: MessagingPeers) -> None:
     """Prompt the listener until it returns None, which disconnects it. Returns then; cancelling ends it.
 
     A run that ends elsewhere, without a message to the console, is followed by another prompt.
@@ -46,7 +46,7 @@ async def converse(hub: Hub, messages: MessagingPort, peers: Peers) -> None:
 class _Conversation:
     """One run of the console. ``lines`` counts the messages that it sent."""
 
-    def __init__(self, hub: Hub, messages: MessagingPort, peers: Peers) -> None:
+    def __init__(self, hub: EventHub, messages: MessagingPort, peers: MessagingPeers) -> None:
         self._hub = hub
         self._messages = messages
         self._peers = peers
@@ -69,7 +69,7 @@ class _Conversation:
         outcome: Outcome = "cancelled"
         began = perf_counter()
         try:
-            asker = Asker(run_id, CONSOLE, ANONYMOUS, context)
+            asker = MessageSender(run_id, CONSOLE, ANONYMOUS, context)
             first = First(CONSOLE, self._prompt(output, is_first), asker, nested=True, home=CONSOLE)
             await self._messages.exchange(first, self._emit)
             outcome = "ok"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pallas.contract
 from pallas.contract import ConsoleInput, ConsolePrompt
 from pallas.messaging.delivery import First
-from pallas.messaging.messaging_port import Asker, Emit
+from pallas.messaging.messaging_port import Emit, MessageSender
 from pallas.model import (
     ANONYMOUS,
     Event,
@@ -26,7 +26,7 @@ from pallas.payloads import PayloadType
 from pallas.telemetry.log.log_path import log_path
 from pallas.telemetry.trace_context import child_of
 
-from .console_handlers import CONSOLE, ROUTER, Console, Desk, Router, Seen
+from .console_handlers import CONSOLE, ROUTER, Console, ConsoleDesk, LineRouter, Seen
 from .hosted import Hosted
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _CONTRACT: Final = tuple(
 
 async def hold(
     fleet: "Fleet",
-    desk: Desk,
+    desk: ConsoleDesk,
     principal: Principal = ANONYMOUS,
     greeting: str = "",
     stop: asyncio.Event | None = None,
@@ -54,7 +54,7 @@ async def hold(
     ``stop`` ends what was asked, and asks for the next line; cancelling this ends all of it.
     Raises Fault where not even a line can be asked for.
     """
-    router = Router(
+    router = LineRouter(
         lambda: _agents(fleet),
         lambda: _status(fleet),
         lambda: fleet.project.default_agent,
@@ -105,7 +105,7 @@ async def _run(
     outcome: Outcome = "cancelled"
     try:
         prompt = PayloadType.of(ConsolePrompt).pack(ConsolePrompt(greeting, "system"))
-        asker = Asker(run_id, name, principal, context)
+        asker = MessageSender(run_id, name, principal, context)
         exchange = fleet.pump.exchange(First(name, prompt, asker, nested=True), _emitting(fleet))
         if await _unless(stop, exchange):
             outcome = "ok"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pallas.executors.typed.payload_conversion import bind_payload, pack_payload
 from pallas.executors.typed.typed_handler_loader import Handler, LoadedHandler, check_handler, key_of
-from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadType
 
@@ -46,15 +46,15 @@ class Hosted:
         """Whom it may send to, as it is now."""
         return frozenset(self._peers())
 
-    async def invoke(self, delivery: Delivery) -> Reply:
+    async def invoke(self, delivery: Delivery) -> HandlerReply:
         """As ``Endpoint.invoke``; it is not bounded here, and raises what its handler raises."""
         returned = await self._handler(bind_payload(delivery.payload, self._loaded), delivery.metadata)
         if returned is None:
-            return Reply()
+            return HandlerReply()
         payload = pack_payload(returned.payload)
         if not isinstance(returned.to, str | None):
             raise Fault(FaultType.INTERNAL, f"{self.name} answered nobody")
-        return Reply(((returned.to, payload),))
+        return HandlerReply(((returned.to, payload),))
 
     def ended(self, frame: str) -> None:
         """It keeps nothing for a frame."""

@@ -20,7 +20,7 @@ Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ExecutorTurn:
     """One message for an executor, with all that it may know.
 
     ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
@@ -147,7 +147,7 @@ class Executor(Protocol):
         """Make ready to answer. Raises Fault (CONFIG) with the reason when the agent cannot be made."""
         ...
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn; cancelling it cancels the work behind it. Raises Fault."""
         ...
 
@@ -190,7 +190,7 @@ class SessionHooks(Protocol):
     """What an executor may have besides, each by itself: sessions (SPEC 7.4) are told to it.
 
     They are looked up by name; each has ``HOOK_SECONDS`` seconds. ``session`` is an id of
-    32 hex digits, the same as in ``Turn.session``.
+    32 hex digits, the same as in ``ExecutorTurn.session``.
     """
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pallas.executors import Executor
 from pallas.model import AgentState, FaultType, Health, Params
 
 
-class Answering(Protocol):
+class LiveAgent(Protocol):
     """What the kernel asks of an agent that is alive: the fleet's own object offers it.
 
     ``failure`` is the type of the Fault with which its last start failed; None where it was no Fault.

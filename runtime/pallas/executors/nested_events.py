@@ -8,7 +8,7 @@ from pallas.model import Event, StepStarted, TextDelta, ToolEvent
 from .base import Emit
 
 
-class Below:
+class NestedEvents:
     """The listener of a run below another: its calls and steps become that one's, marked ``nested``.
 
     ``run_id`` and ``agent`` are the other's, ``span`` that of the call which asked; ``with_text`` passes on

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pallas.model import Event, Image, RunResult, TraceContext
 
-from .base import Turn
+from .base import ExecutorTurn
 
 if TYPE_CHECKING:  # what says how messages look is imported by fleets that have some
     from pallas.messaging.messaging_port import PeerFacts
@@ -23,7 +23,7 @@ class PeerPort(Protocol):
 
     async def ask_peer(
         self,
-        turn: Turn,
+        turn: ExecutorTurn,
         peer: str,
         text: str,
         *,

@@ -26,17 +26,17 @@ from pallas.model import (
     Health,
     Notice,
     Params,
-    Reach,
+    ProbeResult,
     Reloaded,
 )
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.auth.resource_metadata import resource_at
 from pallas.surfaces.server_cards import CARD_PATH, server_card
 from pallas.surfaces.status_pages import Page
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import reapply_logging, redact_text
 
 from .agent_factory import MakeExecutor
@@ -77,7 +77,7 @@ class FleetAgent:
         config: AgentConfig,
         address: AgentAddress,
         *,
-        hub: Hub,
+        hub: EventHub,
         kernel: Kernel,
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
@@ -210,10 +210,10 @@ class FleetAgent:
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
         """``app``, whose callers are asked who they are where the project says so."""
         pages = (CARD_PATH, *self._pages)
-        asking = Asking(
+        asking = GateScope(
             self.name, self.inbound, lambda port: resource_at(self.project, self.config, port), pages
         )
-        return Gate(app, asking)
+        return AuthGate(app, asking)
 
     async def start(self, *, fresh: bool = False) -> bool:
         """Import, connect, be ready, ``start_timeout`` at most; says whether it is. Never raises.
@@ -397,7 +397,7 @@ class FleetAgent:
         doubt = getattr(self.executor, "doubt", None)
         if doubt is not None:
             found = (each for each in self.watched.downstreams if each.transport != "stdio")
-            doubt(frozenset(each.name for each in found if each.reach is Reach.UNREACHABLE))
+            doubt(frozenset(each.name for each in found if each.reach is ProbeResult.UNREACHABLE))
 
     def _own_llm(self) -> LlmConfig | None:
         definition = self.config.definition

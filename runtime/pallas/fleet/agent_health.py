@@ -9,7 +9,7 @@ from time import time
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CallRecord, Lack, Prober, health_of
 from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class AgentHealth:
     def __init__(
         self,
         name: str,
-        hub: Hub,
+        hub: EventHub,
         condition: Callable[[], tuple[AgentState, str]],
         provider_problem: Callable[[], str],
     ) -> None:

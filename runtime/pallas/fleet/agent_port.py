@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config import AgentConfig
 from pallas.surfaces.app_lifespan import Lifespan
-from pallas.surfaces.ingress import Place, not_yet, slashless
+from pallas.surfaces.ingress import AgentMount, not_yet, slashless
 from pallas.surfaces.listener import GRACE, Listener
 from pallas.surfaces.listening_streams import ListeningStreams
 from pallas.surfaces.published_agent import AGENTS
@@ -96,11 +96,11 @@ class AddressBook(Protocol):
         """Whether the agent is reached at the fleet's port."""
         ...
 
-    def place(self, config: AgentConfig) -> Place | None:
+    def place(self, config: AgentConfig) -> AgentMount | None:
         """A new place for the agent on the fleet's port, None for none."""
         ...
 
-    def forget(self, place: Place | None) -> None:
+    def forget(self, place: AgentMount | None) -> None:
         """Remove the place from the fleet's port."""
         ...
 
@@ -117,7 +117,7 @@ class AgentAddress:
         ports: AddressBook,
         config: AgentConfig,
         port: AgentPort | None,
-        place: Place | None,
+        place: AgentMount | None,
     ) -> None:
         self._ports = ports
         self._place = place

@@ -11,7 +11,7 @@ from pallas.config import AgentConfig, Project
 from pallas.model import ANONYMOUS, FleetChanged, FleetState, Principal
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound_auth import Inbound
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .agent import FleetAgent
 from .options import FleetOptions
@@ -82,7 +82,7 @@ class CurrentProject:
 class Lifecycle:
     """Where the fleet is between its start and its end. Each change is logged and published."""
 
-    def __init__(self, current: CurrentProject, hub: Hub) -> None:
+    def __init__(self, current: CurrentProject, hub: EventHub) -> None:
         self.state = FleetState.STARTING
         self.since = time()
         self._current = current
@@ -132,7 +132,7 @@ class FleetContext:
     """One fleet, as far as its parts share it. Belongs to the fleet's event loop."""
 
     options: FleetOptions
-    hub: Hub
+    hub: EventHub
     kernel: Kernel
     inbound: Inbound
     """Who may call which agent."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.delegation import leads_to
-from pallas.executors import Executor, Turn
+from pallas.executors import Executor, ExecutorTurn
 from pallas.model import (
     AgentState,
     Event,
@@ -42,7 +42,7 @@ _AWAY: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentState.ST
 class Delegation:
     """The fleet as its routers and models reach it. Belongs to the fleet's event loop.
 
-    Implements ``pallas.executors.router.router_executor.Reach`` and ``pallas.executors.peer_port.PeerPort``.
+    Implements ``RouterPeers`` of the router's executor and ``PeerPort``.
     """
 
     def __init__(self, context: FleetContext, messages: HandlerMessages) -> None:
@@ -102,7 +102,7 @@ class Delegation:
 
     async def ask_peer(
         self,
-        turn: Turn,
+        turn: ExecutorTurn,
         peer: str,
         text: str,
         *,

@@ -8,7 +8,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.catalog.desired_fleet import Wanted
+from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
@@ -33,7 +33,7 @@ PATIENCE: Final = 20.0
 """Seconds that a change of the catalog waits for the agents it concerns; they go on without it."""
 # Seconds that the deletion of an agent waits until nothing of it is left, beyond what its runs have.
 _LEAVING: Final = 7.0
-_NOTHING: Final = Wanted()
+_NOTHING: Final = DesiredFleet()
 
 
 class DynamicAgents:
@@ -202,7 +202,7 @@ class DynamicAgents:
 
     # How it is done
 
-    def _wanted(self, files: Project) -> Wanted:
+    def _wanted(self, files: Project) -> DesiredFleet:
         if self.catalog is None or self._context.is_alone:
             return _NOTHING
         return self.catalog.wanted(files)

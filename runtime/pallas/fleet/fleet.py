@@ -31,7 +31,7 @@ from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.host_guard import allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.wire_record import WireRecord
 from pallas.toolbox.seen_tools import SeenTools
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
     from pallas.llm.llm_service import LlmService
-    from pallas.messaging.delivery import Pump
+    from pallas.messaging.delivery import MessageDelivery
     from pallas.sessions.thread_access import Threads
     from pallas.surfaces.control.control_api import ServedControlApi
 
@@ -90,7 +90,7 @@ class Fleet:
         self,
         project: Project,
         *,
-        hub: Hub | None = None,
+        hub: EventHub | None = None,
         dev: bool = False,
         only: str | None = None,
         pace: CheckIntervals = CHECK_INTERVALS,
@@ -122,7 +122,7 @@ class Fleet:
         self._folder = WorkingFolder()
 
     @property
-    def hub(self) -> Hub:
+    def hub(self) -> EventHub:
         """The events of this fleet."""
         return self.context.hub
 
@@ -177,7 +177,7 @@ class Fleet:
         return self.messages.peers
 
     @property
-    def pump(self) -> "Pump":
+    def pump(self) -> "MessageDelivery":
         """Delivers messages between handlers."""
         return self.messages.pump
 
@@ -435,9 +435,9 @@ class Fleet:
 
 
 def _context(
-    project: Project, options: FleetOptions, hub: Hub | None, dev: bool, record: bool | None
+    project: Project, options: FleetOptions, hub: EventHub | None, dev: bool, record: bool | None
 ) -> FleetContext:
-    hub = hub or Hub()
+    hub = hub or EventHub()
     kernel = Kernel(hub, wire=WireRecord() if records_wire(record, dev) else None)
     agents, current = AgentTable(), CurrentProject(project)
     calls = DelegatedCalls(kernel.in_flight, agents)

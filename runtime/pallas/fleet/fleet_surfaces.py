@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from pallas.config import Project
 from pallas.health.preflight import ProviderReport
 from pallas.model import AgentState, Event, FleetPort, FleetSnapshot, FleetState, Reloaded
-from pallas.runs.agent_directory import Directory
+from pallas.runs.agent_directory import AgentDirectory
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 from pallas.surfaces.metrics import Metrics
@@ -235,8 +235,8 @@ class FleetSurfaces:
         self.sessions.look()
 
 
-def _directory(context: FleetContext) -> Directory:
-    return Directory(
+def _directory(context: FleetContext) -> AgentDirectory:
+    return AgentDirectory(
         lambda: context.agents.all,
         hub=context.hub,
         may_run=lambda principal, agent: context.grants.may_run(principal, agent),
@@ -244,7 +244,7 @@ def _directory(context: FleetContext) -> Directory:
     )
 
 
-def _sessions(context: FleetContext, directory: Directory) -> Sessions:
+def _sessions(context: FleetContext, directory: AgentDirectory) -> Sessions:
     return Sessions(
         context.kernel,
         directory,

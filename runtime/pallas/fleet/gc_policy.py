@@ -14,7 +14,7 @@ from typing import Final
 
 from pallas.model import Event, Reloaded
 from pallas.runs.in_flight import InFlight
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def settle() -> None:
     gc.freeze()
 
 
-async def tend(hub: Hub, runs: InFlight, *, every: float = EVERY) -> None:
+async def tend(hub: EventHub, runs: InFlight, *, every: float = EVERY) -> None:
     """Until cancelled: free what was left out and replaced, ``every`` seconds at most, never during ``runs``.
 
     Does nothing where nothing was left out, or where no agent got a new version.

@@ -15,7 +15,7 @@ from .context import FleetContext
 
 if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need neither
     from pallas.llm.llm_service import LlmService
-    from pallas.messaging.delivery import First, Pump
+    from pallas.messaging.delivery import First, MessageDelivery
     from pallas.messaging.messaging_port import Emit
     from pallas.payloads import Payload
 
@@ -44,11 +44,11 @@ class HandlerMessages:
         return MessagePeers(self._context, lambda: self.llms)
 
     @cached_property
-    def pump(self) -> "Pump":
+    def pump(self) -> "MessageDelivery":
         """What delivers them."""
-        from pallas.messaging.delivery import Pump
+        from pallas.messaging.delivery import MessageDelivery
 
-        return Pump(self.peers)
+        return MessageDelivery(self.peers)
 
     @cached_property
     def llms(self) -> "LlmService":

@@ -11,7 +11,7 @@ from pallas.health.preflight import ProviderReport, preflight
 from pallas.health.probe import Steady
 from pallas.model import AgentState, Event, Notice, RunEvent
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import log_state
 
 from .agent_factory import is_typed
@@ -56,7 +56,11 @@ class ProviderChecks:
     """
 
     def __init__(
-        self, project: Project, hub: Hub, changed: Callable[[], None], pace: CheckIntervals = CHECK_INTERVALS
+        self,
+        project: Project,
+        hub: EventHub,
+        changed: Callable[[], None],
+        pace: CheckIntervals = CHECK_INTERVALS,
     ) -> None:
         self._project = project
         self._hub = hub
@@ -168,7 +172,7 @@ class HealthMonitor:
             agent.watched.hear(event)
 
 
-async def watch_log(hub: Hub, every: float = LOG_EVERY) -> None:
+async def watch_log(hub: EventHub, every: float = LOG_EVERY) -> None:
     """Tell when records of the log are lost, and when it goes on, until cancelled."""
     told, lost_before = "", 0
     while True:

@@ -26,7 +26,7 @@ from pallas.model.safe_text import one_line
 from pallas.surfaces.registry import catalogue
 from pallas.toolbox.plain_json import json_text
 from pallas.toolbox.seen_tools import SeenTools
-from pallas.toolbox.server_endpoint import Endpoint, downstream_endpoint, own_endpoint
+from pallas.toolbox.server_endpoint import ServerEndpoint, downstream_endpoint, own_endpoint
 
 from .agent import FleetAgent
 from .context import FleetContext
@@ -213,7 +213,7 @@ class Inspector:
             return agent
         raise Fault(FaultType.UPSTREAM, f"Agent not found: {one_line(name, 80)}")
 
-    def _endpoint(self, agent: FleetAgent, server: str) -> Endpoint:
+    def _endpoint(self, agent: FleetAgent, server: str) -> ServerEndpoint:
         if not server:
             tls = agent.project.tls
             return own_endpoint(agent.name, agent.url, tls.certfile if tls is not None else None)

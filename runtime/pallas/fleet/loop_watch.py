@@ -19,7 +19,7 @@ from typing import Final
 
 from pallas.model import LoopBlocked
 from pallas.model.safe_text import sanitize
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import redact_text
 from pallas.telemetry.trace_context import run_of
 
@@ -40,7 +40,7 @@ class LoopWatch:
     """
 
     def __init__(
-        self, hub: Hub, root: Path, lag: float, apart: Callable[[str], bool] = lambda agent: True
+        self, hub: EventHub, root: Path, lag: float, apart: Callable[[str], bool] = lambda agent: True
     ) -> None:
         self._hub = hub
         self._root = root

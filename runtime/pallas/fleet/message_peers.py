@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
-from pallas.executors.nested_events import Below
+from pallas.executors.nested_events import NestedEvents
 from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
-from pallas.messaging.messaging_port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
+from pallas.messaging.messaging_port import (
+    Delivery,
+    Emit,
+    HandlerEndpoint,
+    HandlerReply,
+    MessageSender,
+    PeerFacts,
+)
 from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest, RunResult, Usage
 from pallas.payloads import PayloadType
 from pallas.runs.outcomes import what_answers
@@ -32,11 +39,11 @@ class MessagePeers:
     def __init__(self, context: FleetContext, llms: "Callable[[], LlmService]") -> None:
         self._context = context
         self._llms = llms
-        self._added: dict[str, Endpoint] = {}
+        self._added: dict[str, HandlerEndpoint] = {}
         self._tallies: dict[str, _Tally] = {}
         self._listeners: tuple[Project | None, frozenset[str]] = None, frozenset()
 
-    def add(self, endpoint: Endpoint) -> Callable[[], None]:
+    def add(self, endpoint: HandlerEndpoint) -> Callable[[], None]:
         """Something of the fleet's own takes messages under a name from now on, until what is returned is
         called. Raises Fault (CONFIG) where another one does."""
         name = endpoint.name
@@ -73,11 +80,11 @@ class MessagePeers:
         """How many agents the fleet has."""
         return len(self._context.agents.all)
 
-    def endpoints(self, name: str) -> Sequence[Endpoint]:
+    def endpoints(self, name: str) -> Sequence[HandlerEndpoint]:
         """The typed handlers of that name. Raises Fault where there are some and none of them can answer."""
         if (added := self._added.get(name)) is not None:
             return (added,)
-        found: list[Endpoint] = []
+        found: list[HandlerEndpoint] = []
         failure: Fault | None = None
         for agent in self._sharing(name):
             try:
@@ -88,7 +95,7 @@ class MessagePeers:
             raise failure
         return found
 
-    def takers(self, key: str) -> Sequence[Endpoint]:
+    def takers(self, key: str) -> Sequence[HandlerEndpoint]:
         """The typed handlers whose payload is the class ``module:Class``, by name; those that answer now."""
         found = [each for each in self._added.values() if each.payload.key == key]
         for agent in self._context.agents.all:
@@ -109,7 +116,7 @@ class MessagePeers:
         self,
         agent: str,
         text: str,
-        asker: Asker,
+        asker: MessageSender,
         *,
         sender: str,
         thread: str,
@@ -147,7 +154,7 @@ class MessagePeers:
         finally:
             self._context.kernel.let_go(found, thread)
 
-    def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> Completer | None:
+    def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
         """What asks models for a handler; its tokens are the run's too."""
         own = _typed(self._agent(agent))
         tally = self._tallies.get(asker.run_id)
@@ -187,12 +194,14 @@ class MessagePeers:
 
     # How it is done
 
-    def _heard(self, asker: Asker) -> Below | None:
+    def _heard(self, asker: MessageSender) -> NestedEvents | None:
         """What hears the run that is asked for, so that whoever began the asking one hears of it."""
         run = self._context.kernel.in_flight.get(asker.run_id)
         if run is None:
             return None
-        return Below(run.id, run.agent, asker.trace.span_id if asker.trace is not None else "", run.emit)
+        return NestedEvents(
+            run.id, run.agent, asker.trace.span_id if asker.trace is not None else "", run.emit
+        )
 
     def _agent(self, name: str) -> FleetAgent | None:
         return self._context.agents.get(name)
@@ -208,7 +217,7 @@ class MessagePeers:
             if (typed := _typed(agent)) is not None and name in (agent.name, typed.group)
         ]
 
-    def _live(self, agent: FleetAgent) -> Endpoint:
+    def _live(self, agent: FleetAgent) -> HandlerEndpoint:
         executor = what_answers(agent)
         assert isinstance(executor, TypedExecutor)
         config = agent.config
@@ -293,12 +302,12 @@ class _Live:
     timeout: float
     description: str
 
-    async def invoke(self, delivery: Delivery) -> Reply:
-        """As ``Endpoint.invoke``."""
+    async def invoke(self, delivery: Delivery) -> HandlerReply:
+        """As ``HandlerEndpoint.invoke``."""
         return await self.executor.invoke(delivery)
 
     def ended(self, frame: str) -> None:
-        """As ``Endpoint.ended``."""
+        """As ``HandlerEndpoint.ended``."""
         self.executor.ended(frame)
 
 

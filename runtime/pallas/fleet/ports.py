@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 from pallas.config import AgentConfig, Project
 from pallas.config.network import local_port
 from pallas.model import Fault, FaultType
-from pallas.surfaces.connections import Pool
+from pallas.surfaces.connections import ConnectionLimits
 from pallas.surfaces.host_guard import HostOriginGuard
-from pallas.surfaces.ingress import Ingress, Place
+from pallas.surfaces.ingress import AgentMount, Ingress
 from pallas.surfaces.listener import GRACE, Listener, bind
 from pallas.surfaces.tls_certificate import Certificate
 
@@ -52,10 +52,10 @@ class FleetPorts:
         self._has_fleet_port = one_port or only is None
         self._one_port = one_port
         self._claims = PortClaims()
-        self._places: list[Place] | None = [] if self._has_fleet_port else None
+        self._places: list[AgentMount] | None = [] if self._has_fleet_port else None
         self._ingress: Ingress | None = None
         self._public_path = urlsplit(project.public_url).path
-        self._pool = Pool()
+        self._pool = ConnectionLimits()
         self._certificate: Certificate | None = None
 
     @property
@@ -136,11 +136,11 @@ class FleetPorts:
         """Whether the agent is reached at the fleet's port: all at the one port, else those without one."""
         return self._places is not None and (self._one_port or not config.port)
 
-    def place(self, config: AgentConfig) -> Place | None:
+    def place(self, config: AgentConfig) -> AgentMount | None:
         """A new place for the agent on the fleet's port, where callers find it from now on; None for none."""
         if self._places is None or not self.has_place(config):
             return None
-        place = Place((config.name, config.slug))
+        place = AgentMount((config.name, config.slug))
         self._places.append(place)
         if self._ingress is not None:
             self._ingress.add(place)
@@ -257,7 +257,7 @@ class FleetPorts:
         )
         return tuple((key, each) for key, each in (*self._served, *own) if each.is_open)
 
-    def forget(self, place: Place | None) -> None:
+    def forget(self, place: AgentMount | None) -> None:
         """Callers find nobody at ``place`` any more."""
         if place is None:
             return

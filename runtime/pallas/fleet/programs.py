@@ -18,7 +18,7 @@ from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import redact_text
 
 from .parent_death import leashed
@@ -38,7 +38,7 @@ class Program:
     it does not for now; ``state`` and ``error`` tell which. What happens later is told in Notices.
     """
 
-    def __init__(self, config: ServerConfig, hub: Hub | None = None) -> None:
+    def __init__(self, config: ServerConfig, hub: EventHub | None = None) -> None:
         self.config = config
         self.state = AgentState.WAITING
         self.since = time()
@@ -236,7 +236,7 @@ class Program:
 class Programs:
     """The programs under ``servers:`` of one project, by name. Belongs to the fleet's event loop."""
 
-    def __init__(self, servers: Mapping[str, ServerConfig], hub: Hub) -> None:
+    def __init__(self, servers: Mapping[str, ServerConfig], hub: EventHub) -> None:
         self._hub = hub
         self._by_name = {name: Program(each, hub) for name, each in servers.items()}
         self.were_started = asyncio.Event()

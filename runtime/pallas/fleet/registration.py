@@ -19,7 +19,7 @@ from pallas.handlers import Registered
 from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
 from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import rank
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .agent import FleetAgent
 
@@ -87,7 +87,9 @@ class Registration:
 class Registrations:
     """What is registered with one fleet. Belongs to its event loop, and may be used before that runs."""
 
-    def __init__(self, live: RegistrationHost, hub: Hub, refusal: Callable[[], str], *, alone: bool) -> None:
+    def __init__(
+        self, live: RegistrationHost, hub: EventHub, refusal: Callable[[], str], *, alone: bool
+    ) -> None:
         self._live = live
         self._hub = hub
         self._refusal = refusal

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Collection
 from dataclasses import replace
 
-from pallas.catalog.desired_fleet import Wanted
+from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import Notice
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +18,11 @@ class ProjectMerger:
 
     def __init__(self) -> None:
         self._files: Project | None = None
-        self._wanted: Wanted | None = None
+        self._wanted: DesiredFleet | None = None
         self._without: frozenset[str] = frozenset()
         self._merged: Project | None = None
 
-    def merged(self, files: Project, wanted: Wanted, without: Collection[str]) -> Project:
+    def merged(self, files: Project, wanted: DesiredFleet, without: Collection[str]) -> Project:
         """``files`` with the agents of ``wanted``, but for those of ``without``, and with its defaults.
 
         What a file declares goes before what was made, and its ``params`` before defaults.
@@ -37,11 +37,11 @@ class ProjectMerger:
 class ShadowNotices:
     """Which agents wait for a file to let go of their name."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: EventHub) -> None:
         self._hub = hub
         self._known: dict[str, str] = {}
 
-    def look(self, files: Project, wanted: Wanted) -> None:
+    def look(self, files: Project, wanted: DesiredFleet) -> None:
         """These are the files now, and what was made: what is new about their names is told."""
         found = {name: place for name in wanted.agents if (place := shadow(files, name))}
         for name in found.keys() - self._known.keys():
@@ -61,7 +61,7 @@ def shadow(files: Project, name: str) -> str:
     return next((str(each.where) for each in files.agents.values() if each.slug == slug), "")
 
 
-def _merged(files: Project, wanted: Wanted, without: frozenset[str]) -> Project:
+def _merged(files: Project, wanted: DesiredFleet, without: frozenset[str]) -> Project:
     agents = {name: _with_defaults(config, wanted) for name, config in files.agents.items()}
     taken = {config.slug for config in files.agents.values()}
     for name, config in wanted.agents.items():
@@ -70,7 +70,7 @@ def _merged(files: Project, wanted: Wanted, without: frozenset[str]) -> Project:
     return replace(files, agents=agents)
 
 
-def _with_defaults(config: AgentConfig, wanted: Wanted) -> AgentConfig:
+def _with_defaults(config: AgentConfig, wanted: DesiredFleet) -> AgentConfig:
     if config.params or config.name not in wanted.defaults:
         return config
     return replace(config, params=wanted.defaults[config.name])

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from pallas.config.models import Need
 from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .agent import FleetAgent
 from .context import FleetContext
@@ -80,7 +80,7 @@ class StartOrder:
 class _Changes:
     """Whether an agent's state or health has changed since it was asked last."""
 
-    def __init__(self, hub: Hub, agent: str) -> None:
+    def __init__(self, hub: EventHub, agent: str) -> None:
         self._hub = hub
         self._agent = agent
         self._loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from pallas.ledger import database_url_of
 from pallas.model import Fault, Notice
 from pallas.model.fingerprint import adopt_salt
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
@@ -42,7 +42,7 @@ class Storage:
         url: str | None,
         *,
         kernel: Kernel,
-        hub: Hub,
+        hub: EventHub,
         grants: Callable[[], Grants],
         tasks: Callable[[], TasksConfig] = TasksConfig,
         stopping: Callable[[], bool] = lambda: False,

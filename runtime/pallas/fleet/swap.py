@@ -11,7 +11,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.model import Change, Fault, FaultType, Reloaded, ReloadOutcome
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .reload.agent_digest import digest_of
 from .reload.agent_version import AgentVersion, differences, same_settings
@@ -50,7 +50,7 @@ class VersionSwap:
     """
 
     def __init__(
-        self, host: SwapHost, versions: AgentVersions, hub: Hub, seconds: Callable[[], float]
+        self, host: SwapHost, versions: AgentVersions, hub: EventHub, seconds: Callable[[], float]
     ) -> None:
         self._host = host
         self._versions = versions

@@ -26,7 +26,7 @@ from pallas.model import (
 )
 from pallas.model.operations import REQUIRED
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import redact_project, setup_logging
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class ThreadedFleet(RunningFleet):
     from any thread.
     """
 
-    def __init__(self, root: Path, *, hub: Hub | None = None, watch: bool = False) -> None:
+    def __init__(self, root: Path, *, hub: EventHub | None = None, watch: bool = False) -> None:
         self._root = root
         self._watch = watch
-        self._hub = hub or Hub()
+        self._hub = hub or EventHub()
         self._fleet: Fleet | None = None
         self._port: FleetPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

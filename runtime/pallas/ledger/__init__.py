@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .ledger import Ledger, open_ledger
     from .resource_store import ResourceStore
     from .run_store import RunStore
-    from .thread_table import ThreadStore
+    from .thread_table import ThreadRows
 
 __all__ = [
     "Ledger",
     "ResourceStore",
     "RunStore",
-    "ThreadStore",
+    "ThreadRows",
     "database_url_of",
     "masked",
     "open_ledger",

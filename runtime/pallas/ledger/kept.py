@@ -11,7 +11,7 @@ FOLDER_ID: Final = "folder"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ResourceRow:
     """One row: ``values`` are the columns of its kind. References are ids."""
 
     kind: ResourceKind
@@ -25,15 +25,15 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class ResourceRows:
     """All rows, by kind, each by its name."""
 
-    agents: tuple[Kept, ...] = ()
-    llms: tuple[Kept, ...] = ()
-    secrets: tuple[Kept, ...] = ()
-    projects: tuple[Kept, ...] = ()
+    agents: tuple[ResourceRow, ...] = ()
+    llms: tuple[ResourceRow, ...] = ()
+    secrets: tuple[ResourceRow, ...] = ()
+    projects: tuple[ResourceRow, ...] = ()
 
-    def of(self, kind: ResourceKind) -> tuple[Kept, ...]:
+    def of(self, kind: ResourceKind) -> tuple[ResourceRow, ...]:
         """Those of one kind."""
         return {
             "agent": self.agents,

@@ -26,7 +26,7 @@ from .schema import bring_up_to_date
 from .sqlite import SqliteDatabase
 from .tables import idempotency, meta
 from .task_store import TaskStore, forget_old
-from .thread_table import ThreadStore
+from .thread_table import ThreadRows
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Ledger:
         self.life = life
         self.salt = salt
         self.recovered: tuple[str, ...] = ()
-        self.threads = ThreadStore(database, life, clock)
+        self.threads = ThreadRows(database, life, clock)
         self.runs = RunStore(database, life, clock)
         self.tasks = TaskStore(database, life, clock)
         self.resources = ResourceStore(database, clock)

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, and_, bindparam, or_, select
 from pallas.model import Message
 
 from .tables import messages, threads
-from .thread_history import Kept, Placed, placed
+from .thread_history import CompleteRow, Placed, placed
 
 _NOT_SUMMARY = and_(~messages.c.summary, messages.c.turn_index >= threads.c.context_from)
 _SUMMARY = and_(messages.c.summary, messages.c.turn_index >= threads.c.summary_from)
 # The first bound is what the index is asked for; the others choose among that.
 _CONTEXT = (
-    select(*(messages.c[name] for name in Kept._fields))
+    select(*(messages.c[name] for name in CompleteRow._fields))
     .join(threads, threads.c.id == messages.c.thread_id)
     .where(
         messages.c.thread_id == bindparam("thread"),
@@ -29,14 +29,14 @@ _BOUNDS = select(threads.c.next_index, threads.c.context_from, threads.c.summary
 )
 
 
-def context_of(connection: Connection, thread: str) -> tuple[list[Kept], int] | None:
+def context_of(connection: Connection, thread: str) -> tuple[list[CompleteRow], int] | None:
     """The complete rows of what models are shown, and the next free index; None where there is no thread."""
     bounds = connection.execute(_BOUNDS, {"thread": thread}).first()
     if bounds is None:
         return None
     lowest = bounds.context_from if bounds.summary_from is None else min(bounds[1:])
     rows = connection.execute(_CONTEXT, {"thread": thread, "lowest": lowest})
-    return [Kept._make(row) for row in rows], bounds.next_index
+    return [CompleteRow._make(row) for row in rows], bounds.next_index
 
 
 @dataclass(frozen=True, slots=True)

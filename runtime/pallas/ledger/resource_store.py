@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, se
 from pallas.model import ResourceKind, refusals
 
 from .database import Database
-from .kept import FOLDER_ID, Everything, Kept, used_by
+from .kept import FOLDER_ID, ResourceRow, ResourceRows, used_by
 from .message_rows import new_id
 from .tables import agents, llms, projects, secrets
 
@@ -34,10 +34,10 @@ class ResourceStore:
         self._database = database
         self._clock = clock
 
-    async def everything(self) -> Everything:
+    async def everything(self) -> ResourceRows:
         """All rows as they are at one time. An agent that was only ever talked to is none of them."""
 
-        def work(connection: Connection) -> Everything:
+        def work(connection: Connection) -> ResourceRows:
             found = {
                 kind: tuple(
                     _kept(kind, row) for row in connection.execute(select(table).order_by(table.c.name))
@@ -45,7 +45,7 @@ class ResourceStore:
                 for kind, table in _TABLES.items()
             }
             known = tuple(each for each in found["agent"] if each.values["made"] or each.values["declared"])
-            return Everything(known, found["llm"], found["secret"], found["project"])
+            return ResourceRows(known, found["llm"], found["secret"], found["project"])
 
         return await self._database.read(work)
 
@@ -85,7 +85,7 @@ class ResourceStore:
 
     async def insert(
         self, kind: ResourceKind, key: str, name: str, values: Mapping[str, Any], owner: str
-    ) -> Kept:
+    ) -> ResourceRow:
         """A new row. An agent's row that is neither made nor declared becomes this one, its threads with it.
 
         Raises Fault (conflict) where the name is taken.
@@ -93,7 +93,7 @@ class ResourceStore:
         table, now = _TABLES[kind], self._clock()
         row = {**values, "owner": owner, "version": 1, "created_at": now, "updated_at": now}
 
-        def work(connection: Connection) -> Kept:
+        def work(connection: Connection) -> ResourceRow:
             there = connection.execute(select(table).where(table.c.name == name)).first()
             if there is None:
                 connection.execute(insert(table).values(id=key, name=name, **row))
@@ -107,14 +107,14 @@ class ResourceStore:
 
     async def update(
         self, kind: ResourceKind, key: str, values: Mapping[str, Any], *, version: int | None = None
-    ) -> Kept:
+    ) -> ResourceRow:
         """Other values for some columns; the version grows.
 
         Raises Fault: not_found where it is gone, conflict where it has another ``version`` than that.
         """
         table, now = _TABLES[kind], self._clock()
 
-        def work(connection: Connection) -> Kept:
+        def work(connection: Connection) -> ResourceRow:
             change = {**values, "version": table.c.version + 1, "updated_at": now}
             done = connection.execute(update(table).where(*_of(table, key, version)).values(change))
             found = _one(connection, kind, key)
@@ -171,7 +171,7 @@ def _names(connection: Connection, table: Table, where: Any) -> list[str]:
     return [row.name for row in connection.execute(select(table.c.name).where(where).order_by(table.c.name))]
 
 
-def _one(connection: Connection, kind: ResourceKind, key: str) -> Kept:
+def _one(connection: Connection, kind: ResourceKind, key: str) -> ResourceRow:
     table = _TABLES[kind]
     row = connection.execute(select(table).where(table.c.id == key)).first()
     if row is None:
@@ -179,6 +179,6 @@ def _one(connection: Connection, kind: ResourceKind, key: str) -> Kept:
     return _kept(kind, row)
 
 
-def _kept(kind: ResourceKind, row: Row[Any]) -> Kept:
+def _kept(kind: ResourceKind, row: Row[Any]) -> ResourceRow:
     values = {key: value for key, value in row._mapping.items() if key not in _OWN}
-    return Kept(kind, row.id, row.name, values, row.owner, row.version, row.created_at, row.updated_at)
+    return ResourceRow(kind, row.id, row.name, values, row.owner, row.version, row.created_at, row.updated_at)

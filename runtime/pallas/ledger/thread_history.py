@@ -12,7 +12,7 @@ from pallas.model.packed import Packed
 from .message_rows import calls_of, pictures_of
 
 
-class Kept(NamedTuple):
+class CompleteRow(NamedTuple):
     """A complete row as far as models are concerned."""
 
     turn_index: int
@@ -37,7 +37,7 @@ class Placed(NamedTuple):
     stands: bool
 
 
-def placed(rows: Iterable[Kept]) -> list[Placed]:
+def placed(rows: Iterable[CompleteRow]) -> list[Placed]:
     """The messages of complete rows, in the order that a model is told them.
 
     What a summary says comes first. Then run after run, each whole: where two had a thread at a time, their
@@ -48,14 +48,14 @@ def placed(rows: Iterable[Kept]) -> list[Placed]:
     for row in ordered:
         if row.run_id and not row.summary:
             begun.setdefault(row.run_id, row.turn_index)
-    parts: dict[tuple[bool, int, int], list[Kept]] = {}
+    parts: dict[tuple[bool, int, int], list[CompleteRow]] = {}
     for row in ordered:
         run = row.part if row.summary else begun.get(row.run_id, row.turn_index)
         parts.setdefault((not row.summary, run, row.part), []).append(row)
     return [Placed(key[2], _message(parts[key]), not key[0]) for key in sorted(parts)]
 
 
-def history_of(rows: Iterable[Kept]) -> list[Placed]:
+def history_of(rows: Iterable[CompleteRow]) -> list[Placed]:
     """The messages of complete rows as a model may have them."""
     return list(well_formed(placed(rows)))
 
@@ -91,7 +91,7 @@ def _fit(message: Message, answers: Sequence[Message]) -> bool:
     return asked == answered and len(set(asked)) == len(asked) and all(each.answers for each in answers)
 
 
-def _message(rows: Sequence[Kept]) -> Message:
+def _message(rows: Sequence[CompleteRow]) -> Message:
     """The message that was kept in these rows."""
     first = rows[0]
     answers: tuple[ToolAnswer, ...] = ()

@@ -47,7 +47,7 @@ _MESSAGES: Final = select(
 )
 
 
-class ThreadStore:
+class ThreadRows:
     """The threads of one ledger. Whose they are is for others to ask (``pallas.threads``).
 
     Every verb raises Fault: ``not_found`` for a thread that is not there, TRANSPORT and TIMEOUT when the

@@ -80,7 +80,7 @@ _INSERT_RUN: Final = insert(runs)
 _INSERT_MESSAGES: Final = insert(messages)
 
 
-class Told(NamedTuple):
+class RunRow(NamedTuple):
     """A row of a run, as far as it is compared."""
 
     part: int
@@ -252,12 +252,12 @@ def _show_from(connection: Connection, thread: str, summary: int | None, context
     connection.execute(update(threads).where(threads.c.id == thread).values(values))
 
 
-def _rows(result: CursorResult[Any]) -> list[Told]:
+def _rows(result: CursorResult[Any]) -> list[RunRow]:
     """All rows, read to the end: SQLite commits nothing before."""
-    return sorted(map(Told._make, result))
+    return sorted(map(RunRow._make, result))
 
 
-def _same(told: Sequence[Told], said: Sequence[Message]) -> tuple[int, int | None]:
+def _same(told: Sequence[RunRow], said: Sequence[Message]) -> tuple[int, int | None]:
     """How many messages of ``said`` were told, and the first row of another kind than was said there."""
     shapes: dict[int, list[tuple[str, str]]] = {}
     for row in told:

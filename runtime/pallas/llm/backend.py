@@ -25,7 +25,7 @@ class Busy(Fault):
 
 
 @dataclass(slots=True)
-class Turn:
+class BackendTurn:
     """A question's turn at a backend: ``waited`` seconds for it, ``taken`` tokens of its bucket."""
 
     waited: float
@@ -80,7 +80,7 @@ class Backend:
         self.why, self._failing_until = "", 0.0
 
     @asynccontextmanager
-    async def turn(self, tokens: int, within: float) -> AsyncIterator[Turn]:
+    async def turn(self, tokens: int, within: float) -> AsyncIterator[BackendTurn]:
         """Wait for a turn, ``within`` seconds at most; it lasts as long as the block.
 
         Raises Busy at once where it would come later. What the block leaves as ``used`` of the turn is what
@@ -103,7 +103,7 @@ class Backend:
                 raise
         finally:
             self.waiting -= 1
-        turn = Turn(self._clock() - began, tokens)
+        turn = BackendTurn(self._clock() - began, tokens)
         self.active += 1
         try:
             yield turn

@@ -14,7 +14,7 @@ from pallas.model.safe_text import one_line
 
 from .backend import Backend, Busy, Clock, Sleep
 from .backend_selection import Selection
-from .provider_port import UNREADABLE, Answer, Provider
+from .provider_port import UNREADABLE, ModelAnswer, Provider
 from .question import Question
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class _AllFailed(Exception):
     """Everybody was asked, and it was nobody's last word."""
 
 
-class Asking:
+class BackendRequest:
     """One question; ``emit`` hears of every backend that is asked, ``deadline`` is by ``clock``."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Asking:
 
     async def answer(
         self, model: str, candidates: tuple[Backend, ...], question: Question, params: Params
-    ) -> tuple[Backend, Answer]:
+    ) -> tuple[Backend, ModelAnswer]:
         """Who answered, and what. Raises Fault: the last one, with what the others said before it."""
         tokens = question.tokens
         able = self._able = tuple(each for each in candidates if each.bucket.holds(tokens))
@@ -89,7 +89,7 @@ class Asking:
 
     async def _round(
         self, number: int, model: str, able: tuple[Backend, ...], question: Question, params: Params
-    ) -> tuple[Backend, Answer]:
+    ) -> tuple[Backend, ModelAnswer]:
         """Ask one after the other, at once; whoever asked to be left alone is."""
         await self._until_open(able)
         line = self._selection.order([each for each in able if not each.closed_for], self._routing.strategy)
@@ -113,9 +113,9 @@ class Asking:
         params: Params,
         why: str,
         failed: Backend | None,
-    ) -> Answer:
+    ) -> ModelAnswer:
         within = min(self._left, backend.config.timeout)
-        told = Told(self, backend, model, self._attempts + 1, why, failed)
+        told = AttemptEvents(self, backend, model, self._attempts + 1, why, failed)
         provider: Provider = await self._provider(backend)
         try:
             async with backend.turn(question.tokens, within) as turn:
@@ -232,11 +232,17 @@ class Asking:
         return self._clock
 
 
-class Told:
+class AttemptEvents:
     """What is said of one attempt: that it is made, and how it ended."""
 
     def __init__(
-        self, asking: Asking, backend: Backend, model: str, attempt: int, why: str, failed: Backend | None
+        self,
+        asking: BackendRequest,
+        backend: Backend,
+        model: str,
+        attempt: int,
+        why: str,
+        failed: Backend | None,
     ) -> None:
         self._asking = asking
         self._event = {

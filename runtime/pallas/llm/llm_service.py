@@ -16,10 +16,10 @@ from pallas.model.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 from .backend import Backend
-from .backend_request import Asking
+from .backend_request import BackendRequest
 from .backend_selection import Selection, backends_of
 from .completer import completer_of, shown
-from .provider_port import Answer, Provider, Providers
+from .provider_port import BackendProviders, ModelAnswer, Provider
 from .question import Question, estimated, read_params, read_question
 from .token_budget import Budgets
 
@@ -65,7 +65,7 @@ class LlmService:
         project: Callable[[], Project],
         publish: Emit = lambda event: None,
         *,
-        providers: Providers | None = None,
+        providers: BackendProviders | None = None,
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -159,7 +159,7 @@ class LlmService:
         assert project is not None
         model, candidates = selection.answering(str(wanted.model or ""))
         deadline = min(self._clock() + LONGEST, who.deadline if who.deadline is not None else float("inf"))
-        asking = Asking(
+        asking = BackendRequest(
             actor=who.agent,
             run_id=who.run_id,
             run_agent=who.run_agent,
@@ -189,13 +189,13 @@ class LlmService:
 
     async def _asked(
         self,
-        asking: Asking,
+        asking: BackendRequest,
         model: str,
         candidates: tuple[Backend, ...],
         question: Question,
         params: Params,
         deadline: float,
-    ) -> tuple[Backend, Answer] | Fault:
+    ) -> tuple[Backend, ModelAnswer] | Fault:
         """What came of it, in time."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock())) as scope:
@@ -251,10 +251,10 @@ class LlmService:
         )
 
 
-async def _load() -> Providers:
+async def _load() -> BackendProviders:
     """fast-agent, imported in a thread: it takes seconds."""
 
-    def load() -> Providers:
+    def load() -> BackendProviders:
         try:
             from pallas.executors.fastagent.completion_providers import FastAgentProviders
         finally:
@@ -273,7 +273,7 @@ def _surroundings(project: Project) -> tuple[object, ...]:
     return project.provider, project.model, dict(project.settings)
 
 
-def _usage(question: Question, answer: Answer) -> TokenUsage:
+def _usage(question: Question, answer: ModelAnswer) -> TokenUsage:
     """As its provider counted, else as it is estimated."""
     taken = question.tokens if answer.tokens_in is None else answer.tokens_in
     given = estimated(len(answer.text)) if answer.tokens_out is None else answer.tokens_out

@@ -15,7 +15,7 @@ UNREADABLE: Final = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What a model said, sanitised. Tokens are None where its provider counted none."""
 
     text: str
@@ -29,7 +29,7 @@ class Answer:
 class Provider(Protocol):
     """One backend, ready to be asked. It keeps nothing of one question for the next."""
 
-    async def ask(self, model: str, question: Question, params: Params) -> Answer:
+    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
         """Ask once. Raises Fault; a backend's own has ``providerId``, and ``retry_after`` where it said so.
 
         Cancelling ends the request.
@@ -37,7 +37,7 @@ class Provider(Protocol):
         ...
 
 
-class Providers(Protocol):
+class BackendProviders(Protocol):
     """Makes them."""
 
     async def provider(self, config: BackendConfig, project: Project) -> Provider:

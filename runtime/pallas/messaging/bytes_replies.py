@@ -8,16 +8,16 @@ from pallas.contract import Text
 from pallas.model import Fault
 from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, opened
 
-from .messaging_port import Endpoint, Peers
+from .messaging_port import HandlerEndpoint, MessagingPeers
 from .send_rules import TODO
-from .untyped_payload import loose
+from .untyped_payload import untyped
 
 Addressed = tuple[str | None, Payload]
 
 _TODO_TAGS: Final = frozenset({f"{TODO}.todountil", f"{TODO}.todocomplete"})
 
 
-def read(raw: bytes, endpoint: Endpoint, caller: str, peers: Peers) -> tuple[Addressed, ...]:
+def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> tuple[Addressed, ...]:
     """The messages in it, each with whom it is for. Raises PayloadFault where they cannot be read.
 
     An envelope's ``to`` counts, its ``from`` and ``thread`` do not. Else a tag that is ``name.class`` of the
@@ -45,7 +45,7 @@ def read(raw: bytes, endpoint: Endpoint, caller: str, peers: Peers) -> tuple[Add
     return tuple(found)
 
 
-def _tags(endpoint: Endpoint, caller: str, peers: Peers) -> dict[str, str]:
+def _tags(endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> dict[str, str]:
     """The root tags that say where to (SPEC 5.1), lower-cased, with the names that they stand for."""
     tags: dict[str, str] = {}
     for peer in sorted(endpoint.peers | {caller}):
@@ -58,7 +58,7 @@ def _tags(endpoint: Endpoint, caller: str, peers: Peers) -> dict[str, str]:
     return tags
 
 
-def _classes(peer: str, peers: Peers) -> list[str]:
+def _classes(peer: str, peers: MessagingPeers) -> list[str]:
     try:
         typed = peers.endpoints(peer)
     except Fault:  # not now: then nobody knows what it takes
@@ -68,7 +68,7 @@ def _classes(peer: str, peers: Peers) -> list[str]:
     return [Text.__name__] if peers.knows(peer) else []
 
 
-def _answer(element: etree._Element, tag: str, caller: str, peers: Peers) -> Payload:
+def _answer(element: etree._Element, tag: str, caller: str, peers: MessagingPeers) -> Payload:
     """Of the caller's own class where it fits that, else without a class."""
     try:
         for each in peers.endpoints(caller):
@@ -85,4 +85,4 @@ def _loose(element: etree._Element) -> Payload:
             return PayloadType.of(Text).adopt(element)
         except PayloadFault:
             pass
-    return loose(element)
+    return untyped(element)

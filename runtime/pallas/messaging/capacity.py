@@ -8,7 +8,7 @@ from contextlib import suppress
 from pallas.config.kinds import PumpLimits
 from pallas.model import Fault, FaultType
 
-from .frames import Frame
+from .frames import HandlerFrame
 
 
 def overloaded(what: str) -> Fault:
@@ -27,12 +27,12 @@ class Slots:
         self,
         limits: Callable[[], PumpLimits],
         at_once: Callable[[str], int],
-        start: Callable[[Frame], None],
+        start: Callable[[HandlerFrame], None],
     ) -> None:
         self._limits = limits
         self._at_once = at_once
         self._start = start
-        self._waiting: OrderedDict[str, OrderedDict[Frame, None]] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[HandlerFrame, None]] = OrderedDict()
         self._running: Counter[str] = Counter()
         self._starting = False
         self.running = 0
@@ -41,13 +41,13 @@ class Slots:
         """How many messages that agent handles now."""
         return self._running[agent]
 
-    def want(self, frame: Frame) -> None:
+    def want(self, frame: HandlerFrame) -> None:
         """A message waits in this frame."""
         frame.waits = True
         self._waiting.setdefault(frame.agent, OrderedDict())[frame] = None
         self._go_on()
 
-    def forget(self, frame: Frame) -> None:
+    def forget(self, frame: HandlerFrame) -> None:
         """It waits no more: it is over."""
         if frame.waits:
             frame.waits = False
@@ -77,7 +77,7 @@ class Slots:
         finally:
             self._starting = False
 
-    def _next(self) -> Frame | None:
+    def _next(self) -> HandlerFrame | None:
         if self.running >= self._limits().handlers:
             return None
         for agent, line in self._waiting.items():

@@ -12,12 +12,12 @@ from pallas.payloads import Payload, PayloadType
 from .frames import new_id
 from .handler_work import GRACE
 from .message_log import MessageLog
-from .message_run import Running
-from .messaging_port import Asker, Emit, Endpoint, Peers
+from .message_run import MessageRun
+from .messaging_port import Emit, HandlerEndpoint, MessageSender, MessagingPeers
 from .send_rules import CALLER, MAX_DEPTH, SYSTEM
-from .shared_state import Hall
+from .shared_state import MessagingState
 
-__all__ = ["CALLER", "First", "Pump"]
+__all__ = ["CALLER", "First", "MessageDelivery"]
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +32,20 @@ class First:
 
     to: str
     payload: Payload
-    asker: Asker
+    asker: MessageSender
     sender: str = CALLER
     thread: str = ""
     nested: bool = False
     home: str = ""
 
 
-class Pump:
+class MessageDelivery:
     """All messages of one fleet. One event loop only."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: MessagingPeers) -> None:
         self._peers = peers
-        self._hall = Hall(peers)
-        self._runs: set[Running] = set()
+        self._hall = MessagingState(peers)
+        self._runs: set[MessageRun] = set()
         self._boots: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -99,7 +99,7 @@ class Pump:
             await pipelines.take(self._hall.queued)
         try:
             self._check(first)  # it may have waited long, and the fleet be stopping by now
-            run = Running(self._hall, first.asker, emit, first.sender, home=first.home)
+            run = MessageRun(self._hall, first.asker, emit, first.sender, home=first.home)
             self._runs.add(run)
             try:
                 run.begin(first.to, first.payload, thread=first.thread)
@@ -127,9 +127,9 @@ class Pump:
         if first.asker.depth >= MAX_DEPTH:
             raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} agents below each other")
 
-    def _booted(self, endpoint: Endpoint, boot: Payload, emit: Emit) -> Running:
+    def _booted(self, endpoint: HandlerEndpoint, boot: Payload, emit: Emit) -> MessageRun:
         id_ = new_id()
-        run = Running(self._hall, Asker(run_id=id_, agent=endpoint.name), emit, SYSTEM)
+        run = MessageRun(self._hall, MessageSender(run_id=id_, agent=endpoint.name), emit, SYSTEM)
         self._runs.add(run)
         task = asyncio.get_running_loop().create_task(
             self._boot(run, endpoint, boot, id_), name=f"boot of {endpoint.name}"
@@ -138,7 +138,7 @@ class Pump:
         task.add_done_callback(self._boots.discard)
         return run
 
-    async def _boot(self, run: Running, endpoint: Endpoint, boot: Payload, id_: str) -> None:
+    async def _boot(self, run: MessageRun, endpoint: HandlerEndpoint, boot: Payload, id_: str) -> None:
         try:
             run.begin(endpoint.name, boot, thread=id_, route="boot")
             await run.done

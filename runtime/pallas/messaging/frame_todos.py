@@ -8,11 +8,11 @@ from weakref import WeakValueDictionary
 from pallas.contract import TodoComplete, TodoUntil
 from pallas.model import Fault, FaultType
 
-from .frames import Frame
-from .todos import Todo
+from .frames import HandlerFrame
+from .todos import Watcher
 
 # A handler may look at what it was given: that leads to no frame, run or fleet.
-_frames: Final[WeakValueDictionary[int, Frame]] = WeakValueDictionary()
+_frames: Final[WeakValueDictionary[int, HandlerFrame]] = WeakValueDictionary()
 _numbers: Final = count(1)
 
 
@@ -21,7 +21,7 @@ class FrameTodos:
 
     __slots__ = ("_number",)
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: HandlerFrame) -> None:
         self._number = next(_numbers)
         _frames[self._number] = frame
 
@@ -31,11 +31,11 @@ class FrameTodos:
             raise Fault(FaultType.PROTOCOL, "this conversation is over: nothing comes in it any more")
         return frame.run.router.watch(frame, TodoUntil(wait_for, from_listener, description)).id
 
-    def raised(self) -> Sequence[Todo]:
+    def raised(self) -> Sequence[Watcher]:
         """Those for which what they wait for has come."""
         return [todo for todo in self._open() if todo.raised]
 
-    def pending(self) -> Sequence[Todo]:
+    def pending(self) -> Sequence[Watcher]:
         """Those for which it has not."""
         return [todo for todo in self._open() if not todo.raised]
 
@@ -44,10 +44,10 @@ class FrameTodos:
         frame = self._live()
         return frame is not None and frame.run.router.unwatch(frame, TodoComplete(id))
 
-    def _open(self) -> Sequence[Todo]:
+    def _open(self) -> Sequence[Watcher]:
         frame = self._live()
         return [] if frame is None or frame.todos is None else list(frame.todos.open.values())
 
-    def _live(self) -> Frame | None:
+    def _live(self) -> HandlerFrame | None:
         frame = _frames.get(self._number)
         return None if frame is None or frame.over else frame

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from pallas.payloads import Payload
 
-from .message_log import Kept
-from .messaging_port import Endpoint
+from .message_log import LoggedMessage
+from .messaging_port import HandlerEndpoint
 
 if TYPE_CHECKING:
-    from .handler_work import Work
-    from .message_run import Running
-    from .todos import Todos
+    from .handler_work import MessageTask
+    from .message_run import MessageRun
+    from .todos import Watchers
 
 _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -37,10 +37,10 @@ class Passing:
     payload: Payload
     sender: str
     own: bool
-    kept: Kept
+    kept: LoggedMessage
 
 
-class Frame:
+class HandlerFrame:
     """One conversation of an agent with its caller. ``id`` is the handler's ``thread_id``.
 
     ``parent`` is None for those that are begun from outside; ``caller`` is the name of whoever opened it;
@@ -72,10 +72,10 @@ class Frame:
 
     def __init__(
         self,
-        run: "Running",
+        run: "MessageRun",
         agent: str,
         caller: str,
-        parent: "Frame | None",
+        parent: "HandlerFrame | None",
         *,
         id: str,  # noqa: A002
         span: str,
@@ -90,20 +90,20 @@ class Frame:
         self.depth: int = 1 if parent is None else parent.depth + 1
         self.span = span
         self.told = told
-        self.children: dict[Frame, None] | None = None
-        self.endpoints: tuple[Endpoint, ...] = ()
+        self.children: dict[HandlerFrame, None] | None = None
+        self.endpoints: tuple[HandlerEndpoint, ...] = ()
         self.queue: deque[Passing] | None = None
-        self.work: Work | None = None
+        self.work: MessageTask | None = None
         self.waits = False
         self.over = False
         self.refusals = 0
-        self.todos: Todos | None = None
+        self.todos: Watchers | None = None
         if parent is not None:
             if parent.children is None:
                 parent.children = {}
             parent.children[self] = None
 
-    def below(self) -> Iterator["Frame"]:
+    def below(self) -> Iterator["HandlerFrame"]:
         """It and all below it, those below first."""
         found, waiting = [], [self]
         while waiting:
@@ -113,9 +113,9 @@ class Frame:
                 waiting.extend(frame.children)
         return reversed(found)
 
-    def above(self) -> Iterator["Frame"]:
+    def above(self) -> Iterator["HandlerFrame"]:
         """It and all above it, itself first."""
-        frame: Frame | None = self
+        frame: HandlerFrame | None = self
         while frame is not None:
             yield frame
             frame = frame.parent

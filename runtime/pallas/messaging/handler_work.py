@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from .capacity import Slots
-from .frames import Frame, Passing
+from .frames import HandlerFrame, Passing
 
 log = logging.getLogger("pallas.messaging")
 
@@ -16,7 +16,7 @@ GRACE: Final = 1.5
 """Seconds that a cancelled handler has to end; then it is left to itself. Endpoints give theirs less."""
 
 
-class Work:
+class MessageTask:
     """One message with its handler, or one question to an agent of another kind (``slot`` False).
 
     ``over`` once nobody waits for it: what it says then comes too late.
@@ -24,7 +24,7 @@ class Work:
 
     __slots__ = ("_freed", "_running", "agent", "began", "frame", "over", "passing", "slot", "task", "timer")
 
-    def __init__(self, running: "Works", frame: Frame, passing: Passing, slot: bool) -> None:
+    def __init__(self, running: "Works", frame: HandlerFrame, passing: Passing, slot: bool) -> None:
         self._running = running
         self._freed = False
         self.frame = frame
@@ -36,7 +36,7 @@ class Work:
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def within(self, seconds: float, tell: Callable[["Work"], None]) -> None:
+    def within(self, seconds: float, tell: Callable[["MessageTask"], None]) -> None:
         """``tell`` is called after that time, unless it is over."""
         self.timer = asyncio.get_running_loop().call_later(seconds, tell, self)
 
@@ -89,13 +89,13 @@ class Work:
 class Works:
     """The works of one run. ``every`` are those whose task has not ended, also where they were cancelled."""
 
-    def __init__(self, slots: Slots, every: set[Work], context: Context) -> None:
+    def __init__(self, slots: Slots, every: set[MessageTask], context: Context) -> None:
         self._slots = slots
         self._every = every
         self._context = context
-        self._own: set[Work] = set()
+        self._own: set[MessageTask] = set()
 
-    def begin(self, work: Work, job: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: MessageTask, job: Coroutine[Any, Any, None]) -> None:
         """Its task, in the context of the run: whoever made room for it is somebody else."""
         work.task = asyncio.get_running_loop().create_task(
             job, name=f"message for {work.agent}", context=self._context.copy()
@@ -103,7 +103,7 @@ class Works:
         self._own.add(work)
         self._every.add(work)
 
-    def freed(self, work: Work) -> None:
+    def freed(self, work: MessageTask) -> None:
         """It ended, or is left to itself."""
         self._own.discard(work)
         self._every.discard(work)

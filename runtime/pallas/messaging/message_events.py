@@ -8,10 +8,10 @@ from pallas.model.event_types import MessageOutcome, MessageRoute, TodoStatus, T
 from pallas.model.safe_text import one_line
 from pallas.payloads import Payload
 
-from .frames import Frame, Passing
-from .message_log import Kept, RunMessages
+from .frames import HandlerFrame, Passing
+from .message_log import LoggedMessage, RunMessageLog
 from .messaging_port import Emit
-from .todos import Todo
+from .todos import Watcher
 
 log = logging.getLogger("pallas.messaging")
 
@@ -19,10 +19,10 @@ _MAX_DETAIL: Final = 300
 _MAX_NAME: Final = 120
 
 
-class Telling:
+class MessageEvents:
     """Counts and tells the messages of one run of ``agent``. ``root`` is the frame above its first ones."""
 
-    def __init__(self, run_id: str, agent: str, root: str, emit: Emit, record: RunMessages) -> None:
+    def __init__(self, run_id: str, agent: str, root: str, emit: Emit, record: RunMessageLog) -> None:
         self._run_id = run_id
         self._agent = agent
         self._root = root
@@ -32,7 +32,7 @@ class Telling:
 
     def message(
         self,
-        frame: Frame | None,
+        frame: HandlerFrame | None,
         payload: Payload | None,
         sender: str,
         to: str,
@@ -42,7 +42,7 @@ class Telling:
         left: str = "",
         fault: Fault | None = None,
         detail: str = "",
-    ) -> Kept:
+    ) -> LoggedMessage:
         """A message was routed; ``frame`` None is the root, where what comes from outside begins."""
         self.number += 1
         raw = payload.xml if payload is not None else b""
@@ -67,7 +67,7 @@ class Telling:
         self._emit(event)
         return kept
 
-    def dropped(self, frame: Frame, passing: Passing) -> None:
+    def dropped(self, frame: HandlerFrame, passing: Passing) -> None:
         """A message was routed and never handled: its frame is over (HC-18)."""
         event = passing.kept.event
         again = MessagePassed(
@@ -91,7 +91,7 @@ class Telling:
         self._emit(again)
         self._late(frame, passing.sender, passing.payload)
 
-    def late(self, frame: Frame, to: str | None, payload: Payload, *, tell: bool) -> None:
+    def late(self, frame: HandlerFrame, to: str | None, payload: Payload, *, tell: bool) -> None:
         """A handler answered though its frame is over; ``tell`` while the run goes on (HC-18)."""
         self._late(frame, frame.agent, payload)
         if tell:
@@ -106,7 +106,7 @@ class Telling:
                 detail="its frame is over",
             )
 
-    def _late(self, frame: Frame, sender: str, payload: Payload) -> None:
+    def _late(self, frame: HandlerFrame, sender: str, payload: Payload) -> None:
         """The log has both names, for operators."""
         log.info(
             "%s: dropped %s of %s: frame %s is over",
@@ -117,7 +117,9 @@ class Telling:
             extra=self._extra,
         )
 
-    def refused(self, frame: Frame, to: str, payload: Payload | None, fault: Fault, detail: str) -> None:
+    def refused(
+        self, frame: HandlerFrame, to: str, payload: Payload | None, fault: Fault, detail: str
+    ) -> None:
         """A message was not let through; the log has both names, the sender learns neither (HC-12)."""
         shown = one_line(to, _MAX_NAME) if to else ""
         # Without a payload nobody knows yet whom it was for.
@@ -127,7 +129,7 @@ class Telling:
             frame, payload, frame.agent, shown, "call", outcome="refused", fault=fault, detail=detail
         )
 
-    def frame(self, frame: Frame, phase: ToolPhase) -> None:
+    def frame(self, frame: HandlerFrame, phase: ToolPhase) -> None:
         """A frame below the first one began or ended."""
         if frame.depth > 1:
             self._emit(
@@ -143,11 +145,11 @@ class Telling:
                 )
             )
 
-    def ended(self, frame: Frame) -> None:
+    def ended(self, frame: HandlerFrame) -> None:
         """A frame ended without an answer."""
         self.message(frame.parent, None, frame.agent, frame.caller, "end", left=frame.id)
 
-    def todo(self, frame: Frame, todo: Todo, status: TodoStatus) -> None:
+    def todo(self, frame: HandlerFrame, todo: Watcher, status: TodoStatus) -> None:
         """A watcher of that frame came, was raised, or is closed."""
         self._emit(
             TodoChanged(
@@ -168,7 +170,7 @@ class Telling:
     def _extra(self) -> dict[str, str]:
         return {"agent": self._agent, "run_id": self._run_id}
 
-    def _above(self, frame: Frame) -> str:
+    def _above(self, frame: HandlerFrame) -> str:
         return frame.outer or self._root
 
 

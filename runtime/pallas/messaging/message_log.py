@@ -15,7 +15,7 @@ from pallas.model import Envelope, MessagePassed
 from pallas.model.redaction import MASK, is_sensitive, longest_secret
 from pallas.model.safe_text import sanitize
 from pallas.telemetry.log import redact_text
-from pallas.telemetry.ring_store import Shelves
+from pallas.telemetry.ring_store import RingStore
 
 ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"
 """The namespace of an envelope (SPEC 5.1)."""
@@ -32,7 +32,7 @@ _OVERLAP: Final = 4 * 1024
 _OWN: Final = 700
 
 
-class Kept:
+class LoggedMessage:
     """One message as it is kept. ``seconds`` is how long its receiver took, None while it has it."""
 
     __slots__ = ("cut", "event", "raw", "seconds")
@@ -44,7 +44,7 @@ class Kept:
         self.seconds: float | None = None
 
 
-class RunMessages:
+class RunMessageLog:
     """The messages of one run, oldest first. ``secret`` is the caller's token, masked before it is kept: the
     log forgets it when the run is over."""
 
@@ -53,10 +53,10 @@ class RunMessages:
     def __init__(self, log: "MessageLog", run_id: str, secret: str | None) -> None:
         self._log = log
         self.run_id = run_id
-        self.kept: deque[Kept] = deque()
+        self.kept: deque[LoggedMessage] = deque()
         self._secrets = tuple({secret.encode(), escape(secret).encode()}) if secret else ()
 
-    def add(self, event: MessagePassed, raw: bytes) -> Kept:
+    def add(self, event: MessagePassed, raw: bytes) -> LoggedMessage:
         """A message was routed; ``raw`` is its payload's XML, empty where it has none."""
         for secret in self._secrets:
             if secret in raw:
@@ -64,7 +64,7 @@ class RunMessages:
         cut = len(raw) > MAX_BODY
         if cut:
             raw = raw[: MAX_BODY + max(_OVERLAP, longest_secret())]
-        kept = Kept(event, raw, cut)
+        kept = LoggedMessage(event, raw, cut)
         if self._log.of(self.run_id) is self:  # else so much came since that this run is kept no more
             self.kept.append(kept)
             if len(self.kept) > MAX_MESSAGES:
@@ -86,15 +86,15 @@ class RunMessages:
         self._secrets = ()
 
 
-class MessageLog(Shelves[RunMessages]):
+class MessageLog(RingStore[RunMessageLog]):
     """The messages of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
         super().__init__(max_bytes, max_runs)
 
-    def open(self, run_id: str, secret: str | None = None) -> RunMessages:
+    def open(self, run_id: str, secret: str | None = None) -> RunMessageLog:
         """The place of a run that begins."""
-        return self.put(run_id, RunMessages(self, run_id, secret))
+        return self.put(run_id, RunMessageLog(self, run_id, secret))
 
     def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
         """The messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``.
@@ -109,7 +109,7 @@ class MessageLog(Shelves[RunMessages]):
         return tuple(_envelope(each) for each in islice(wanted, limit))
 
 
-def _envelope(kept: Kept) -> Envelope:
+def _envelope(kept: LoggedMessage) -> Envelope:
     event = kept.event
     payload, cut = _clean(kept.raw), kept.cut
     if cut:

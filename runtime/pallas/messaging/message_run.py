@@ -14,24 +14,26 @@ from pallas.payloads import Payload, PayloadFault
 from pallas.telemetry.trace_context import new_span
 
 from .frame_todos import FrameTodos
-from .frames import Frame, Passing, is_canonical, new_id
-from .handler_work import Work, Works
-from .message_events import Telling
-from .messaging_port import Asker, Delivery, Emit, Endpoint, Reply
+from .frames import HandlerFrame, Passing, is_canonical, new_id
+from .handler_work import MessageTask, Works
+from .message_events import MessageEvents
+from .messaging_port import Delivery, Emit, HandlerEndpoint, HandlerReply, MessageSender
 from .payload_fit import answer_of, fit, text_of
-from .reply_routing import Router
-from .shared_state import Hall
+from .reply_routing import ReplyRouter
+from .shared_state import MessagingState
 
 log = logging.getLogger("pallas.messaging")
 
 
-class Running:
-    """One run. ``outside`` is who began it: its result goes there. ``Router`` says where messages go.
+class MessageRun:
+    """One run. ``outside`` is who began it: its result goes there. ``ReplyRouter`` says where messages go.
 
     ``home`` as ``First`` has it.
     """
 
-    def __init__(self, hall: Hall, asker: Asker, emit: Emit, outside: str, *, home: str = "") -> None:
+    def __init__(
+        self, hall: MessagingState, asker: MessageSender, emit: Emit, outside: str, *, home: str = ""
+    ) -> None:
         self.hall = hall
         self.asker = asker
         self.outside = outside
@@ -39,12 +41,12 @@ class Running:
         self.done: asyncio.Future[Payload | None] = asyncio.get_running_loop().create_future()
         self._emit = emit
         self._record = hall.log.open(asker.run_id, asker.bearer)
-        self.telling = Telling(asker.run_id, asker.agent, hall.root, emit, self._record)
+        self.telling = MessageEvents(asker.run_id, asker.agent, hall.root, emit, self._record)
         self._works = Works(hall.slots, hall.works, copy_context())
-        self._firsts: dict[Frame, None] = {}
+        self._firsts: dict[HandlerFrame, None] = {}
         self._busy = 0
         self._handled = asyncio.Event()
-        self.router = Router(self)
+        self.router = ReplyRouter(self)
 
     # Frames
 
@@ -60,13 +62,15 @@ class Running:
             frame.endpoints = (endpoint,)
             self.put(frame, fitted, self.outside, route)
 
-    def open(self, agent: str, caller: str, parent: Frame | None, told: str, *, thread: str = "") -> Frame:
+    def open(
+        self, agent: str, caller: str, parent: HandlerFrame | None, told: str, *, thread: str = ""
+    ) -> HandlerFrame:
         """A frame of ``agent`` below ``parent``; ``thread`` is its id, if that is one and the agent has no
         frame of that id: one conversation may reach several agents at once."""
         frames = self.hall.frames
         taken = not thread or not is_canonical(thread) or (agent, thread) in frames
         trace = self.asker.trace
-        frame = Frame(
+        frame = HandlerFrame(
             self,
             agent,
             caller,
@@ -81,7 +85,7 @@ class Running:
         self.telling.frame(frame, "started")
         return frame
 
-    def prune(self, top: Frame, phase: ToolPhase) -> None:
+    def prune(self, top: HandlerFrame, phase: ToolPhase) -> None:
         """A frame is over, and so is all below it: what works there is cancelled, what waits is dropped."""
         for frame in list(top.below()):
             if frame is top:
@@ -90,7 +94,7 @@ class Running:
                 self._say(self.telling.ended, frame)
                 self._end(frame, "failed" if frame.work is not None or frame.queue else "completed")
 
-    def _end(self, frame: Frame, phase: ToolPhase) -> None:
+    def _end(self, frame: HandlerFrame, phase: ToolPhase) -> None:
         frame.over = True
         self.hall.slots.forget(frame)
         if frame.work is not None:
@@ -125,7 +129,7 @@ class Running:
 
     def put(
         self,
-        frame: Frame,
+        frame: HandlerFrame,
         payload: Payload,
         sender: str,
         route: MessageRoute,
@@ -148,21 +152,21 @@ class Running:
         if frame.work is None and not frame.waits:
             self.hall.slots.want(frame)
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: HandlerFrame) -> None:
         """Its turn has come: there is room to handle the next message of this frame."""
         assert frame.queue
         passing = frame.queue.popleft()
         self.hall.queued -= 1
-        work = frame.work = Work(self._works, frame, passing, slot=True)
+        work = frame.work = MessageTask(self._works, frame, passing, slot=True)
         self._works.begin(work, self._handle(work))
 
-    def ask(self, frame: Frame, payload: Payload, endpoint: Endpoint) -> None:
+    def ask(self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint) -> None:
         """A message for an agent of another kind: a run of its own, below this frame."""
         kept = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
         self.router.came(frame, payload, endpoint.shown)
         self._busy += 1
         passing = Passing(payload, endpoint.shown, own=False, kept=kept)
-        work = frame.work = Work(self._works, frame, passing, slot=False)
+        work = frame.work = MessageTask(self._works, frame, passing, slot=False)
         trace = self.asker.trace
         asker = replace(
             self.asker,
@@ -172,10 +176,10 @@ class Running:
         )
         self._works.begin(work, self._asked(work, asker))
 
-    async def _handle(self, work: Work) -> None:
+    async def _handle(self, work: MessageTask) -> None:
         work.start()
         frame, endpoint = work.frame, None
-        reply, fault = Reply(), None
+        reply, fault = HandlerReply(), None
         try:
             endpoint = self._endpoint(frame)
             work.within(endpoint.timeout, self._overdue)
@@ -189,7 +193,7 @@ class Running:
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
         self._over(work, endpoint, reply, fault)
 
-    async def _asked(self, work: Work, asker: Asker) -> None:
+    async def _asked(self, work: MessageTask, asker: MessageSender) -> None:
         work.start()
         frame, answer, fault = work.frame, None, None
         try:
@@ -206,9 +210,11 @@ class Running:
             log.exception("%s: a question failed", frame.agent, extra={"agent": asker.agent})
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
         messages = ((None, answer),) if answer is not None else ()
-        self._over(work, None, Reply(messages), fault)
+        self._over(work, None, HandlerReply(messages), fault)
 
-    def _over(self, work: Work, endpoint: Endpoint | None, reply: Reply, fault: Fault | None) -> None:
+    def _over(
+        self, work: MessageTask, endpoint: HandlerEndpoint | None, reply: HandlerReply, fault: Fault | None
+    ) -> None:
         frame = work.frame
         try:
             if work.over:
@@ -222,7 +228,12 @@ class Running:
         self._go_on(frame)
 
     def _route(
-        self, frame: Frame, endpoint: Endpoint | None, reply: Reply, fault: Fault | None, passing: Passing
+        self,
+        frame: HandlerFrame,
+        endpoint: HandlerEndpoint | None,
+        reply: HandlerReply,
+        fault: Fault | None,
+        passing: Passing,
     ) -> None:
         try:
             if fault is not None:
@@ -235,7 +246,7 @@ class Running:
             log.exception("%s: a reply could not be routed", frame.agent, extra={"agent": frame.agent})
             self.finish(None, Fault(FaultType.INTERNAL, "A message could not be routed; the log says why"))
 
-    def _overdue(self, work: Work) -> None:
+    def _overdue(self, work: MessageTask) -> None:
         """It took too long (HC-32): its caller is told at once, whether or not it ends."""
         frame = work.frame
         if work.over or frame.work is not work:
@@ -244,17 +255,17 @@ class Running:
         self._busy -= 1
         work.cancel()
         text = f"{frame.agent} did not answer in the time that it has for a message"
-        self._route(frame, None, Reply(), Fault(FaultType.TIMEOUT, text), work.passing)
+        self._route(frame, None, HandlerReply(), Fault(FaultType.TIMEOUT, text), work.passing)
         self._go_on(frame)
 
-    def _go_on(self, frame: Frame) -> None:
+    def _go_on(self, frame: HandlerFrame) -> None:
         self._handled.set()
         if frame.queue and frame.work is None and not frame.waits:
             self.hall.slots.want(frame)
         if not self._busy:
             self.finish(None)
 
-    def _endpoint(self, frame: Frame) -> Endpoint:
+    def _endpoint(self, frame: HandlerFrame) -> HandlerEndpoint:
         """Who handles the messages of this frame now: another version, where the fleet has one."""
         last = frame.endpoints[-1]
         found = self.hall.peers.endpoints(frame.agent)
@@ -266,7 +277,7 @@ class Running:
                 return each
         raise Fault(FaultType.TRANSPORT, f"{frame.agent} is not there any more")
 
-    def _delivery(self, frame: Frame, endpoint: Endpoint, passing: Passing) -> Delivery:
+    def _delivery(self, frame: HandlerFrame, endpoint: HandlerEndpoint, passing: Passing) -> Delivery:
         usage = self.hall.usage.of(endpoint, self.hall.peers)
         if frame.todos is not None and (nudge := frame.todos.nudge()):
             usage = f"{usage}\n\n{nudge}" if usage else nudge

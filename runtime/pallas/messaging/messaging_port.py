@@ -14,7 +14,7 @@ Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class MessageSender:
     """On whose behalf a run's messages travel: what agents of other kinds are asked with."""
 
     run_id: str
@@ -40,7 +40,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HandlerReply:
     """What a handler returned: its messages, each with whom it is for (None: its caller).
 
     Empty for ``None``. ``raw`` are bytes as a handler returned them: what they say, and to whom, is read by
@@ -51,7 +51,7 @@ class Reply:
     raw: bytes = b""
 
 
-class Endpoint(Protocol):
+class HandlerEndpoint(Protocol):
     """A typed handler that takes messages now."""
 
     @property
@@ -94,7 +94,7 @@ class Endpoint(Protocol):
         """What it is good for, for those that may send to it."""
         ...
 
-    async def invoke(self, delivery: Delivery) -> Reply:
+    async def invoke(self, delivery: Delivery) -> HandlerReply:
         """Have it handle a message; cancelling that cancels the handler.
 
         It is cancelled after ``seconds``, and left to itself where it does not end then. Runs in a context of
@@ -118,7 +118,7 @@ class PeerFacts:
     payload: PayloadType | None = None
 
 
-class Peers(Protocol):
+class MessagingPeers(Protocol):
     """The fleet as the pump sees it; every call tells how it is now."""
 
     @property
@@ -135,7 +135,7 @@ class Peers(Protocol):
         """The fleet's name."""
         ...
 
-    def endpoints(self, name: str) -> Sequence[Endpoint]:
+    def endpoints(self, name: str) -> Sequence[HandlerEndpoint]:
         """The typed handler of that name, several where they share it (``broadcast``); none if there is none.
 
         Raises Fault where there is one that cannot answer now.
@@ -147,7 +147,7 @@ class Peers(Protocol):
         """How many agents the fleet has, for Boot."""
         ...
 
-    def takers(self, key: str) -> Sequence[Endpoint]:
+    def takers(self, key: str) -> Sequence[HandlerEndpoint]:
         """The typed handlers that take this class (``module:Class``), by name; for Boot."""
         ...
 
@@ -163,7 +163,7 @@ class Peers(Protocol):
         self,
         agent: str,
         text: str,
-        asker: Asker,
+        asker: MessageSender,
         *,
         sender: str,
         thread: str,
@@ -174,6 +174,6 @@ class Peers(Protocol):
         conversation. Raises Fault."""
         ...
 
-    def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> Completer | None:
+    def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
         """What asks models for that handler, None where there is none."""
         ...

@@ -8,12 +8,12 @@ from pallas.model import Fault
 from pallas.model.safe_text import sanitize
 from pallas.payloads import Payload, PayloadFault, PayloadType
 
-from .messaging_port import Endpoint
+from .messaging_port import HandlerEndpoint
 
 _TEXT: Final = "pallas.contract:Text"
 
 
-def fit(endpoint: Endpoint, payload: Payload, limit: int) -> Payload:
+def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
     """For a typed handler: of the class that it takes, checked by its schema. Raises PayloadFault.
 
     Text is read like that of ``send_message``, unless the handler's own class has that name.

@@ -8,7 +8,7 @@ from pallas.contract import TodoComplete, TodoUntil
 from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadType
 
-from .messaging_port import Endpoint, PeerFacts, Peers
+from .messaging_port import HandlerEndpoint, MessagingPeers, PeerFacts
 from .send_rules import TODO
 
 # The sentences of the seed, word for word: handlers and prompts may look for them (SPEC 5.1).
@@ -27,13 +27,13 @@ _MAX_DESCRIPTION: Final = 2_000
 _MAX_KEPT: Final = 1_000
 
 
-class Usage:
+class PeerInstructions:
     """The instructions of each agent, written anew where its peers changed."""
 
     def __init__(self) -> None:
         self._written: dict[str, tuple[tuple[PeerFacts, ...], bool, str]] = {}
 
-    def of(self, endpoint: Endpoint, peers: Peers) -> str:
+    def of(self, endpoint: HandlerEndpoint, peers: MessagingPeers) -> str:
         """For that handler; empty without peers (HC-8)."""
         if not endpoint.peers or endpoint.forwards_freely:
             return ""

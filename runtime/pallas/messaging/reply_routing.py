@@ -11,13 +11,13 @@ from pallas.payloads import NotTaken, Payload, PayloadFault
 
 from . import bytes_replies, todos
 from .capacity import overloaded
-from .frames import Frame, Passing
-from .messaging_port import Endpoint, Reply
+from .frames import HandlerFrame, Passing
+from .messaging_port import HandlerEndpoint, HandlerReply
 from .payload_fit import fit, system_error
-from .send_rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, TODO, Way, way
+from .send_rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, TODO, Recipient, recipient_of
 
 if TYPE_CHECKING:
-    from .message_run import Running
+    from .message_run import MessageRun
 
 log = logging.getLogger("pallas.messaging")
 
@@ -27,7 +27,7 @@ def unknown() -> Fault:
     return Fault(FaultType.UPSTREAM, "The message could not be delivered", data={"system": "routing"})
 
 
-def _of_error(frame: Frame, fault: Fault, passing: Passing) -> Fault:
+def _of_error(frame: HandlerFrame, fault: Fault, passing: Passing) -> Fault:
     """The Fault of a handler that failed at a SystemError: what that was of comes first, for operators."""
     error = passing.kept.event
     if error.route != "error" or fault.type is not FaultType.UPSTREAM:
@@ -38,10 +38,10 @@ def _of_error(frame: Frame, fault: Fault, passing: Passing) -> Fault:
     return Fault(FaultType.UPSTREAM, text, cause=f"{error.detail}; then {fault.cause or fault.message}")
 
 
-class Router:
+class ReplyRouter:
     """Routes the messages of one run."""
 
-    def __init__(self, run: "Running") -> None:
+    def __init__(self, run: "MessageRun") -> None:
         self._run = run
         self._hall = run.hall
         self._tell = run.telling
@@ -50,7 +50,7 @@ class Router:
 
     # What a handler did
 
-    def replied(self, frame: Frame, endpoint: Endpoint | None, reply: Reply) -> None:
+    def replied(self, frame: HandlerFrame, endpoint: HandlerEndpoint | None, reply: HandlerReply) -> None:
         """It returned. Raises Fault where the run has to end for that."""
         messages = reply.messages
         if reply.raw and endpoint is not None:
@@ -62,11 +62,16 @@ class Router:
         if endpoint is None:  # an agent of another kind: it can only answer
             self._respond(frame, frame.agent, [payload for _, payload in messages])
             return
-        ways = [way(endpoint.name, endpoint.is_agent, endpoint.peers, frame.caller, to) for to, _ in messages]
-        answers = [payload for (_, payload), each in zip(messages, ways, strict=True) if each is Way.RESPOND]
+        ways = [
+            recipient_of(endpoint.name, endpoint.is_agent, endpoint.peers, frame.caller, to)
+            for to, _ in messages
+        ]
+        answers = [
+            payload for (_, payload), each in zip(messages, ways, strict=True) if each is Recipient.RESPOND
+        ]
         if answers:
             for (to, payload), each in zip(messages, ways, strict=True):
-                if each is not Way.RESPOND:
+                if each is not Recipient.RESPOND:
                     self._late(frame, to, payload)
             self._respond(frame, endpoint.shown, answers)
             return
@@ -74,7 +79,7 @@ class Router:
             if not frame.over:
                 self._send(frame, endpoint, to or "", payload, each)
 
-    def failed(self, frame: Frame, fault: Fault, passing: Passing) -> None:
+    def failed(self, frame: HandlerFrame, fault: Fault, passing: Passing) -> None:
         """It did not return what it should: its own mistake is told to itself, all else to its caller."""
         if isinstance(fault, NotTaken) and not passing.own:  # the mistake of who sent that
             mine = passing.sender == frame.caller
@@ -84,14 +89,14 @@ class Router:
         else:
             self._fail(frame, _of_error(frame, fault, passing))
 
-    def late(self, frame: Frame, reply: Reply) -> None:
+    def late(self, frame: HandlerFrame, reply: HandlerReply) -> None:
         """It returned though nobody waits any more (HC-18)."""
         for to, payload in reply.messages:
             self._late(frame, to, payload)
         if reply.raw:
             log.info("%s: dropped bytes: frame %s is over", frame.agent, frame.id)
 
-    def came(self, frame: Frame, payload: Payload, sender: str) -> None:
+    def came(self, frame: HandlerFrame, payload: Payload, sender: str) -> None:
         """A message was delivered in that frame: who waits for one, there or above, is told (HC-35)."""
         if not self._watched:
             return
@@ -107,19 +112,21 @@ class Router:
 
     # Where its messages go
 
-    def _send(self, frame: Frame, endpoint: Endpoint, to: str, payload: Payload, wanted: Way) -> None:
+    def _send(
+        self, frame: HandlerFrame, endpoint: HandlerEndpoint, to: str, payload: Payload, wanted: Recipient
+    ) -> None:
         self._count()
         try:
             self.weigh(payload)
-            if wanted is Way.SELF:
+            if wanted is Recipient.SELF:
                 self._again(frame, endpoint, payload)
-            elif wanted is Way.CALL and to == self._run.home and frame.parent is not None:
+            elif wanted is Recipient.CALL and to == self._run.home and frame.parent is not None:
                 self._home(frame, endpoint, payload)
-            elif wanted is Way.CALL:
+            elif wanted is Recipient.CALL:
                 if not self._call(frame, endpoint, to, payload):
                     self._refuse(frame, to, payload, unknown(), "there is no agent of that name")
                     return
-            elif wanted is Way.TODO:
+            elif wanted is Recipient.TODO:
                 self._todo(frame, payload)
             else:
                 self._refuse(frame, to, payload, unknown(), "it is not among its peers")
@@ -129,20 +136,20 @@ class Router:
             return
         frame.refusals = 0
 
-    def _again(self, frame: Frame, endpoint: Endpoint, payload: Payload) -> None:
+    def _again(self, frame: HandlerFrame, endpoint: HandlerEndpoint, payload: Payload) -> None:
         if self._hall.full:
             raise overloaded("too many messages wait")
         fitted = fit(endpoint, payload, self._limit)
         self._run.put(frame, fitted, endpoint.shown, "self", own=True)
 
-    def _home(self, frame: Frame, endpoint: Endpoint, payload: Payload) -> None:
+    def _home(self, frame: HandlerFrame, endpoint: HandlerEndpoint, payload: Payload) -> None:
         """To the agent that the run began with: its frame gets it, and all below that is over."""
         *below, first = frame.above()
         fitted = fit(first.endpoints[-1], payload, self._limit)
         self._run.prune(below[-1], "completed")
         self._run.put(first, fitted, endpoint.shown, "respond", left=below[-1].id)
 
-    def _call(self, frame: Frame, endpoint: Endpoint, to: str, payload: Payload) -> bool:
+    def _call(self, frame: HandlerFrame, endpoint: HandlerEndpoint, to: str, payload: Payload) -> bool:
         if frame.depth + self._run.asker.depth >= MAX_DEPTH:
             raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} frames below each other")
         if self._hall.full:
@@ -161,10 +168,10 @@ class Router:
             return False
         return True
 
-    def _todo(self, frame: Frame, payload: Payload) -> None:
+    def _todo(self, frame: HandlerFrame, payload: Payload) -> None:
         wanted = todos.request_of(payload)
         if frame.todos is None:
-            frame.todos = todos.Todos()
+            frame.todos = todos.Watchers()
         if isinstance(wanted, TodoUntil):
             todo = frame.todos.register(wanted)
             answer = todos.registered(todo)
@@ -176,23 +183,25 @@ class Router:
         self._tell.todo(frame, todo, "open" if isinstance(wanted, TodoUntil) else "closed")
         self._run.put(frame, answer, TODO, "respond")
 
-    def watch(self, frame: Frame, wanted: TodoUntil) -> todos.Todo:
+    def watch(self, frame: HandlerFrame, wanted: TodoUntil) -> todos.Watcher:
         """A todo of that frame without a message. Raises PayloadFault."""
         if frame.todos is None:
-            frame.todos = todos.Todos()
+            frame.todos = todos.Watchers()
         todo = frame.todos.register(wanted)
         self._watched += 1
         self._tell.todo(frame, todo, "open")
         return todo
 
-    def unwatch(self, frame: Frame, wanted: TodoComplete) -> bool:
+    def unwatch(self, frame: HandlerFrame, wanted: TodoComplete) -> bool:
         """It is done; whether the frame has such a todo."""
         if frame.todos is None or wanted.id not in frame.todos.open:
             return False
         self._tell.todo(frame, frame.todos.complete(wanted), "closed")
         return True
 
-    def _read(self, raw: bytes, endpoint: Endpoint, caller: str) -> tuple[bytes_replies.Addressed, ...]:
+    def _read(
+        self, raw: bytes, endpoint: HandlerEndpoint, caller: str
+    ) -> tuple[bytes_replies.Addressed, ...]:
         if endpoint.name not in self._hall.warned:
             self._hall.warned.add(endpoint.name)
             text = f"{endpoint.name} returns bytes; return HandlerResponse(payload, to) instead"
@@ -200,7 +209,7 @@ class Router:
             log.warning("%s", text, extra={"agent": endpoint.name})
         return bytes_replies.read(raw, endpoint, caller, self._hall.peers)
 
-    def _respond(self, frame: Frame, sender: str, answers: list[Payload]) -> None:
+    def _respond(self, frame: HandlerFrame, sender: str, answers: list[Payload]) -> None:
         """Back to the caller: the frame is over, with all below it (HC-18)."""
         for payload in answers:
             self._count()
@@ -218,12 +227,14 @@ class Router:
         for payload in answers:
             self._run.put(parent, payload, sender, "respond", left=left)
 
-    def _late(self, frame: Frame, to: str | None, payload: Payload) -> None:
+    def _late(self, frame: HandlerFrame, to: str | None, payload: Payload) -> None:
         self._tell.late(frame, to, payload, tell=not self._run.done.done())
 
     # What is told instead
 
-    def _refuse(self, frame: Frame, to: str, payload: Payload | None, fault: Fault, detail: str) -> None:
+    def _refuse(
+        self, frame: HandlerFrame, to: str, payload: Payload | None, fault: Fault, detail: str
+    ) -> None:
         """The sender is told, in its frame; it may try again there (HC-13)."""
         self._tell.refused(frame, to, payload, fault, detail)
         why = f"its message to {one_line(to, 120)} was refused: {detail}" if to else detail
@@ -236,7 +247,7 @@ class Router:
         self._count()
         self._run.put(frame, system_error(fault), SYSTEM, "error", fault=fault, detail=why)
 
-    def _fail(self, frame: Frame, fault: Fault) -> None:
+    def _fail(self, frame: HandlerFrame, fault: Fault) -> None:
         """The frame is over; its caller is told why, as far as it may know (HC-22, HC-32)."""
         # Of somebody further down, it is not for who called.
         if fault.system_code == "validation" and not isinstance(fault, NotTaken):

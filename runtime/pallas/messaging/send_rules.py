@@ -17,7 +17,7 @@ MAX_DEPTH: Final = 32
 """Frames below each other, those of runs above included."""
 
 
-class Way(Enum):
+class Recipient(Enum):
     """Where a message goes."""
 
     CALL = auto()
@@ -32,18 +32,18 @@ class Way(Enum):
     """Nobody: the sender is told so."""
 
 
-def way(sender: str, agent: bool, peers: AbstractSet[str], caller: str, to: str | None) -> Way:
+def recipient_of(sender: str, agent: bool, peers: AbstractSet[str], caller: str, to: str | None) -> Recipient:
     """The way of a message that ``sender`` (``agent: true`` or not) sends in a frame that ``caller`` opened.
 
     Fails closed: without ``peers`` there are the sender and its caller, and nobody else. The name of the
     caller is an answer to it (SPEC C8), except for an agent that has it among its peers.
     """
     if to is None:
-        return Way.RESPOND
+        return Recipient.RESPOND
     if to == sender:
-        return Way.SELF
+        return Recipient.SELF
     if to == TODO:
-        return Way.TODO if agent else Way.REFUSED
+        return Recipient.TODO if agent else Recipient.REFUSED
     if to == caller and not (agent and to in peers):
-        return Way.RESPOND
-    return Way.CALL if to in peers else Way.REFUSED
+        return Recipient.RESPOND
+    return Recipient.CALL if to in peers else Recipient.REFUSED

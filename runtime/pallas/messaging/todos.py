@@ -21,7 +21,7 @@ _MAX_TEXT: Final = 200
 
 
 @dataclass(slots=True)
-class Todo:
+class Watcher:
     """One watcher. Its texts are one line each, sanitised."""
 
     id: str
@@ -40,22 +40,22 @@ class Todo:
         return self.wait_for.casefold() == name.casefold() and self.from_agent in ("", sender)
 
 
-class Todos:
+class Watchers:
     """The watchers of one frame, in the order in which they came."""
 
     __slots__ = ("open",)
 
     def __init__(self) -> None:
-        self.open: dict[str, Todo] = {}
+        self.open: dict[str, Watcher] = {}
 
-    def register(self, wanted: TodoUntil) -> Todo:
+    def register(self, wanted: TodoUntil) -> Watcher:
         """A new watcher. Raises PayloadFault where it waits for nothing, or there are too many."""
         wait_for = one_line(wanted.wait_for, _MAX_TEXT)
         if not wait_for:
             raise PayloadFault("wait_for is empty; it is the name of a payload's class", field="wait_for")
         if len(self.open) >= MAX_TODOS:
             raise PayloadFault(f"{MAX_TODOS} todos are open here; complete one first (TodoComplete)")
-        todo = Todo(
+        todo = Watcher(
             token_hex(8),
             wait_for,
             one_line(wanted.from_listener, _MAX_TEXT),
@@ -64,14 +64,14 @@ class Todos:
         self.open[todo.id] = todo
         return todo
 
-    def complete(self, wanted: TodoComplete) -> Todo:
+    def complete(self, wanted: TodoComplete) -> Watcher:
         """It is done. Raises PayloadFault where this frame has no such watcher."""
         todo = self.open.pop(wanted.id, None)
         if todo is None:
             raise PayloadFault("No todo with this id is open here", field="id")
         return todo
 
-    def came(self, payload: str, sender: str) -> list[Todo]:
+    def came(self, payload: str, sender: str) -> list[Watcher]:
         """A payload of that class was delivered: those that waited for it, raised by that just now."""
         found = [each for each in self.open.values() if not each.raised and each.is_for(payload, sender)]
         for each in found:
@@ -92,7 +92,7 @@ class Todos:
         return "\n".join(lines)
 
 
-def _line(todo: Todo) -> str:
+def _line(todo: Watcher) -> str:
     of = f" from {todo.from_agent}" if todo.from_agent else ""
     what = f" ({todo.description})" if todo.description else ""
     state = "has come: act on it, then complete this todo" if todo.raised else "has not come yet"
@@ -111,11 +111,11 @@ def request_of(payload: Payload) -> TodoUntil | TodoComplete:
     raise PayloadFault(f"{TODO} takes TodoUntil or TodoComplete")
 
 
-def registered(todo: Todo) -> Payload:
+def registered(todo: Watcher) -> Payload:
     """The answer to ``TodoUntil``."""
     return PayloadType.of(TodoRegistered).pack(TodoRegistered(todo.id, todo.wait_for, todo.description))
 
 
-def closed(todo: Todo) -> Payload:
+def closed(todo: Watcher) -> Payload:
     """The answer to ``TodoComplete``."""
     return PayloadType.of(TodoClosed).pack(TodoClosed(todo.id, todo.raised))

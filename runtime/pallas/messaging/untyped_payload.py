@@ -9,7 +9,7 @@ from lxml import etree
 from pallas.payloads import Form, Payload, PayloadFault, PayloadType
 
 
-class Loose(PayloadType):
+class UntypedPayload(PayloadType):
     """The type of an element that has none: its key is empty, its name the element's.
 
     Who receives it gets a ``pallas.contract.Document``; a class of a typed handler adopts it.
@@ -51,6 +51,6 @@ class Loose(PayloadType):
         return f"Loose({self.name})"
 
 
-def loose(element: etree._Element) -> Payload:
+def untyped(element: etree._Element) -> Payload:
     """An element that was read safely, as it is."""
-    return Payload(Loose(etree.QName(element).localname), element)
+    return Payload(UntypedPayload(etree.QName(element).localname), element)

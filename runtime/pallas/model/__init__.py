@@ -21,6 +21,7 @@ from .event_types import (
     FleetChanged,
     HealthChanged,
     LoopBlocked,
+    LoopMessage,
     LoopStop,
     LoopStopped,
     MessageOutcome,
@@ -33,7 +34,6 @@ from .event_types import (
     RunEvent,
     RunFinished,
     RunStarted,
-    Said,
     ServerMissing,
     SessionChanged,
     StepStarted,
@@ -45,7 +45,7 @@ from .event_types import (
     ToolPhase,
 )
 from .fault import Fault, FaultType
-from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
+from .health import CallOutcome, Downstream, Health, HealthStatus, ProbeResult
 from .inspection import (
     AgentDetail,
     Envelope,
@@ -124,6 +124,7 @@ __all__ = [
     "Image",
     "Isolation",
     "LoopBlocked",
+    "LoopMessage",
     "LoopStop",
     "LoopStopped",
     "Message",
@@ -141,9 +142,9 @@ __all__ = [
     "Part",
     "PayloadDetail",
     "Principal",
+    "ProbeResult",
     "ProviderFacts",
     "ProviderKind",
-    "Reach",
     "ReloadOutcome",
     "Reloaded",
     "Rerouted",
@@ -159,7 +160,6 @@ __all__ = [
     "RunStarted",
     "RunStatus",
     "RunningFleet",
-    "Said",
     "ServerDetail",
     "ServerMissing",
     "ServerSnapshot",

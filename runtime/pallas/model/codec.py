@@ -23,6 +23,7 @@ from pallas.model import (
     FleetSnapshot,
     HealthChanged,
     LoopBlocked,
+    LoopMessage,
     LoopStopped,
     MessagePassed,
     Notice,
@@ -31,7 +32,6 @@ from pallas.model import (
     Routed,
     RunFinished,
     RunStarted,
-    Said,
     ServerMissing,
     SessionChanged,
     StepStarted,
@@ -47,7 +47,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
     kind.__name__: kind
     for kind in (
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
-        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
+        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, LoopMessage, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
         ServerMissing,
     )

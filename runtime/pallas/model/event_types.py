@@ -160,7 +160,7 @@ class LoopStopped(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said(RunEvent):
+class LoopMessage(RunEvent):
     """A message of the agent's own loop is complete: what the model decided to call, or what came back.
 
     For the ledger and for the caller of this run, never published: it holds whole texts and arguments.

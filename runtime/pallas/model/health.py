@@ -31,7 +31,7 @@ class Health:
     checked_at: float = 0.0
 
 
-class Reach(StrEnum):
+class ProbeResult(StrEnum):
     """What a probe of one downstream found."""
 
     UNKNOWN = "unknown"
@@ -53,7 +53,7 @@ class CallOutcome:
     ok: bool
     at: float
     detail: str = ""
-    reach: Reach = Reach.OK
+    reach: ProbeResult = ProbeResult.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,6 @@ class Downstream:
     name: str
     transport: str
     target: str
-    reach: Reach = Reach.UNKNOWN
+    reach: ProbeResult = ProbeResult.UNKNOWN
     detail: str = ""
     last_call: CallOutcome | None = None

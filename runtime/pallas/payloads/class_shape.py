@@ -24,7 +24,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
 from .choice_values import chosen
-from .field_shape import Field, Shape, problem
+from .field_shape import PayloadField, PayloadShape, problem
 from .payload_faults import Misfit, shown
 from .payload_limits import MAX_CHOICES, MAX_NESTED
 from .scalars import SCALARS, Scalar
@@ -44,7 +44,7 @@ class Derived:
     """A class and its shape; ``parts`` by field are what its values are made with: a class, an Enum."""
 
     kind: type
-    shape: Shape
+    shape: PayloadShape
     parts: Mapping[str, "Derived | type[Enum]"]
 
 
@@ -100,7 +100,7 @@ def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
         fields.append(made)
         if part is not None:
             parts[field.name] = part
-    return Derived(kind, Shape(name, tuple(fields), _doc(kind)), parts)
+    return Derived(kind, PayloadShape(name, tuple(fields), _doc(kind)), parts)
 
 
 def _refusal(kind: str, field: str, why: str) -> _Refused:
@@ -114,7 +114,7 @@ def _doc(kind: type) -> str:
 
 def _field(
     owner: str, field: "dataclasses.Field[Any]", hint: Any, element: str, above: tuple[type, ...]
-) -> tuple[Field, Derived | type[Enum] | None]:
+) -> tuple[PayloadField, Derived | type[Enum] | None]:
     doc = str(field.metadata.get("description") or field.metadata.get("doc") or "")
     hint, said = _bare(hint)
     optional, many = False, False
@@ -136,7 +136,7 @@ def _field(
         optional = True
         hint = Literal[tuple(one for one in get_args(hint) if one is not None)]
     kind, part, choices = _type(owner, field.name, hint, above)
-    made = Field(
+    made = PayloadField(
         name=field.name,
         element=element,
         type=kind,
@@ -167,7 +167,7 @@ def _bare(hint: Any) -> tuple[Any, str]:
 
 def _type(
     owner: str, name: str, hint: Any, above: tuple[type, ...]
-) -> tuple[Scalar | Shape, Derived | type[Enum] | None, tuple[Any, ...]]:
+) -> tuple[Scalar | PayloadShape, Derived | type[Enum] | None, tuple[Any, ...]]:
     if isinstance(hint, type) and hint in _PLAIN:
         return SCALARS[_PLAIN[hint]], None, ()
     if get_origin(hint) is Literal:
@@ -199,8 +199,8 @@ def _shown(hint: Any) -> str:
 
 
 def _with_default(
-    owner: str, made: Field, field: "dataclasses.Field[Any]", part: Derived | type[Enum] | None
-) -> Field:
+    owner: str, made: PayloadField, field: "dataclasses.Field[Any]", part: Derived | type[Enum] | None
+) -> PayloadField:
     if field.default is not dataclasses.MISSING:
         return dataclasses.replace(
             made, has_default=True, known=True, default=_default(owner, made, field.default, part)
@@ -224,7 +224,7 @@ def _with_default(
     return dataclasses.replace(made, known=True, default=one) if one == two else made
 
 
-def _default(owner: str, field: Field, value: Any, part: Derived | type[Enum] | None) -> Any:
+def _default(owner: str, field: PayloadField, value: Any, part: Derived | type[Enum] | None) -> Any:
     try:
         return _as_json(field, value)
     except Misfit as error:
@@ -233,7 +233,7 @@ def _default(owner: str, field: Field, value: Any, part: Derived | type[Enum] | 
         raise _refusal(owner, field.name, why) from None
 
 
-def _as_json(field: Field, value: Any) -> Any:
+def _as_json(field: PayloadField, value: Any) -> Any:
     if field.many:
         if not isinstance(value, list):
             raise Misfit(f"is {shown(value)}", "a list")
@@ -243,7 +243,7 @@ def _as_json(field: Field, value: Any) -> Any:
     return _one_as_json(field, value)
 
 
-def _one_as_json(field: Field, value: Any) -> Any:
+def _one_as_json(field: PayloadField, value: Any) -> Any:
     if isinstance(field.type, Scalar):
         return field.type.to_json(field.type.of_python(value))
     return {one.name: _as_json(one, getattr(value, one.name, None)) for one in field.type.fields}

@@ -6,13 +6,13 @@ from typing import Any
 from lxml import etree
 
 from .class_shape import Derived
-from .field_shape import MISSING, Field, Shape
+from .field_shape import MISSING, PayloadField, PayloadShape
 from .xml_writer import NIL
 
 Make = Callable[[etree._Element], Any]
 
 
-def as_json(shape: Shape) -> Make:
+def as_json(shape: PayloadShape) -> Make:
     """A dict by field. What was left out is there as well where its default is known."""
     takers = _takers(shape, lambda field: _json_of(field))
     absent = {field.name: field.absent for field in shape.fields if field.absent is not MISSING}
@@ -33,11 +33,11 @@ def as_instance(derived: Derived) -> Make:
     """A new instance; what was left out is as the class has it. Raises what the class's own code raises."""
     kind = derived.kind
 
-    def maker(field: Field) -> Make:
+    def maker(field: PayloadField) -> Make:
         part = derived.parts.get(field.name)
         if isinstance(part, Derived):
             return as_instance(part)
-        assert not isinstance(field.type, Shape)
+        assert not isinstance(field.type, PayloadShape)
         read = field.type.to_python
         if part is None:
             return lambda element: read(element.text or "")
@@ -61,14 +61,16 @@ def as_instance(derived: Derived) -> Make:
     return make
 
 
-def _json_of(field: Field) -> Make:
-    if isinstance(field.type, Shape):
+def _json_of(field: PayloadField) -> Make:
+    if isinstance(field.type, PayloadShape):
         return as_json(field.type)
     read = field.type.to_json
     return lambda element: read(element.text or "")
 
 
-def _takers(shape: Shape, maker: Callable[[Field], Make]) -> dict[str, tuple[str, bool, bool, Make]]:
+def _takers(
+    shape: PayloadShape, maker: Callable[[PayloadField], Make]
+) -> dict[str, tuple[str, bool, bool, Make]]:
     return {field.element: (field.name, field.many, field.nil, maker(field)) for field in shape.fields}
 
 

@@ -35,7 +35,7 @@ def _is_name(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PayloadField:
     """One field. ``type`` is a scalar or the shape of a dataclass; ``many`` a list of them.
 
     ``element`` is its name in XML. ``optional``: may be None. ``has_default``: may be left out, and is
@@ -44,7 +44,7 @@ class Field:
 
     name: str
     element: str
-    type: "Scalar | Shape"
+    type: "Scalar | PayloadShape"
     many: bool = False
     optional: bool = False
     has_default: bool = False
@@ -81,26 +81,28 @@ MISSING: Final = _Missing()
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PayloadShape:
     """A dataclass: its name, what its docstring says, and its fields in order."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[PayloadField, ...]
     doc: str = ""
 
-    def walk(self) -> Iterator[Field]:
+    def walk(self) -> Iterator[PayloadField]:
         """Its fields and those of the dataclasses in it."""
         for field in self.fields:
             yield field
-            if isinstance(field.type, Shape):
+            if isinstance(field.type, PayloadShape):
                 yield from field.type.walk()
 
     def depth(self) -> int:
         """How many dataclasses are inside one another, itself counted."""
-        return 1 + max((one.type.depth() for one in self.fields if isinstance(one.type, Shape)), default=0)
+        return 1 + max(
+            (one.type.depth() for one in self.fields if isinstance(one.type, PayloadShape)), default=0
+        )
 
 
-def problem(shape: Shape) -> str | None:
+def problem(shape: PayloadShape) -> str | None:
     """Why no messages can be made of it, None where they can: names and sizes."""
     if not _is_name(shape.name):
         return f"{shape.name} is no name that XML can have"
@@ -111,7 +113,7 @@ def problem(shape: Shape) -> str | None:
     return _names(shape)
 
 
-def _names(shape: Shape) -> str | None:
+def _names(shape: PayloadShape) -> str | None:
     taken: set[str] = set()
     for field in shape.fields:
         if not _is_name(field.element):
@@ -119,12 +121,12 @@ def _names(shape: Shape) -> str | None:
         if field.element in taken:
             return f"{shape.name}.{field.name}: two fields have the element {field.element}"
         taken.add(field.element)
-        if isinstance(field.type, Shape) and (wrong := _names(field.type)):
+        if isinstance(field.type, PayloadShape) and (wrong := _names(field.type)):
             return wrong
     return None
 
 
-def shape_to_json(shape: Shape) -> dict[str, Any]:
+def shape_to_json(shape: PayloadShape) -> dict[str, Any]:
     """As plain values."""
     return {
         "name": shape.name,
@@ -133,8 +135,8 @@ def shape_to_json(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _field_to_json(field: Field) -> dict[str, Any]:
-    kind: Any = shape_to_json(field.type) if isinstance(field.type, Shape) else field.type.name
+def _field_to_json(field: PayloadField) -> dict[str, Any]:
+    kind: Any = shape_to_json(field.type) if isinstance(field.type, PayloadShape) else field.type.name
     made: dict[str, Any] = {"name": field.name, "type": kind}
     if field.element != field.name:
         made["element"] = field.element
@@ -150,7 +152,7 @@ def _field_to_json(field: Field) -> dict[str, Any]:
     return made
 
 
-def shape_of_json(given: object) -> Shape:
+def shape_of_json(given: object) -> PayloadShape:
     """What ``shape_to_json`` made, checked. Raises PayloadFault."""
     try:
         shape = _shape(given, 1)
@@ -161,18 +163,18 @@ def shape_of_json(given: object) -> Shape:
     return shape
 
 
-def _shape(given: object, depth: int) -> Shape:
+def _shape(given: object, depth: int) -> PayloadShape:
     if not isinstance(given, Mapping) or depth > MAX_NESTED:
         misfit("a shape is an object, and not many inside one another")
     fields = given.get("fields")
     if not isinstance(fields, list) or len(fields) > MAX_FIELDS:
         misfit("its fields are a list")
-    return Shape(
+    return PayloadShape(
         _text(given, "name"), tuple(_field(one, depth) for one in fields), sanitize(_text(given, "doc", ""))
     )
 
 
-def _field(given: object, depth: int) -> Field:
+def _field(given: object, depth: int) -> PayloadField:
     if not isinstance(given, Mapping):
         misfit("a field is an object")
     kind = given.get("type")
@@ -185,7 +187,7 @@ def _field(given: object, depth: int) -> Field:
         misfit(f"choices are a list of at most {MAX_CHOICES} texts or numbers")
     choices = tuple(listed)
     enum = given.get("enum") is True
-    made: Scalar | Shape
+    made: Scalar | PayloadShape
     if isinstance(kind, str) and kind in SCALARS:
         made = SCALARS[kind]
         if choices:
@@ -195,7 +197,7 @@ def _field(given: object, depth: int) -> Field:
     name = _text(given, "name")
     if given.get("many") is True and given.get("optional") is True:
         misfit("a list is not optional")
-    return Field(
+    return PayloadField(
         name=name,
         element=_text(given, "element", name),
         type=made,

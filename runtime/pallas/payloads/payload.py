@@ -12,12 +12,12 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
 from . import class_shape, element_values, payload_schemas, xml_writer
-from .field_shape import Shape, shape_of_json, shape_to_json
+from .field_shape import PayloadShape, shape_of_json, shape_to_json
 from .payload_faults import Misfit, NotTaken, PayloadFault
 from .payload_limits import MAX_BYTES
 from .scalars import Scalar
 from .text_input import read_text
-from .xml_reader import Plan
+from .xml_reader import XmlReader
 
 __all__ = ["MAX_BYTES", "Form", "NotTaken", "Payload", "PayloadFault", "PayloadType"]
 
@@ -65,13 +65,13 @@ class PayloadType:
     It holds no class: an old version of one goes when nobody has instances of it any more.
     """
 
-    def __init__(self, key: str, shape: Shape) -> None:
+    def __init__(self, key: str, shape: PayloadShape) -> None:
         self.key = key
         self.name = shape.name
         self.shape = shape
         self._tree = payload_schemas.xsd_tree(shape)
         self._valid = etree.XMLSchema(self._tree)
-        self._plan = Plan(shape)
+        self._plan = XmlReader(shape)
         self._of_python = xml_writer.of_python(shape)
         self._of_json = xml_writer.of_json(shape)
         self._as_json = element_values.as_json(shape)

@@ -4,19 +4,19 @@ from typing import Any, Final
 
 from lxml import etree
 
-from .field_shape import Field, Shape
+from .field_shape import PayloadField, PayloadShape
 
 _XS: Final = "http://www.w3.org/2001/XMLSchema"
 
 
-def xsd_tree(shape: Shape) -> etree._Element:
+def xsd_tree(shape: PayloadShape) -> etree._Element:
     """The XSD as elements: one element of that name, in no namespace."""
     schema = etree.Element(f"{{{_XS}}}schema", nsmap={"xs": _XS})
     _structure(_xs(schema, "element", name=shape.name), shape)
     return schema
 
 
-def xsd(shape: Shape) -> str:
+def xsd(shape: PayloadShape) -> str:
     """The XSD as a document."""
     return etree.tostring(xsd_tree(shape), encoding="unicode", pretty_print=True)
 
@@ -26,11 +26,11 @@ def _xs(parent: etree._Element, tag: str, **attributes: str) -> etree._Element:
     return made
 
 
-def _structure(element: etree._Element, shape: Shape) -> None:
+def _structure(element: etree._Element, shape: PayloadShape) -> None:
     sequence = _xs(_xs(element, "complexType"), "sequence")
     for field in shape.fields:
         child = _xs(sequence, "element", name=field.element)
-        if isinstance(field.type, Shape):
+        if isinstance(field.type, PayloadShape):
             _structure(child, field.type)
         elif field.choices:
             restriction = _xs(_xs(child, "simpleType"), "restriction", base=f"xs:{field.type.xsd}")
@@ -46,7 +46,7 @@ def _structure(element: etree._Element, shape: Shape) -> None:
             child.set("nillable", "true")
 
 
-def json_schema(shape: Shape) -> dict[str, Any]:
+def json_schema(shape: PayloadShape) -> dict[str, Any]:
     """The JSON schema (2020-12) of an object of this shape."""
     made: dict[str, Any] = {"title": shape.name, "type": "object"}
     if shape.doc:
@@ -58,8 +58,8 @@ def json_schema(shape: Shape) -> dict[str, Any]:
     return made
 
 
-def _property(field: Field) -> dict[str, Any]:
-    made = json_schema(field.type) if isinstance(field.type, Shape) else dict(field.type.schema)
+def _property(field: PayloadField) -> dict[str, Any]:
+    made = json_schema(field.type) if isinstance(field.type, PayloadShape) else dict(field.type.schema)
     if field.many:
         made = {"type": "array", "items": made}
     if field.optional:
@@ -81,13 +81,13 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def example(shape: Shape) -> dict[str, Any]:
+def example(shape: PayloadShape) -> dict[str, Any]:
     """Values by field that fit."""
     return {field.name: _example(field) for field in shape.fields}
 
 
-def _example(field: Field) -> Any:
+def _example(field: PayloadField) -> Any:
     if field.known and field.default not in (None, "", []):
         return field.default
-    one = example(field.type) if isinstance(field.type, Shape) else field.type.example
+    one = example(field.type) if isinstance(field.type, PayloadShape) else field.type.example
     return [one] if field.many else one

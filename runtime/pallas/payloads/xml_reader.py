@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from .field_shape import Field, Shape
+from .field_shape import PayloadField, PayloadShape
 from .payload_faults import Malformed, Misfit, shown
 from .payload_limits import MAX_ELEMENTS
 from .scalars import Scalar
@@ -28,14 +28,14 @@ class _Level:
     ``by_folded`` has the same by how xml-pipeline writes an element's name, where that is one field's alone.
     """
 
-    shape: Shape
-    by_element: dict[str, "tuple[int, Field, _Level | None]"]
-    by_folded: dict[str, "tuple[int, Field, _Level | None]"]
+    shape: PayloadShape
+    by_element: dict[str, "tuple[int, PayloadField, _Level | None]"]
+    by_folded: dict[str, "tuple[int, PayloadField, _Level | None]"]
 
 
-def _level(shape: Shape) -> _Level:
+def _level(shape: PayloadShape) -> _Level:
     by_element = {
-        field.element: (at, field, _level(field.type) if isinstance(field.type, Shape) else None)
+        field.element: (at, field, _level(field.type) if isinstance(field.type, PayloadShape) else None)
         for at, field in enumerate(shape.fields)
     }
     names = [folded(element) for element in by_element]
@@ -45,10 +45,10 @@ def _level(shape: Shape) -> _Level:
     return _Level(shape, by_element, by_folded)
 
 
-class Plan:
+class XmlReader:
     """How messages of a shape are read. Made once; used by any number of readers at once."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PayloadShape) -> None:
         self.shape = shape
         self.root = _level(shape)
         self._name = shape.name.lower()
@@ -139,7 +139,7 @@ class _Wrapper:
 
     __slots__ = ("count", "field", "level", "parts")
 
-    def __init__(self, field: Field, level: _Level | None) -> None:
+    def __init__(self, field: PayloadField, level: _Level | None) -> None:
         self.field = field
         self.level = level
         self.parts: list[str] = []
@@ -149,10 +149,10 @@ class _Wrapper:
 class _Reader:
     """Takes what a parser says. Every refusal names where it is."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: XmlReader) -> None:
         self._plan = plan
         self._stack: list[_Frame] = []
-        self._field: Field | None = None  # the plain value that is being read
+        self._field: PayloadField | None = None  # the plain value that is being read
         self._wrapper: _Wrapper | None = None  # the innermost one, below the frame at the top
         self._wrappers: list[_Wrapper | None] = []  # those of the frames below that
         self._nil = False
@@ -195,7 +195,7 @@ class _Reader:
         self._advance(frame, at, field)
         self._open(frame, field, level, nil=self._nothing(attributes, field))
 
-    def _open(self, frame: _Frame, field: Field, level: _Level | None, *, nil: bool = False) -> None:
+    def _open(self, frame: _Frame, field: PayloadField, level: _Level | None, *, nil: bool = False) -> None:
         element = etree.SubElement(frame.element, field.element)
         if nil:
             element.set(NIL, "true")
@@ -208,7 +208,7 @@ class _Reader:
             self._wrapper = None
 
     def _wrap(
-        self, frame: _Frame, at: int, field: Field, level: _Level | None, attributes: dict[str, str]
+        self, frame: _Frame, at: int, field: PayloadField, level: _Level | None, attributes: dict[str, str]
     ) -> None:
         self._advance(frame, at, field)
         if self._nothing(attributes, field):
@@ -271,7 +271,7 @@ class _Reader:
             self._stack.pop()
             self._wrapper = self._wrappers.pop() if self._wrappers else None
 
-    def _put(self, field: Field, element: etree._Element, text: str) -> None:
+    def _put(self, field: PayloadField, element: etree._Element, text: str) -> None:
         assert isinstance(field.type, Scalar)
         try:
             field.type.to_json(text)
@@ -314,7 +314,7 @@ class _Reader:
         self._root = etree.Element(shape.name)
         self._stack.append(_Frame(self._plan.root, self._root, ""))
 
-    def _advance(self, frame: _Frame, at: int, field: Field) -> None:
+    def _advance(self, frame: _Frame, at: int, field: PayloadField) -> None:
         if at == frame.at:
             frame.count += 1
             if not field.many:
@@ -333,7 +333,7 @@ class _Reader:
             if field.required:
                 raise self._misfit("is missing", f"<{field.element}> with {_words(field)}", field.name)
 
-    def _nothing(self, attributes: dict[str, str], field: Field) -> bool:
+    def _nothing(self, attributes: dict[str, str], field: PayloadField) -> bool:
         nil = False
         for name, value in attributes.items():
             if name != _NIL or not field.nil or value.strip(_SPACE) not in ("true", "1", "false", "0"):
@@ -361,12 +361,12 @@ class _Reader:
         return error
 
 
-def _words(field: Field) -> str:
+def _words(field: PayloadField) -> str:
     kind: Any = field.type
     return kind.words if isinstance(kind, Scalar) else _order(kind)
 
 
-def _order(shape: Shape) -> str:
+def _order(shape: PayloadShape) -> str:
     names = [field.element for field in shape.fields]
     return (
         (", ".join(names[:10]) + (", …" if names[10:] else "") + ", in this order")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from lxml import etree
 
-from .field_shape import Field, Shape
+from .field_shape import PayloadField, PayloadShape
 from .payload_faults import Misfit, shown
 from .payload_limits import MAX_BYTES, MAX_ELEMENTS
 
@@ -22,7 +22,7 @@ _new = etree.SubElement
 _ABSENT: Final = object()
 
 
-def of_python(shape: Shape) -> Fill:
+def of_python(shape: PayloadShape) -> Fill:
     """For instances of a class of that name."""
     name = shape.name
     steps = tuple(
@@ -43,7 +43,7 @@ def of_python(shape: Shape) -> Fill:
     return fill
 
 
-def of_json(shape: Shape) -> Fill:
+def of_json(shape: PayloadShape) -> Fill:
     """For mappings by field, of JSON values; what is left out and need not be there stays so."""
     steps = tuple(
         (field.name, _missing(field), _field(field, _items(field, of_json, "of_json")))
@@ -72,26 +72,28 @@ def budget(limit: int) -> list[int]:
     return [limit, MAX_ELEMENTS]
 
 
-def check(field: Field, value: Any) -> None:
+def check(field: PayloadField, value: Any) -> None:
     """Whether a JSON value is one of the field's. Raises Misfit."""
     _field(field, _items(field, of_json, "of_json"))(etree.Element("_"), value, budget(MAX_BYTES))
 
 
-def _missing(field: Field) -> str | None:
+def _missing(field: PayloadField) -> str | None:
     if not field.required:
         return None
-    return f"an object with {_listed(field.type)}" if isinstance(field.type, Shape) else field.type.words
+    return (
+        f"an object with {_listed(field.type)}" if isinstance(field.type, PayloadShape) else field.type.words
+    )
 
 
-def _listed(shape: Shape) -> str:
+def _listed(shape: PayloadShape) -> str:
     names = [field.name for field in shape.fields]
     return ", ".join(names[:10]) + (", …" if names[10:] else "") if names else "no fields"
 
 
-def _items(field: Field, nested: Callable[[Shape], Fill], text_of: str) -> Fill:
+def _items(field: PayloadField, nested: Callable[[PayloadShape], Fill], text_of: str) -> Fill:
     """One value of the field as one element."""
     element = field.element
-    if isinstance(field.type, Shape):
+    if isinstance(field.type, PayloadShape):
         inner = nested(field.type)
 
         def structure(parent: etree._Element, value: Any, left: list[int]) -> None:
@@ -122,7 +124,7 @@ def _take(left: list[int], size: int) -> None:
         raise Misfit(f"is too much: the message has more than {MAX_ELEMENTS} elements", "fewer of them")
 
 
-def _field(field: Field, item: Fill) -> Fill:
+def _field(field: PayloadField, item: Fill) -> Fill:
     """The field's whole value: none, one or several elements."""
     name, element, optional, many = field.name, field.element, field.optional, field.many
     # Nothing is written where nothing reads back as the same, else it is written as nothing.

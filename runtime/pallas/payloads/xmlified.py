@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .field_shape import Field, Shape
+from .field_shape import PayloadField, PayloadShape
 
 NONE: Final = "NoneType"
 """The element that stands for None."""
@@ -13,10 +13,10 @@ def folded(element: str) -> str:
     return element.replace("_", "").replace("-", "").casefold()
 
 
-def item_name(field: Field) -> str:
+def item_name(field: PayloadField) -> str:
     """The element of one value of a list, and of what may be None: the name of its type."""
     name = field.type.name
-    if isinstance(field.type, Shape):
+    if isinstance(field.type, PayloadShape):
         parts = [part for part in name.split("_") if part]
         return "".join(part[:1].upper() + part[1:] for part in parts)
     return name[:1].upper() + name[1:]

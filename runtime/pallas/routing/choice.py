@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pallas.config.kinds import RouteBy
 from pallas.model import Availability, Fault, FaultType
 from pallas.model.safe_text import one_line
-from pallas.routing.similarity import Likeness, words
+from pallas.routing.similarity import Similarity, words
 
 THRESHOLD: Final = 0.15
 """How like a question one of an agent's examples has to be at least (0 to 1)."""
@@ -170,10 +170,10 @@ def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
 @lru_cache(maxsize=32)
 def _compared(
     texts: tuple[tuple[tuple[str, ...], str], ...],
-) -> tuple[Likeness, tuple[tuple[tuple[frozenset[str], ...], frozenset[str]], ...]]:
+) -> tuple[Similarity, tuple[tuple[tuple[frozenset[str], ...], frozenset[str]], ...]]:
     """The examples of agents and what they say of themselves, in words: read once, not for each question."""
     known = tuple((tuple(words(text) for text in examples), words(own)) for examples, own in texts)
-    return Likeness(text for examples, own in known for text in (*examples, own)), known
+    return Similarity(text for examples, own in known for text in (*examples, own)), known
 
 
 def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
@@ -183,7 +183,7 @@ def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
     if any(why for _, why in named):
         return [Scored(each.id, 1.0 if why else 0.0, why, each.status) for each, why in named]
     own = {each.id: words(_own(each)) for each in able}
-    likeness = Likeness(own.values())
+    likeness = Similarity(own.values())
     scores = [(each, likeness.of(asked, own[each.id])) for each in able]
     return [
         Scored(each.id, round(score, 3), "like what it says of itself" if score else "", each.status)

@@ -43,7 +43,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-class Likeness:
+class Similarity:
     """Compares questions with ``texts``; a word that few of them have counts more than one of many."""
 
     def __init__(self, texts: Iterable[Collection[str]]) -> None:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final, Protocol
 
 from pallas.executors import Executor
-from pallas.executors.live_agent import Answering
+from pallas.executors.live_agent import LiveAgent
 from pallas.model import (
     AgentChanged,
     AgentInfo,
@@ -24,7 +24,7 @@ from pallas.model import (
 )
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
 """Kinds that answer in this process: they stand before workers, and workers before remote ones (C14)."""
@@ -38,22 +38,22 @@ def rank(kind: AgentKind) -> int:
     return 0 if kind in IN_PROCESS else 1 if kind == "worker" else 2
 
 
-class Listed(Answering, Protocol):
+class ListedAgent(LiveAgent, Protocol):
     """What the directory asks of an agent: the fleet's own object offers it."""
 
     def snapshot(self) -> AgentSnapshot: ...
 
 
-Source = Callable[[], Sequence[Listed]]
+Source = Callable[[], Sequence[ListedAgent]]
 """Agents that there are now, in their order; asked again only after something changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """An agent by its id; ``info`` is all that does not change from one moment to the next."""
 
     info: AgentInfo
-    agent: Listed
+    agent: ListedAgent
 
     @property
     def kind(self) -> AgentKind:
@@ -72,7 +72,7 @@ class Entry:
         return replace(self.info, status=found.availability, reason=_reason(found), match=match)
 
 
-class Directory:
+class AgentDirectory:
     """The agents of one fleet by id. What it tells may be asked for from any thread.
 
     ``sources`` are asked once, and again after an agent came, went or changed (``invalidate``, and what the
@@ -83,7 +83,7 @@ class Directory:
     def __init__(
         self,
         *sources: Source,
-        hub: Hub,
+        hub: EventHub,
         may_run: Callable[[Principal, str], bool] = lambda principal, agent: True,
         default: Callable[[], str] = str,
     ) -> None:
@@ -91,7 +91,7 @@ class Directory:
         self._may_run = may_run
         self._default = default
         self._version = object()
-        self._known: tuple[object, Mapping[str, Entry]] = (None, {})
+        self._known: tuple[object, Mapping[str, DirectoryEntry]] = (None, {})
         self._unlisten = hub.listen(self._hear)
 
     def close(self) -> None:
@@ -133,18 +133,18 @@ class Directory:
             return agent
         raise not_there(agent, [entry.info.id for entry in known])
 
-    def entry(self, agent: str) -> Entry | None:
+    def entry(self, agent: str) -> DirectoryEntry | None:
         """The agent of that id, whoever asks; None where there is none."""
         return self._all().get(agent)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[DirectoryEntry, ...]:
         """All agents, whoever asks, in their order."""
         return tuple(self._all().values())
 
-    def _of(self, principal: Principal) -> list[Entry]:
+    def _of(self, principal: Principal) -> list[DirectoryEntry]:
         return [entry for id, entry in self._all().items() if self._may_run(principal, id)]  # noqa: A001
 
-    def _all(self) -> Mapping[str, Entry]:
+    def _all(self) -> Mapping[str, DirectoryEntry]:
         version, entries = self._known
         if version is not self._version:
             version = self._version  # what changes while this looks shows in the next look
@@ -157,16 +157,16 @@ class Directory:
             self.invalidate()
 
 
-def _entries(found: Sequence[Listed]) -> dict[str, Entry]:
+def _entries(found: Sequence[ListedAgent]) -> dict[str, DirectoryEntry]:
     """One for each id, in the order of the first that has it: the one that stands before the others (C14)."""
-    of: dict[str, list[tuple[AgentSnapshot, Listed]]] = {}
+    of: dict[str, list[tuple[AgentSnapshot, ListedAgent]]] = {}
     for agent in found:
         of.setdefault(agent.name, []).append((agent.snapshot(), agent))
     entries = {}
     for name, those in of.items():
         (shown, agent), *others = sorted(those, key=lambda each: rank(each[0].kind))
         shadows = dict.fromkeys((*shown.shadows, *(other.kind for other, _ in others)))
-        entries[name] = Entry(_info(shown, agent.executor, tuple(shadows)), agent)
+        entries[name] = DirectoryEntry(_info(shown, agent.executor, tuple(shadows)), agent)
     return entries
 
 

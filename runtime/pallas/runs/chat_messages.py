@@ -18,7 +18,7 @@ _ROLES: Final = ("user", "assistant", "system", "tool")
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class MessageOverride:
     """What a call is about, in place of its conversation: ``history``, then ``text`` with its ``images``.
 
     ``system`` is what rows of that role say, for this call only; empty where there is none.
@@ -30,7 +30,7 @@ class Override:
     system: str = ""
 
 
-def read_messages(value: Any) -> Override:
+def read_messages(value: Any) -> MessageOverride:
     """The messages of a call, the last of which is what the user says now.
 
     Raises Fault (PROTOCOL) that names what is wrong as ``messages[i]...``: a row that is not understood, a
@@ -48,7 +48,7 @@ def read_messages(value: Any) -> Override:
         raise _wrong(
             f"{last.where}.role", f"is {last.role}, but the last message is what the user says now; add that"
         )
-    return Override(said[:-1], last.text, last.images, system)
+    return MessageOverride(said[:-1], last.text, last.images, system)
 
 
 @dataclass(frozen=True, slots=True)

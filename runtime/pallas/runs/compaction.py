@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pallas.executors import Executor, Turn
+from pallas.executors import Executor, ExecutorTurn
 from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Params, Usage
 from pallas.model.safe_text import one_line
 from pallas.model.token_estimate import tokens_of as tokens_of
-from pallas.runs.run import Run
+from pallas.runs.run import ActiveRun
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _HEAD: Final = "[Summary of the {count} earlier messages of this conversation, w
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CompactionResult:
     """A summary, how many of the newest messages stay behind it, and the tokens that it took."""
 
     summary: Message
@@ -54,8 +54,8 @@ class Compaction:
     """Makes summaries with the agent's own model."""
 
     async def of(
-        self, turn: Turn, executor: Executor, window: int, run: Run, known: int | None = None
-    ) -> Made | None:
+        self, turn: ExecutorTurn, executor: Executor, window: int, run: ActiveRun, known: int | None = None
+    ) -> CompactionResult | None:
         """The summary that this turn's history needs before it can be asked; None where there is room.
 
         ``known`` is what the history is estimated at, where somebody knows: it is not counted then.
@@ -90,10 +90,15 @@ class Compaction:
             after=after,
             window=window,
         )
-        return Made(summary, left, event, usage)
+        return CompactionResult(summary, left, event, usage)
 
     async def _summary(
-        self, turn: Turn, executor: Executor, older: Sequence[Message], sizes: Sequence[int], window: int
+        self,
+        turn: ExecutorTurn,
+        executor: Executor,
+        older: Sequence[Message],
+        sizes: Sequence[int],
+        window: int,
     ) -> tuple[str, Usage]:
         """One part after the other, each with the summary of those before it. Raises Fault."""
         text, start, usage = "", 0, Usage()

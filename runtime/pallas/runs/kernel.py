@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.bounds.images import check_images
 from pallas.bounds.sizes import check_said, check_text, fits, too_large
 from pallas.executors import Executor, TurnResult
-from pallas.executors.live_agent import Answering
+from pallas.executors.live_agent import LiveAgent
 from pallas.model import (
     Fault,
     FaultType,
@@ -30,16 +30,16 @@ from pallas.model import (
 )
 from pallas.model.refusals import check_provider, taken_run
 from pallas.model.safe_text import one_line
-from pallas.runs.chat_messages import Override, read_messages
+from pallas.runs.chat_messages import MessageOverride, read_messages
 from pallas.runs.conversations import Conversation, Conversations, key_of, minted
 from pallas.runs.in_flight import InFlight
 from pallas.runs.leases import Leases
 from pallas.runs.outcomes import cut_short, started, what_answers
-from pallas.runs.run import Listener, Run, Stats
-from pallas.runs.run_recorder import Recorder
-from pallas.runs.thread_store import BegunElsewhere, Keeper
-from pallas.runs.turns import Turns, late
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.run import ActiveRun, Listener, Stats
+from pallas.runs.run_recorder import RunRecorder
+from pallas.runs.thread_store import BegunElsewhere, ThreadStore
+from pallas.runs.turns import ConversationTurns, late
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import forget, redact
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import WireRecord
@@ -68,15 +68,15 @@ class Kernel:
     """
 
     def __init__(
-        self, hub: Hub, clock: Callable[[], float] = monotonic, *, wire: WireRecord | None = None
+        self, hub: EventHub, clock: Callable[[], float] = monotonic, *, wire: WireRecord | None = None
     ) -> None:
         self._hub = hub
         self.wire = wire
         self._clock = clock
-        self._agents: dict[str, Answering] = {}
+        self._agents: dict[str, LiveAgent] = {}
         self._conversations: dict[str, Conversations] = {}
-        self._turns = Turns(self._conversations)
-        self._recorder: Recorder | None = None
+        self._turns = ConversationTurns(self._conversations)
+        self._recorder: RunRecorder | None = None
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
         self.leases = Leases()
@@ -85,8 +85,8 @@ class Kernel:
 
     def keep_in(self, ledger: "Ledger") -> None:
         """Conversations with a handle or a session are durable there; to be said before the first run."""
-        self._turns.keep_in(Keeper(ledger, self._hub))
-        self._recorder = Recorder(ledger)
+        self._turns.keep_in(ThreadStore(ledger, self._hub))
+        self._recorder = RunRecorder(ledger)
 
     async def close_records(self, seconds: float = 2.0) -> None:
         """Write down what is still waiting for that, within so many seconds; after ``close``."""
@@ -99,7 +99,7 @@ class Kernel:
         if self._recorder is not None:
             yield from self._recorder.unwritten()
 
-    def attach(self, agent: Answering) -> None:
+    def attach(self, agent: LiveAgent) -> None:
         """Make an agent known; its conversations outlive whatever executor answers for it."""
         self._agents[agent.name] = agent
         name = agent.name
@@ -109,7 +109,7 @@ class Kernel:
             )
         self._stats.setdefault(name, Stats())
 
-    def detach(self, agent: Answering) -> None:
+    def detach(self, agent: LiveAgent) -> None:
         """Forget an agent and its conversations, unless another one has its name by now; its runs are over.
 
         What its runs add up to is kept for one that comes under this name again.
@@ -126,7 +126,7 @@ class Kernel:
         """Names of the agents, in the order of the project."""
         return tuple(self._agents)
 
-    def ready(self, agent: str) -> tuple[Answering, Executor]:
+    def ready(self, agent: str) -> tuple[LiveAgent, Executor]:
         """The agent of this name and what answers for it now. Raises Fault that says why nothing does."""
         self._admit(None)
         found = self._agent(agent)
@@ -137,7 +137,7 @@ class Kernel:
         known = self._conversations.get(agent)
         return None if known is None else known.peek(f"id:{handle}")
 
-    def let_go(self, agent: Answering, handle: str) -> None:
+    def let_go(self, agent: LiveAgent, handle: str) -> None:
         """What answers keeps nothing for a conversation any more, unless a run is in it; its thread stays."""
         found = self.conversation(agent.name, handle)
         if agent.executor is not None and found is not None and found.key is not None and not found.busy:
@@ -217,12 +217,12 @@ class Kernel:
     def _begun(
         self,
         request: RunRequest,
-        given: Override | None,
+        given: MessageOverride | None,
         conversation: Conversation,
         listener: Listener | None,
-    ) -> Run:
+    ) -> ActiveRun:
         """The run in flight, in a task of its own: its conversation stays in memory until that is done."""
-        run = Run(
+        run = ActiveRun(
             request.run_id or mint_run(),
             request.agent,
             self._hub,
@@ -247,7 +247,7 @@ class Kernel:
             task.add_done_callback(lambda _: forget(bearer))
         return run
 
-    async def _ended(self, run: Run, request: RunRequest) -> RunResult:
+    async def _ended(self, run: ActiveRun, request: RunRequest) -> RunResult:
         """What came of it. Raises Fault. Cancelling this call cancels the run."""
         assert run.task is not None
         assert run.left is not None
@@ -353,7 +353,7 @@ class Kernel:
                 conversations.bind(key, known.id, known.handle, Principal(known.owner))
         return conversations.open(key, principal, new=new)
 
-    async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
+    async def _run(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
         assert run.context is not None
         trace = RunTrace(
@@ -366,7 +366,7 @@ class Kernel:
             return await self._run_traced(run, request, conversation, trace)
 
     async def _run_traced(
-        self, run: Run, request: RunRequest, conversation: Conversation, trace: RunTrace
+        self, run: ActiveRun, request: RunRequest, conversation: Conversation, trace: RunTrace
     ) -> RunResult:
         outcome: Outcome = "error"
         fault, usage, partial = "", Usage(), ""
@@ -395,7 +395,7 @@ class Kernel:
             if self._recorder is not None:
                 self._recorder.over(run, request, outcome, fault, usage)
 
-    async def _in_turn(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
+    async def _in_turn(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
         """The answer, when the turn has come: of another conversation, where its name turns out to be one."""
         turn: Conversation | None = conversation
         while turn is not None:
@@ -415,13 +415,13 @@ class Kernel:
             turn = turn.successor
         raise Fault(FaultType.TRANSPORT, "this conversation was begun elsewhere; send the message again")
 
-    async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
+    async def _answer(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
         # Asked only now: while this run waited, the executor may have been exchanged.
         executor = run.executor = self._executor(run.agent)
         return await self._turns.take(self._agent(run.agent), executor, run, request, conversation)
 
     async def _result(
-        self, run: Run, request: RunRequest, conversation: Conversation, result: TurnResult
+        self, run: ActiveRun, request: RunRequest, conversation: Conversation, result: TurnResult
     ) -> RunResult:
         done = RunResult(
             run_id=run.id,
@@ -464,7 +464,7 @@ class Kernel:
         if executor is not None:
             executor.release(key)
 
-    def _agent(self, name: str) -> Answering:
+    def _agent(self, name: str) -> LiveAgent:
         agent = self._agents.get(name)
         if agent is None:
             raise Fault(FaultType.UPSTREAM, f"Agent not found: {one_line(name, 80)}")

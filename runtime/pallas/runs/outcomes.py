@@ -1,14 +1,14 @@
 """What is said when a run begins or is cut short, and why an agent takes none."""
 
 from pallas.executors import Executor
-from pallas.executors.live_agent import Answering
+from pallas.executors.live_agent import LiveAgent
 from pallas.health.public_reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunStarted, TraceContext
 from pallas.model.safe_text import one_line
-from pallas.runs.run import Run
+from pallas.runs.run import ActiveRun
 
 
-def started(run: Run, request: RunRequest, trace: TraceContext, thread: str) -> RunStarted:
+def started(run: ActiveRun, request: RunRequest, trace: TraceContext, thread: str) -> RunStarted:
     """The event that a run begins in that span and that thread."""
     return RunStarted(
         run_id=run.id,
@@ -28,7 +28,7 @@ def started(run: Run, request: RunRequest, trace: TraceContext, thread: str) -> 
     )
 
 
-def cut_short(run: Run, request: RunRequest) -> Fault:
+def cut_short(run: ActiveRun, request: RunRequest) -> Fault:
     """What the caller of a run is told that somebody else ended."""
     if (broken := run.broken) is not None:
         data = {**broken.data, **run.rest(request)}
@@ -41,7 +41,7 @@ def cut_short(run: Run, request: RunRequest) -> Fault:
     )
 
 
-def what_answers(agent: Answering) -> Executor:
+def what_answers(agent: LiveAgent) -> Executor:
     """What answers for the agent now. Raises Fault that says why nothing does, and when to come again."""
     executor, name = agent.executor, agent.name
     if executor is not None and agent.state is AgentState.READY:

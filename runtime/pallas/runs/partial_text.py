@@ -10,7 +10,7 @@ MAX_PARTIAL: Final = 64 * 1024
 _MORE: Final = "…"
 
 
-class Draft:
+class PartialText:
     """Hears the events of one run of ``agent`` and keeps the text that would be its answer.
 
     The texts of its steps stand apart, as in an answer. What a model thought, what agents further down wrote

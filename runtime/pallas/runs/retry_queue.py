@@ -23,7 +23,7 @@ MOST: Final = 1_000
 type Write = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Arrears:
+class RetryQueue:
     """What is still to be written, by run. One event loop only; ``close`` ends its task."""
 
     def __init__(self, every: float = TRY_EVERY) -> None:

@@ -15,6 +15,7 @@ from pallas.model import (
     ANONYMOUS,
     Event,
     Fault,
+    LoopMessage,
     Notice,
     Outcome,
     Principal,
@@ -25,7 +26,6 @@ from pallas.model import (
     RunRequest,
     RunResult,
     RunStatus,
-    Said,
     ServerMissing,
     StepStarted,
     TextDelta,
@@ -34,9 +34,9 @@ from pallas.model import (
     Usage,
 )
 from pallas.model.safe_text import one_line
-from pallas.runs.chat_messages import Override
-from pallas.runs.partial_text import Draft
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.chat_messages import MessageOverride
+from pallas.runs.partial_text import PartialText
+from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
@@ -94,14 +94,14 @@ class Stats:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ActiveRun:
     """A run from its admission to its end. ``began`` starts anew when its turn comes.
 
     ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
     own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
-    ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
+    ``journal`` gets each ``LoopMessage``, where these are kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal`` and ``surface`` are
     as in its request, ``about`` is the thread that it waits for. ``until`` is
@@ -111,7 +111,7 @@ class Run:
 
     id: str
     agent: str
-    hub: Hub
+    hub: EventHub
     stats: Stats
     listener: Listener | None = None
     task: asyncio.Task[RunResult] | None = None
@@ -129,11 +129,11 @@ class Run:
     principal: Principal = ANONYMOUS
     surface: str = ""
     about: str = ""
-    draft: Draft = field(init=False)
+    draft: PartialText = field(init=False)
     left: asyncio.Future[None] | None = None
     broken: Fault | None = None
     journal: Listener | None = None
-    given: Override | None = None
+    given: MessageOverride | None = None
     thread: str = ""
     turn_index: int | None = None
     until: float | None = None
@@ -146,7 +146,7 @@ class Run:
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.draft = Draft(self.agent)
+        self.draft = PartialText(self.agent)
 
     @property
     def owner(self) -> str:
@@ -254,10 +254,10 @@ class Run:
     def emit(self, event: Event) -> None:
         """Publish an event of this run, counting its own steps and calls.
 
-        What was ``Said`` is for those that this run belongs to, and not for everyone; what runs below have
+        A ``LoopMessage`` is for those that this run belongs to, and not for everyone; what runs below have
         told themselves is for its caller.
         """
-        if isinstance(event, Said):
+        if isinstance(event, LoopMessage):
             self._tell(event, self.journal, self.listener)
             return
         if isinstance(event, ToolEvent) and event.relayed:

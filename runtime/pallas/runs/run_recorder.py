@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pallas.model import Event, Outcome, RunRecord, RunRequest, Usage
 from pallas.model.codec import encode_event
 from pallas.model.safe_text import one_line
-from pallas.runs.run import Run
+from pallas.runs.run import ActiveRun
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -34,7 +34,7 @@ BATCH: Final = 200
 """Runs that are written at once."""
 
 
-class Recorder:
+class RunRecorder:
     """Writes in one task, many runs at a time."""
 
     def __init__(self, ledger: "Ledger") -> None:
@@ -45,7 +45,7 @@ class Recorder:
         self._lost = 0
         self._closing = asyncio.Event()
 
-    def over(self, run: Run, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
+    def over(self, run: ActiveRun, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
         """A run is over; returns at once."""
         record = None
         if not run.thread:

@@ -21,10 +21,10 @@ from pallas.model import (
 )
 from pallas.model.refusals import REASON
 from pallas.runs.conversations import Conversation, Conversations, not_theirs
-from pallas.runs.retry_queue import Arrears
-from pallas.runs.run import Run
-from pallas.runs.turn_writer import WRITE_TIMEOUT, Kept, finished
-from pallas.telemetry.event_hub import Hub
+from pallas.runs.retry_queue import RetryQueue
+from pallas.runs.run import ActiveRun
+from pallas.runs.turn_writer import WRITE_TIMEOUT, TurnWriter, finished
+from pallas.telemetry.event_hub import EventHub
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -38,12 +38,12 @@ PROGRESS_EVERY: Final = 1.0
 class BegunElsewhere(Exception):
     """Another fleet began the thread of a conversation's handle at the same moment: it is that one."""
 
-    def __init__(self, thread: "Known") -> None:
+    def __init__(self, thread: "KnownThread") -> None:
         super().__init__(thread.id)
         self.thread = thread
 
 
-class Known(NamedTuple):
+class KnownThread(NamedTuple):
     """A durable thread: its id, the caller's own handle for it, empty without one, and whose it is."""
 
     id: str
@@ -56,16 +56,16 @@ class _Progress:
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, ActiveRun] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: ActiveRun) -> None:
         """Until it is over."""
         self._runs[run.id] = run
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write(), name="progress of runs")
 
-    def end(self, run: Run) -> None:
+    def end(self, run: ActiveRun) -> None:
         """How it ended is written elsewhere."""
         self._runs.pop(run.id, None)
 
@@ -86,13 +86,13 @@ class _Progress:
                     log.warning("the progress of %d runs was not written", len(under_way), exc_info=True)
 
 
-class Keeper:
+class ThreadStore:
     """What a kernel asks of its ledger. One event loop only."""
 
-    def __init__(self, ledger: "Ledger", hub: Hub) -> None:
+    def __init__(self, ledger: "Ledger", hub: EventHub) -> None:
         self._ledger = ledger
         self._hub = hub
-        self.arrears = Arrears()
+        self.arrears = RetryQueue()
         self.progress = _Progress(ledger)
         # Beginnings and ends of turns that are being written.
         self._last: set[asyncio.Task[Any]] = set()
@@ -106,7 +106,7 @@ class Keeper:
         for task in self._last:
             task.cancel()
 
-    async def known(self, agent: str, handle: str, principal: Principal) -> Known | None:
+    async def known(self, agent: str, handle: str, principal: Principal) -> KnownThread | None:
         """The durable thread of that handle. Raises Fault where the principal may not continue it."""
         found = await self.within(self._ledger.threads.resolve(agent, handle))
         if found is None:
@@ -114,7 +114,7 @@ class Keeper:
         thread, own = found
         if not may_continue(thread.owner, principal, secret=is_secret(handle)):
             raise not_theirs(handle)
-        return Known(thread.id, own, thread.owner)
+        return KnownThread(thread.id, own, thread.owner)
 
     async def has_run(self, run_id: str) -> bool:
         """Whether the ledger knows a run of that id."""
@@ -130,11 +130,11 @@ class Keeper:
 
     async def begin(
         self,
-        run: Run,
+        run: ActiveRun,
         request: RunRequest,
         conversations: Conversations,
         conversation: Conversation,
-    ) -> Kept:
+    ) -> TurnWriter:
         """Write down that a run begins, before anybody is asked. Raises Fault (TRANSPORT), BegunElsewhere.
 
         If the caller is cancelled while this is being written, the write finishes first and is then undone.
@@ -156,11 +156,11 @@ class Keeper:
 
     async def _begin(
         self,
-        run: Run,
+        run: ActiveRun,
         request: RunRequest,
         conversations: Conversations,
         conversation: Conversation,
-    ) -> Kept:
+    ) -> TurnWriter:
         if not conversation.thread:
             await self._create(request, conversation)
         await self.load(conversations, conversation)
@@ -176,7 +176,7 @@ class Keeper:
         )
         said = run.given or request
         question = Message("user", said.text, said.images)
-        kept = Kept(self, self._ledger, conversation, record, run)
+        kept = TurnWriter(self, self._ledger, conversation, record, run)
         try:
             index = await self.within(
                 self._ledger.threads.begin(conversation.thread, record, question, before=before)

@@ -8,17 +8,17 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.executors import TurnResult
-from pallas.model import Event, Fault, Message, RunRecord, RunStatus, Said, Usage
+from pallas.model import Event, Fault, LoopMessage, Message, RunRecord, RunStatus, Usage
 from pallas.model.packed import Packed
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line
 from pallas.runs.conversations import Conversation
 from pallas.runs.retry_queue import Write
-from pallas.runs.run import Run
+from pallas.runs.run import ActiveRun
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
-    from pallas.runs.thread_store import Keeper
+    from pallas.runs.thread_store import ThreadStore
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,16 @@ async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
     return task.result(), cancelled
 
 
-class Kept:
+class TurnWriter:
     """One turn of a durable thread, from its question to its end; exactly one of the ends is awaited."""
 
     def __init__(
-        self, keeper: "Keeper", ledger: "Ledger", conversation: Conversation, record: RunRecord, run: Run
+        self,
+        keeper: "ThreadStore",
+        ledger: "Ledger",
+        conversation: Conversation,
+        record: RunRecord,
+        run: ActiveRun,
     ) -> None:
         self._keeper = keeper
         self._ledger = ledger
@@ -64,7 +69,7 @@ class Kept:
 
     def hear(self, event: Event) -> None:
         """Keep a message of the loop, behind those before it; returns at once."""
-        if isinstance(event, Said) and not self._over:  # what comes later is nobody's any more
+        if isinstance(event, LoopMessage) and not self._over:  # what comes later is nobody's any more
             native = Packed(event.native) if event.native else None
             message = Message(event.role, event.text, (), native, event.calls, event.answers)
             self._waiting.append(message)

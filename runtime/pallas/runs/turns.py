@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from pallas.executors import Executor, Turn, TurnResult
-from pallas.executors.live_agent import Answering
+from pallas.executors import Executor, ExecutorTurn, TurnResult
+from pallas.executors.live_agent import LiveAgent
 from pallas.model import Fault, FaultType, Message, Params, RunRequest, Usage
 from pallas.model.refusals import REASON
 from pallas.runs.compaction import Compaction, both
 from pallas.runs.conversations import Conversation, Conversations
-from pallas.runs.run import Run
-from pallas.runs.thread_store import Keeper
-from pallas.runs.turn_writer import Kept
+from pallas.runs.run import ActiveRun
+from pallas.runs.thread_store import ThreadStore
+from pallas.runs.turn_writer import TurnWriter
 
 log = logging.getLogger(__name__)
 
@@ -23,20 +23,25 @@ _IN_KERNEL: Final = frozenset({"messages"})
 _NOTHING: Final = Usage()
 
 
-class Turns:
+class ConversationTurns:
     """The turns of one fleet's conversations. Who calls ``take`` holds the conversation's turn."""
 
     def __init__(self, conversations: Mapping[str, Conversations]) -> None:
         self._conversations = conversations
         self._compaction = Compaction()
-        self.keeper: Keeper | None = None
+        self.keeper: ThreadStore | None = None
 
-    def keep_in(self, keeper: Keeper) -> None:
+    def keep_in(self, keeper: ThreadStore) -> None:
         """Make conversations durable; to be said before the first turn."""
         self.keeper = keeper
 
     async def take(
-        self, agent: Answering, executor: Executor, run: Run, request: RunRequest, conversation: Conversation
+        self,
+        agent: LiveAgent,
+        executor: Executor,
+        run: ActiveRun,
+        request: RunRequest,
+        conversation: Conversation,
     ) -> TurnResult:
         """Ask the executor, within the agent's ``run_timeout``; what is durable is written when it returns.
 
@@ -54,7 +59,7 @@ class Turns:
         return result
 
     async def adopt(
-        self, run: Run, request: RunRequest, conversation: Conversation, result: TurnResult
+        self, run: ActiveRun, request: RunRequest, conversation: Conversation, result: TurnResult
     ) -> str:
         """Keep what was said in a throw-away conversation after all; returns the handle made for it."""
         handle = self._conversations[run.agent].adopt(conversation)
@@ -62,7 +67,9 @@ class Turns:
         await self.record(run, request, conversation, result, kept)
         return handle
 
-    async def _begin(self, run: Run, request: RunRequest, conversation: Conversation) -> Kept | None:
+    async def _begin(
+        self, run: ActiveRun, request: RunRequest, conversation: Conversation
+    ) -> TurnWriter | None:
         if self.keeper is None or conversation.key is None or not conversation.durable:
             return None
         conversations = self._conversations[run.agent]
@@ -70,12 +77,12 @@ class Turns:
 
     async def _make_room(
         self,
-        agent: Answering,
+        agent: LiveAgent,
         executor: Executor,
-        run: Run,
+        run: ActiveRun,
         request: RunRequest,
         conversation: Conversation,
-        kept: Kept | None,
+        kept: TurnWriter | None,
     ) -> Usage:
         """A summary in place of what is too much for the model's window; what that took."""
         if run.given is not None or conversation.key is None:
@@ -96,12 +103,12 @@ class Turns:
 
     async def _answer(
         self,
-        agent: Answering,
+        agent: LiveAgent,
         executor: Executor,
-        run: Run,
+        run: ActiveRun,
         request: RunRequest,
         conversation: Conversation,
-        kept: Kept | None,
+        kept: TurnWriter | None,
     ) -> TurnResult:
         asked = run.seconds_left
         seconds = agent.run_timeout if asked is None else min(agent.run_timeout, asked)
@@ -117,8 +124,14 @@ class Turns:
             raise late(run, request, seconds) from None
 
     def _turn(
-        self, agent: Answering, run: Run, request: RunRequest, conversation: Conversation, *, durable: bool
-    ) -> Turn:
+        self,
+        agent: LiveAgent,
+        run: ActiveRun,
+        request: RunRequest,
+        conversation: Conversation,
+        *,
+        durable: bool,
+    ) -> ExecutorTurn:
         params = request.params.over(request.defaults.over(agent.params)).without(_IN_KERNEL)
         history = conversation.messages or request.history
         text, images = request.text, request.images
@@ -127,7 +140,7 @@ class Turns:
             if given.system:
                 appended = "\n\n".join(each for each in (params.get("systemAppend"), given.system) if each)
                 params = Params({"systemAppend": appended}).over(params)
-        return Turn(
+        return ExecutorTurn(
             run_id=run.id,
             agent=run.agent,
             text=text,
@@ -149,11 +162,11 @@ class Turns:
 
     async def record(
         self,
-        run: Run,
+        run: ActiveRun,
         request: RunRequest,
         conversation: Conversation,
         result: TurnResult,
-        kept: Kept | None,
+        kept: TurnWriter | None,
     ) -> None:
         """Make what a run said part of its conversation, and durable where that is. Raises Fault."""
         messages, replaces = result.messages, result.replaces
@@ -175,7 +188,7 @@ class Turns:
         self._store(run, conversation, before, messages)
 
     def _keep(
-        self, run: Run, request: RunRequest, conversation: Conversation, error: BaseException
+        self, run: ActiveRun, request: RunRequest, conversation: Conversation, error: BaseException
     ) -> tuple[Message, ...]:
         """What a run has written so far becomes part of its conversation, marked, where it was cut short.
 
@@ -196,13 +209,17 @@ class Turns:
         return kept
 
     def _store(
-        self, run: Run, conversation: Conversation, before: tuple[Message, ...], new: tuple[Message, ...]
+        self,
+        run: ActiveRun,
+        conversation: Conversation,
+        before: tuple[Message, ...],
+        new: tuple[Message, ...],
     ) -> None:
         # Its agent may have been deleted while it ran.
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.store(conversation, before, new)
 
-    def _forget(self, run: Run, conversation: Conversation) -> None:
+    def _forget(self, run: ActiveRun, conversation: Conversation) -> None:
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.drop(conversation.thread)
 
@@ -215,7 +232,7 @@ async def _of_agent(work: Awaitable[TurnResult]) -> TurnResult:
         raise
 
 
-def late(run: Run, request: RunRequest, seconds: float) -> Fault:
+def late(run: ActiveRun, request: RunRequest, seconds: float) -> Fault:
     """What the caller of a run is told that took longer than those ``seconds`` (TIMEOUT, DR-15)."""
     limit = request.timeout
     if limit is not None and run.seconds_left is not None and run.seconds_left <= 0:

@@ -2,11 +2,11 @@
 
 import re
 
-from .script_rules import Rule, Script, When
-from .scripted_conversation import Conversation
+from .script_rules import Script, ScriptRule, When
+from .scripted_conversation import ScriptedConversation
 
 
-def find_rule(script: Script, seen: Conversation) -> tuple[Rule, re.Match[str] | None]:
+def find_rule(script: Script, seen: ScriptedConversation) -> tuple[ScriptRule, re.Match[str] | None]:
     """The first rule that fits, with the match of its regex where it has one."""
     subject = _Subject(seen)
     for rule in script.rules:
@@ -19,7 +19,7 @@ def find_rule(script: Script, seen: Conversation) -> tuple[Rule, re.Match[str] |
 class _Subject:
     """A conversation with its texts casefolded once, however many rules look at them."""
 
-    def __init__(self, seen: Conversation) -> None:
+    def __init__(self, seen: ScriptedConversation) -> None:
         self._seen, self._newest = seen, seen.newest
         self._text, self._user = self._newest.casefold(), seen.user.casefold()
         self._system = seen.system.casefold()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .script_rules import Rule
-from .scripted_conversation import Conversation
+from .script_rules import ScriptRule
+from .scripted_conversation import ScriptedConversation
 from .template import Facts, fill
 
 # A long answer is cut into larger pieces, so that neither pace nor overhead grows with it.
@@ -21,7 +21,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ScriptedToolCall:
     """A call as the model asks for it; ``arguments`` is JSON text."""
 
     id: str
@@ -30,11 +30,11 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """What a rule answers to a conversation."""
 
     text: str
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ScriptedToolCall, ...]
     prompt_tokens: int
     completion_tokens: int
 
@@ -62,20 +62,22 @@ class Head:
     model: str
 
 
-def answer_of(rule: Rule, facts: Facts) -> Answer:
+def answer_of(rule: ScriptRule, facts: Facts) -> ScriptedAnswer:
     """The rule's words and calls, filled in."""
     seen = facts.seen
     text = rule.say.render(facts) if rule.say else ""
     calls = tuple(
         # Numbered on from the calls before: the same conversation always gets the same ids.
-        ToolCall(f"call_{number}", call.tool, json.dumps(fill(call.arguments, facts), ensure_ascii=False))
+        ScriptedToolCall(
+            f"call_{number}", call.tool, json.dumps(fill(call.arguments, facts), ensure_ascii=False)
+        )
         for number, call in enumerate(rule.calls, seen.calls + 1)
     )
     written = len(text) + sum(len(call.tool) + len(call.arguments) for call in calls)
-    return Answer(text, calls, _prompt_tokens(seen), _tokens(written))
+    return ScriptedAnswer(text, calls, _prompt_tokens(seen), _tokens(written))
 
 
-def completion(head: Head, answer: Answer) -> dict[str, Any]:
+def completion(head: Head, answer: ScriptedAnswer) -> dict[str, Any]:
     """The answer as one object."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
     if answer.calls:
@@ -84,7 +86,7 @@ def completion(head: Head, answer: Answer) -> dict[str, Any]:
     return {**_object(head, "chat.completion"), "choices": [choice], "usage": answer.usage}
 
 
-def chunks(head: Head, answer: Answer, *, usage: bool) -> Iterator[bytes]:
+def chunks(head: Head, answer: ScriptedAnswer, *, usage: bool) -> Iterator[bytes]:
     """The answer as events, the first and the last ``[DONE]`` included."""
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:
@@ -120,7 +122,7 @@ def _object(head: Head, kind: str) -> dict[str, Any]:
     return {"id": head.id, "object": kind, "created": head.created, "model": head.model}
 
 
-def _call(call: ToolCall, arguments: str) -> dict[str, Any]:
+def _call(call: ScriptedToolCall, arguments: str) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
 
 
@@ -131,7 +133,7 @@ def _pieces(text: str) -> list[str]:
     return ["".join(words[start : start + size]) for start in range(0, len(words), size)]
 
 
-def _prompt_tokens(seen: Conversation) -> int:
+def _prompt_tokens(seen: ScriptedConversation) -> int:
     return _tokens(seen.characters) + _TOKENS_PER_IMAGE * seen.images
 
 

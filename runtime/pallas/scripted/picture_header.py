@@ -14,7 +14,7 @@ _BARE: Final = frozenset({0x01, *range(0xD0, 0xDA)})
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PictureHeader:
     """``kind`` is PNG, JPEG, GIF, WebP or unknown; width and height in pixels, 0 when not found.
 
     ``bytes`` is the size of the file, 0 when only its address was sent.
@@ -26,17 +26,17 @@ class Picture:
     bytes: int = 0
 
 
-def picture_of(url: str) -> Picture:
+def picture_of(url: str) -> PictureHeader:
     """The picture in a data URL. An address elsewhere is never fetched: it is an unknown picture."""
     head, comma, payload = url.partition(",")
     if not comma or not head.startswith(_DATA) or not head.endswith(";base64"):
-        return Picture()
+        return PictureHeader()
     try:
         data = base64.b64decode(payload)
     except (binascii.Error, ValueError):
-        return Picture()
+        return PictureHeader()
     kind, (width, height) = _read(data)
-    return Picture(kind, width, height, len(data))
+    return PictureHeader(kind, width, height, len(data))
 
 
 def _read(data: bytes) -> tuple[str, tuple[int, int]]:

@@ -11,7 +11,7 @@ from ..config.notes import Notes
 from ..config.section import Section
 from ..config.tree import Items, Node, Table
 from ..config.yamlfile import read_table
-from .script_rules import DEFAULT_MODEL, Call, Refusal, Rule, Script, When, no_answer
+from .script_rules import DEFAULT_MODEL, Refusal, RuleCall, Script, ScriptRule, When, no_answer
 from .template import Template, TemplateError, parse_template
 
 __all__ = ["Script", "load_script"]
@@ -65,7 +65,7 @@ def _script(top: Section) -> Script | None:
             top.error("rules", "is not a list of rules", "write `- when: …` and `say: …` below it")
         return None
     delay, pace = top.number("delay", 0, MAX_DELAY), top.number("pace", 0, MAX_PACE)
-    base = Rule(When(), delay=delay or 0.0, pace=pace or 0.0)
+    base = ScriptRule(When(), delay=delay or 0.0, pace=pace or 0.0)
     sections = (
         top.section_of(item, f"rules[{number}]", item.where) for number, item in enumerate(node.items)
     )
@@ -78,12 +78,12 @@ def _script(top: Section) -> Script | None:
 class _RuleReader:
     """Reads one rule; ``base`` has the delay and pace it takes over when it has none of its own."""
 
-    def __init__(self, section: Section, base: Rule) -> None:
+    def __init__(self, section: Section, base: ScriptRule) -> None:
         self._section, self._base = section, base
         self._regex: re.Pattern[str] | None = None
         self._regex_refused = False
 
-    def read(self) -> Rule:
+    def read(self) -> ScriptRule:
         section = self._section
         section.only(RULE_KEYS)
         if not {"say", "call", "error"} & section.table.entries.keys():
@@ -92,7 +92,7 @@ class _RuleReader:
             section.error("error", "stands beside say or call", "allowed: error alone, or say and call")
         when = self._when(section.section("when"))
         delay, pace = section.number("delay", 0, MAX_DELAY), section.number("pace", 0, MAX_PACE)
-        return Rule(
+        return ScriptRule(
             when=when,
             say=self._text(section, "say") if "say" in section else None,
             calls=self._calls() if "call" in section else (),
@@ -148,7 +148,7 @@ class _RuleReader:
                 self._section.notes.error(where, key, error.problem, error.hint)
             return Template(())
 
-    def _calls(self) -> tuple[Call, ...]:
+    def _calls(self) -> tuple[RuleCall, ...]:
         section, node = self._section, self._section.table.get("call")
         if not isinstance(node, Items) or not node.items:
             hint = "write `- tool: NAME` and `arguments: {…}` below it"
@@ -158,12 +158,12 @@ class _RuleReader:
         inner = (section.section_of(item, path, item.where) for item, path in paths)
         return tuple(self._call(each) for each in inner if each is not None)
 
-    def _call(self, section: Section) -> Call:
+    def _call(self, section: Section) -> RuleCall:
         section.only(CALL_KEYS)
         tool = section.text("tool") if section.need("tool", "docs__search") else None
         arguments = section.section("arguments")
         values = self._argument(arguments.table, arguments.path) if arguments else {}
-        return Call(tool or "", values)
+        return RuleCall(tool or "", values)
 
     def _argument(self, node: Node, key: str) -> Any:
         """A part of the arguments as JSON has it, lists as tuples and texts as templates."""

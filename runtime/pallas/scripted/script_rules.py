@@ -31,7 +31,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RuleCall:
     """A tool to call. ``arguments`` are JSON values with a Template where the script has text."""
 
     tool: str
@@ -48,7 +48,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScriptRule:
     """One rule: either ``error``, or words, calls or both.
 
     ``delay`` is the wait before the first chunk, ``pace`` the wait between chunks, both in seconds.
@@ -56,7 +56,7 @@ class Rule:
 
     when: When
     say: Template | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[RuleCall, ...] = ()
     delay: float = 0.0
     pace: float = 0.0
     error: Refusal | None = None
@@ -70,11 +70,11 @@ class Script:
     ``models`` are the names the server lists; it answers to any name.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[ScriptRule, ...]
     models: tuple[str, ...] = (DEFAULT_MODEL,)
 
 
-def no_answer(file: str) -> Rule:
+def no_answer(file: str) -> ScriptRule:
     """The rule after the last: it says that none fitted, where to add one, and what was asked."""
     text = f"No rule in {file} answers this; add one there. The model was asked:\n\n{{{{ last | quote }}}}"
-    return Rule(When(), say=parse_template(text, None), where=Where(file))
+    return ScriptRule(When(), say=parse_template(text, None), where=Where(file))

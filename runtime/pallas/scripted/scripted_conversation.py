@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .picture_header import Picture, picture_of
+from .picture_header import PictureHeader, picture_of
 
 Last = Literal["user", "tool"]
 
@@ -22,7 +22,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ScriptedConversation:
     """What the model was sent.
 
     ``last`` tells whether the newest entry is a user's message or tool results; ``results`` are those
@@ -37,7 +37,7 @@ class Conversation:
     last: Last
     results: tuple[ToolResult, ...]
     images: int
-    picture: Picture | None
+    picture: PictureHeader | None
     calls: int
     characters: int
     stream: bool
@@ -64,7 +64,7 @@ class Conversation:
         return self.result if self.last == "tool" else self.user
 
 
-def read_conversation(body: Any) -> Conversation:
+def read_conversation(body: Any) -> ScriptedConversation:
     """The conversation in a request's body. Raises BadRequest."""
     if not isinstance(body, Mapping):
         raise BadRequest("the body is not a JSON object")
@@ -76,7 +76,7 @@ def read_conversation(body: Any) -> Conversation:
         reader.add(message, f"messages[{number}]")
     options = body.get("stream_options")
     tools = body.get("tools")
-    return Conversation(
+    return ScriptedConversation(
         model=str(body.get("model") or ""),
         system="\n".join(reader.system),
         users=tuple(reader.users),

@@ -22,11 +22,11 @@ from pallas.surfaces.host_guard import HostOriginGuard
 from .match import find_rule
 from .openai_wire import Head, answer_of, chunks, completion, error_body
 from .script_file import load_script
-from .script_rules import Refusal, Rule, Script
+from .script_rules import Refusal, Script, ScriptRule
 from .scripted_conversation import BadRequest, read_conversation
 from .template import Facts
 
-__all__ = ["Record", "load_script", "record_of", "scripted_app"]
+__all__ = ["RequestRecord", "load_script", "record_of", "scripted_app"]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _CLIENT_GONE: Final = 499
 
 
 @dataclass(slots=True)
-class Record:
+class RequestRecord:
     """What the server was asked, for tests: never readable over HTTP.
 
     ``calls`` counts all completions asked for, ``active`` those being answered now. The last 200 bodies
@@ -75,7 +75,7 @@ class Record:
 
 def scripted_app(script: Script) -> Starlette:
     """The server as an ASGI app. It answers to localhost names only, whatever it is bound to."""
-    record = Record()
+    record = RequestRecord()
     server = _Server(script, record)
     app = Starlette(
         routes=[
@@ -96,10 +96,10 @@ def replace_script(app: Starlette, script: Script) -> None:
     app.state.server.script = script
 
 
-def record_of(app: Starlette) -> Record:
+def record_of(app: Starlette) -> RequestRecord:
     """What the app made by ``scripted_app`` was asked."""
     record = app.state.record
-    assert isinstance(record, Record)
+    assert isinstance(record, RequestRecord)
     return record
 
 
@@ -108,7 +108,7 @@ class _TooLarge(Exception):
 
 
 class _Server:
-    def __init__(self, script: Script, record: Record) -> None:
+    def __init__(self, script: Script, record: RequestRecord) -> None:
         self.script, self._record = script, record
         self._numbers = count(1)
 
@@ -149,7 +149,7 @@ class _Server:
             events, media_type="text/event-stream", headers={"cache-control": "no-cache"}
         )
 
-    async def _paced(self, rule: Rule, events: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _paced(self, rule: ScriptRule, events: Iterator[bytes]) -> AsyncIterator[bytes]:
         # A client that goes away ends the response, and with it the wait here.
         with self._record.answering():
             for number, event in enumerate(events):

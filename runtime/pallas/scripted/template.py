@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..config.notes import allowed, did_you_mean
-from .picture_header import Picture
-from .scripted_conversation import Conversation
+from .picture_header import PictureHeader
+from .scripted_conversation import ScriptedConversation
 
 type Value = str | int | float
 
-VARIABLES: Final[Mapping[str, Callable[[Conversation], Value]]] = {
+VARIABLES: Final[Mapping[str, Callable[[ScriptedConversation], Value]]] = {
     "last": lambda seen: seen.newest,
     "user": lambda seen: seen.user,
     "first": lambda seen: seen.first,
@@ -20,10 +20,10 @@ VARIABLES: Final[Mapping[str, Callable[[Conversation], Value]]] = {
     "result": lambda seen: seen.result,
     "model": lambda seen: seen.model,
     "image.count": lambda seen: seen.images,
-    "image.kind": lambda seen: (seen.picture or Picture()).kind,
-    "image.width": lambda seen: (seen.picture or Picture()).width,
-    "image.height": lambda seen: (seen.picture or Picture()).height,
-    "image.bytes": lambda seen: (seen.picture or Picture()).bytes,
+    "image.kind": lambda seen: (seen.picture or PictureHeader()).kind,
+    "image.width": lambda seen: (seen.picture or PictureHeader()).width,
+    "image.height": lambda seen: (seen.picture or PictureHeader()).height,
+    "image.bytes": lambda seen: (seen.picture or PictureHeader()).bytes,
 }
 FILTERS: Final = ("json", "number", "quote")
 _FAMILIES: Final = ("match", "results")
@@ -48,7 +48,7 @@ class TemplateError(ValueError):
 class Facts:
     """What there is to fill in: the conversation, and the match of the rule's ``regex`` where it has one."""
 
-    seen: Conversation
+    seen: ScriptedConversation
     match: re.Match[str] | None = None
 
 

@@ -18,7 +18,7 @@ FAILED: Final = "task-failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Delegated:
+class DelegationOutcome:
     """What came of it: ``result``, else ``fault``. ``session_id`` is empty where none could be opened.
 
     The session is closed by then, as ``task-complete`` or ``task-failed``. ``agent`` is empty where nobody
@@ -44,13 +44,13 @@ async def delegate(
     bearer: str | None = None,
     trace: TraceContext | None = None,
     caller: str = "",
-) -> Delegated:
+) -> DelegationOutcome:
     """As ``Sessions.delegate``."""
     began = monotonic()
     try:
         opened = await sessions.create(agent, principal, metadata=metadata)
     except Fault as fault:
-        return Delegated("", "", fault=fault)
+        return DelegationOutcome("", "", fault=fault)
     reason = FAILED
     try:
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
@@ -66,10 +66,10 @@ async def delegate(
             caller=caller,
         )
         reason = COMPLETE
-        return Delegated(opened.id, opened.agent, result)
+        return DelegationOutcome(opened.id, opened.agent, result)
     except Fault as fault:
         data = {**fault.data, VALID: False}
         told = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
-        return Delegated(opened.id, opened.agent, fault=told)
+        return DelegationOutcome(opened.id, opened.agent, fault=told)
     finally:
         await sessions.close(opened.id, principal, reason)

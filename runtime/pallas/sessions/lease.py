@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pallas.config.kinds import SessionLimits
 from pallas.executors import Executor
-from pallas.executors.live_agent import Answering
+from pallas.executors.live_agent import LiveAgent
 from pallas.model import (
     NO_PARAMS,
     AgentKind,
@@ -20,7 +20,7 @@ from pallas.runs.conversations import Conversation
 
 
 @dataclass(slots=True, eq=False)
-class Prompt:
+class SessionPrompt:
     """One that runs in a session, or waits for its turn. ``stopped`` says that somebody cancelled it."""
 
     run_id: str
@@ -29,7 +29,7 @@ class Prompt:
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class SessionLease:
     """A session. Times are Unix seconds.
 
     ``answering`` is the very agent that it was opened with. ``handle`` is that of its conversation, which is
@@ -46,7 +46,7 @@ class Lease:
     agent: str
     kind: AgentKind
     owner: Principal
-    answering: Answering
+    answering: LiveAgent
     handle: str
     created_at: float
     used_at: float
@@ -63,7 +63,7 @@ class Lease:
     told: bool = False
     left: Executor | None = None
     last: Executor | None = None
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[SessionPrompt] = field(default_factory=list)
     turn: Conversation = field(init=False)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from pallas.executors import Executor
-from pallas.executors.live_agent import Answering
+from pallas.executors.live_agent import LiveAgent
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
@@ -18,7 +18,7 @@ HOOK_SECONDS: Final = 12.0
 """What an executor has to do its part when a session opens, and when one ends or is cancelled."""
 
 
-async def opened(agent: Answering, session: str, metadata: Mapping[str, Any]) -> None:
+async def opened(agent: LiveAgent, session: str, metadata: Mapping[str, Any]) -> None:
     """A session is about to begin. Raises Fault: then it does not (DR-27)."""
     hook = getattr(agent.executor, "session_opened", None)
     if hook is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pallas.executors import ExecutorInfo
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.model.refusals import check_provider as check_among
-from pallas.runs.agent_directory import IN_PROCESS, Entry
+from pallas.runs.agent_directory import IN_PROCESS, DirectoryEntry
 from pallas.runs.leases import Leases
 
 from .session_faults import check_metadata, no_room
@@ -20,7 +20,7 @@ THREAD: Final = "threadId"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionMetadata:
     """``metadata`` is all of it, as plain JSON values. Empty or None: not given."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class Wanted:
         return NO_PARAMS if self.params is None else self.params
 
 
-def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> Wanted:
+def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata:
     """The metadata as read; at most ``limit`` bytes. Raises Fault (UPSTREAM for more; PROTOCOL)."""
     given = check_metadata(metadata or {}, limit)
     params = given.get(PARAMS)
     if given.get(RESUME) is not None and given.get(THREAD) is not None:
         text = "metadata has either resume or threadId: a session that is resumed keeps its thread"
         raise Fault(FaultType.PROTOCOL, text, data={"key": THREAD})
-    return Wanted(
+    return SessionMetadata(
         metadata=given,
         provider=_text(given, PROVIDER, "the id of one of the agent's providers"),
         params=None if params is None else Params.read_runtime(params),
@@ -56,7 +56,7 @@ def check_provider(info: ExecutorInfo, provider: str) -> None:
     check_among(provider, [each.id for each in info.providers_known or ()])
 
 
-def check_room(counts: Leases, entry: Entry) -> None:
+def check_room(counts: Leases, entry: DirectoryEntry) -> None:
     """Raises Fault (UPSTREAM, DR-14) where no more sessions can be opened with that agent now."""
     agent, kind, own = entry.info.id, entry.kind, entry.capacity
     if counts.full(agent, kind, own):

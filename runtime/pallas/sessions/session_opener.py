@@ -9,15 +9,15 @@ from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContex
 from pallas.model.ids import mint
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line
-from pallas.runs.agent_directory import Directory
+from pallas.runs.agent_directory import AgentDirectory
 from pallas.runs.conversations import key_of
 from pallas.runs.kernel import Kernel
 
 from . import session_hooks
-from .lease import Lease
+from .lease import SessionLease
 from .session_faults import is_busy, no_session, no_thread
-from .session_metadata import Wanted, check_provider, check_room
-from .session_table import Table
+from .session_metadata import SessionMetadata, check_provider, check_room
+from .session_table import SessionTable
 
 REOPENED: Final = "reopened"
 CLOSED: Final = "closed"
@@ -26,14 +26,14 @@ Permit = Callable[[str, Principal, TraceContext | None], None]
 """Raises Fault for who may not use an agent (any more)."""
 
 
-class Opening:
+class SessionOpener:
     """Parts as in ``Sessions``; what it opens is in the ``table``."""
 
     def __init__(
         self,
         kernel: Kernel,
-        directory: Directory,
-        table: Table,
+        directory: AgentDirectory,
+        table: SessionTable,
         limits: Callable[[], SessionLimits],
         permit: Permit,
         clock: Callable[[], float],
@@ -45,7 +45,7 @@ class Opening:
         self._permit = permit
         self._clock = clock
 
-    async def new(self, agent: str, principal: Principal, wanted: Wanted) -> SessionRecord:
+    async def new(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionRecord:
         """A session with that agent. Raises Fault; then there is none."""
         known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
         lease = self._lease(agent, principal, wanted)
@@ -72,7 +72,7 @@ class Opening:
             raise
         return found.thread if found is not None else ""
 
-    def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
+    def _lease(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionLease:
         """A session that nobody knows of yet. Raises Fault where there is none to be had."""
         answering, executor = self._kernel.ready(agent)
         entry = self._directory.entry(agent)
@@ -82,7 +82,7 @@ class Opening:
         self._table.expire()
         check_room(self._kernel.leases, entry)
         now = self._clock()
-        return Lease(
+        return SessionLease(
             id=secrets.token_hex(16),
             agent=agent,
             kind=entry.kind,
@@ -95,7 +95,7 @@ class Opening:
             params=wanted.layer,
         )
 
-    async def resume(self, wanted: Wanted, agent: str | None, principal: Principal) -> SessionRecord:
+    async def resume(self, wanted: SessionMetadata, agent: str | None, principal: Principal) -> SessionRecord:
         """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
         lease = self._table.find(wanted.resume, principal)
         if agent is not None and agent != lease.agent:
@@ -121,7 +121,7 @@ class Opening:
         lease.params = lease.params if wanted.params is None else wanted.params
         return await self._opened(lease)
 
-    async def _opened(self, lease: Lease) -> SessionRecord:
+    async def _opened(self, lease: SessionLease) -> SessionRecord:
         lease.opening, lease.used_at = False, self._clock()
         lease.last = lease.answering.executor
         if lease.over:  # meanwhile

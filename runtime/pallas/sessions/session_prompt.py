@@ -24,7 +24,7 @@ from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.telemetry.log import redact_text
 
-from .lease import Lease, Prompt
+from .lease import SessionLease, SessionPrompt
 from .session_faults import VALID, has_failed, is_replaced, no_session
 
 SURFACE: Final = "bridge"
@@ -34,7 +34,7 @@ _REFUSALS: Final = frozenset({"key", "limit", "cancelled", REASON})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptRequestFacts:
     """What is asked, and by whom. ``timeout`` in seconds from now on."""
 
     text: str
@@ -49,7 +49,11 @@ class Asked:
 
 
 async def answer(
-    kernel: Kernel, lease: Lease, prompt: Prompt, asked: Asked, gone: Callable[[Lease], bool]
+    kernel: Kernel,
+    lease: SessionLease,
+    prompt: SessionPrompt,
+    asked: PromptRequestFacts,
+    gone: Callable[[SessionLease], bool],
 ) -> RunResult:
     """What comes of a prompt, when those before it are over. Raises Fault; the session may have failed.
 
@@ -70,7 +74,7 @@ async def answer(
         return await _answered(kernel, lease, prompt, _request(lease, prompt, asked, left), asked.listener)
 
 
-def stop(kernel: Kernel, prompt: Prompt) -> None:
+def stop(kernel: Kernel, prompt: SessionPrompt) -> None:
     """Cancel a prompt: its run where it has begun, else all that it waits for."""
     prompt.stopped = True
     if not kernel.cancel(prompt.run_id) and prompt.work is not None:
@@ -104,7 +108,9 @@ def _told(fault: Fault, bearer: str | None) -> str:
     return one_line(redact_text(text), 300)
 
 
-def _request(lease: Lease, prompt: Prompt, asked: Asked, left: float | None) -> RunRequest:
+def _request(
+    lease: SessionLease, prompt: SessionPrompt, asked: PromptRequestFacts, left: float | None
+) -> RunRequest:
     return RunRequest(
         agent=lease.agent,
         text=asked.text,
@@ -127,7 +133,7 @@ def _request(lease: Lease, prompt: Prompt, asked: Asked, left: float | None) -> 
 
 
 async def _answered(
-    kernel: Kernel, lease: Lease, prompt: Prompt, request: RunRequest, listener: Listener | None
+    kernel: Kernel, lease: SessionLease, prompt: SessionPrompt, request: RunRequest, listener: Listener | None
 ) -> RunResult:
     began = monotonic()
     try:
@@ -145,7 +151,9 @@ async def _answered(
     return result
 
 
-async def _run(kernel: Kernel, prompt: Prompt, request: RunRequest, listener: Listener | None) -> RunResult:
+async def _run(
+    kernel: Kernel, prompt: SessionPrompt, request: RunRequest, listener: Listener | None
+) -> RunResult:
     work = prompt.work = asyncio.create_task(kernel.run(request, listener), name=f"prompt {prompt.run_id}")
     try:
         await asyncio.wait({work})
@@ -158,7 +166,7 @@ async def _run(kernel: Kernel, prompt: Prompt, request: RunRequest, listener: Li
     return work.result()
 
 
-def _found(kernel: Kernel, lease: Lease, fault: Fault | None) -> None:
+def _found(kernel: Kernel, lease: SessionLease, fault: Fault | None) -> None:
     """What is known of its thread by now."""
     known = kernel.conversation(lease.agent, lease.handle)
     if fault is not None and lease.begun and fault.data.get(REASON) == "not_found":
@@ -168,7 +176,7 @@ def _found(kernel: Kernel, lease: Lease, fault: Fault | None) -> None:
         lease.begun, lease.thread = True, known.thread
 
 
-def _cancelled(lease: Lease, prompt: Prompt, partial: str, seconds: float) -> RunResult:
+def _cancelled(lease: SessionLease, prompt: SessionPrompt, partial: str, seconds: float) -> RunResult:
     """What a prompt comes to that somebody cancelled: no error, and what it had written (DR-16)."""
     return RunResult(
         run_id=prompt.run_id,

@@ -10,10 +10,10 @@ from pallas.access.identity import may_continue
 from pallas.config.kinds import SessionLimits
 from pallas.model import Principal, SessionChanged
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from . import session_hooks
-from .lease import Lease
+from .lease import SessionLease
 from .session_faults import is_replaced, no_session, not_theirs
 
 EXPIRED: Final = "expired"
@@ -27,7 +27,7 @@ STOP_SECONDS: Final = 2.0
 """What all sessions have to end when the fleet stops, and what a prompt has that is cancelled by an end."""
 
 
-class Table:
+class SessionTable:
     """Belongs to the fleet's event loop; ``all`` may be copied from any thread.
 
     ``gone`` says whether the agent that a session was opened with is no longer there under its name.
@@ -36,10 +36,10 @@ class Table:
     def __init__(
         self,
         kernel: Kernel,
-        hub: Hub,
+        hub: EventHub,
         limits: Callable[[], SessionLimits],
         clock: Callable[[], float],
-        gone: Callable[[Lease], bool],
+        gone: Callable[[SessionLease], bool],
     ) -> None:
         self._kernel = kernel
         self._hub = hub
@@ -48,14 +48,14 @@ class Table:
         self._gone = gone
         self._ended: OrderedDict[str, tuple[Principal, str]] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
-        self.all: dict[str, Lease] = {}
+        self.all: dict[str, SessionLease] = {}
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: SessionLease) -> None:
         """One more, which nobody knows of yet."""
         self.all[lease.id] = lease
         self._kernel.leases.taken(lease.agent, lease.kind)
 
-    def find(self, session: str, principal: Principal) -> Lease:
+    def find(self, session: str, principal: Principal) -> SessionLease:
         """The session, while it is not over.
 
         Raises Fault (UPSTREAM): there is none, it is another's, or its agent is gone.
@@ -89,7 +89,7 @@ class Table:
         late = [lease for lease in self.all.values() if lease.expired(limits, now)]
         return {self.end(lease, EXPIRED) for lease in late}
 
-    def end(self, lease: Lease, reason: str) -> asyncio.Task[None]:
+    def end(self, lease: SessionLease, reason: str) -> asyncio.Task[None]:
         """It is over from now on, if it was not; what is left to be done about that is the task's."""
         first = self.take_out(lease, reason)
         lease.left = lease.executor
@@ -100,7 +100,7 @@ class Table:
         task.add_done_callback(self._endings.discard)
         return task
 
-    def take_out(self, lease: Lease, reason: str) -> bool:
+    def take_out(self, lease: SessionLease, reason: str) -> bool:
         """It is there no more; False where it was not. Nobody is told of one that was never opened."""
         if lease.over:
             return False
@@ -114,12 +114,12 @@ class Table:
             self.publish(lease, "closed", reason)
         return True
 
-    def tell(self, lease: Lease) -> None:
+    def tell(self, lease: SessionLease) -> None:
         """Say where it is in its life."""
         lease.told = True
         self.publish(lease, lease.status, lease.failed)
 
-    def publish(self, lease: Lease, status: str, reason: str) -> None:
+    def publish(self, lease: SessionLease, status: str, reason: str) -> None:
         """No more of its id than tells two apart: it opens the session."""
         self._hub.publish(
             SessionChanged(agent=lease.agent, session=lease.id[:8], status=status, reason=reason)
@@ -134,7 +134,7 @@ class Table:
             for task in late:
                 task.cancel()
 
-    async def _settle(self, lease: Lease, reason: str, settles: bool) -> None:
+    async def _settle(self, lease: SessionLease, reason: str, settles: bool) -> None:
         if not settles:
             return
         if reason != SHUTDOWN:

@@ -19,19 +19,19 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.model.safe_text import one_line
-from pallas.runs.agent_directory import IN_PROCESS, Directory
+from pallas.runs.agent_directory import IN_PROCESS, AgentDirectory
 from pallas.runs.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.runs.run import Listener
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from . import session_hooks
-from .delegation_session import Delegated, delegate
-from .lease import Lease, Prompt
+from .delegation_session import DelegationOutcome, delegate
+from .lease import SessionLease, SessionPrompt
 from .session_faults import check_prompt, has_failed, is_busy, is_replaced
 from .session_metadata import wanted_by
-from .session_opener import CLOSED, Opening
-from .session_prompt import Asked, about, answer, stop
-from .session_table import GONE, Table
+from .session_opener import CLOSED, SessionOpener
+from .session_prompt import PromptRequestFacts, about, answer, stop
+from .session_table import GONE, SessionTable
 
 
 class Sessions:
@@ -46,9 +46,9 @@ class Sessions:
     def __init__(
         self,
         kernel: Kernel,
-        directory: Directory,
+        directory: AgentDirectory,
         *,
-        hub: Hub,
+        hub: EventHub,
         limits: Callable[[], SessionLimits] = SessionLimits,
         permit: Callable[[str, Principal, TraceContext | None], None] = lambda agent, principal, trace: None,
         clock: Callable[[], float] = time,
@@ -59,8 +59,8 @@ class Sessions:
         self._permit = permit
         self._clock = clock
         self._closing = False
-        self._table = Table(kernel, hub, limits, clock, self._gone)
-        self._opening = Opening(kernel, directory, self._table, limits, permit, clock)
+        self._table = SessionTable(kernel, hub, limits, clock, self._gone)
+        self._opening = SessionOpener(kernel, directory, self._table, limits, permit, clock)
         self._counts = kernel.leases
         self._counts.limits = limits
 
@@ -92,7 +92,7 @@ class Sessions:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> SessionRecord:
-        """A new session with that agent, or with the one that ``Directory.resolve`` finds without.
+        """A new session with that agent, or with the one that ``AgentDirectory.resolve`` finds without.
 
         ``metadata`` may have ``provider`` (the agent's to be asked), ``runtimeParams`` (for all its prompts),
         ``threadId`` (a thread of the principal's with that agent, to go on with), and ``resume``: the id of a
@@ -138,7 +138,9 @@ class Sessions:
                 raise is_replaced(lease.id, lease.agent)
             if lease.busy and not queue:
                 raise is_busy(lease.id)
-            asked = Asked(text, principal, images, timeout, params, listener, bearer, trace, caller)
+            asked = PromptRequestFacts(
+                text, principal, images, timeout, params, listener, bearer, trace, caller
+            )
             return await self._ask(lease, asked)
         except Fault as fault:
             raise about(fault, valid=not (lease.failed or lease.over)) from fault.__cause__
@@ -181,7 +183,7 @@ class Sessions:
         bearer: str | None = None,
         trace: TraceContext | None = None,
         caller: str = "",
-    ) -> Delegated:
+    ) -> DelegationOutcome:
         """A session for this prompt alone, closed when it is over. Raises nothing but what cancels it."""
         return await delegate(
             self,
@@ -218,8 +220,8 @@ class Sessions:
         self._closing = True
         await self._table.close()
 
-    async def _ask(self, lease: Lease, asked: Asked) -> RunResult:
-        prompt = Prompt(mint_run())
+    async def _ask(self, lease: SessionLease, asked: PromptRequestFacts) -> RunResult:
+        prompt = SessionPrompt(mint_run())
         lease.prompts.append(prompt)
         lease.quiet.clear()
         lease.used_at = self._clock()
@@ -237,7 +239,7 @@ class Sessions:
                     if self._gone(lease):
                         self._table.end(lease, GONE)
 
-    def _gone(self, lease: Lease) -> bool:
+    def _gone(self, lease: SessionLease) -> bool:
         """Whether what it was opened with has left, or another one has its name (DR-17)."""
         entry = self._directory.entry(lease.agent)
         return entry is None or entry.agent is not lease.answering or entry.kind != lease.kind

@@ -27,7 +27,7 @@ PUBLIC: Final = frozenset({"get_health"})
 """Tools that anyone may call: whoever watches a fleet needs no credential for that."""
 
 
-class Access(Middleware):
+class AgentAccess(Middleware):
     """The outermost middleware of an agent (PR-31).
 
     Reads the tool's name from the call itself, asks ``authorize`` and ``permit`` unless it is public; a call

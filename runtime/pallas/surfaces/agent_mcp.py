@@ -20,7 +20,7 @@ from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.wire_record import WireRecord
 
-from .agent_access import Access, Authorize, Permit
+from .agent_access import AgentAccess, Authorize, Permit
 from .body_limit import BodyLimit
 from .caller_disconnect import when_session_ends
 from .health_text import health_text
@@ -77,7 +77,7 @@ def agent_app(
         dereference_schemas=False,  # ours hold no references
     )
     aliases = {} if name in (SEND_MESSAGE, GET_HEALTH) else {name: SEND_MESSAGE}
-    access = Access((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit)
+    access = AgentAccess((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit)
     server.add_middleware(access)
     server.add_tool(_SendMessage(kernel, name, description))
     if tasks() is not None:

@@ -54,7 +54,7 @@ class Bounds:
 BOUNDS: Final = Bounds()
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """A connection that knows since when it waits for us or for its client."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-class Pool:
+class ConnectionLimits:
     """All connections of some listeners together, and those that are just being made.
 
     ``limit`` is how many there may be. Belongs to one event loop.
@@ -191,7 +191,7 @@ class Pool:
             self._let_go.clear()
 
 
-def _is_open(connection: Connection) -> bool:
+def _is_open(connection: ClientConnection) -> bool:
     return not connection.transport.is_closing()
 
 

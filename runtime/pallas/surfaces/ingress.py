@@ -21,7 +21,7 @@ _STARTING: Final = "this agent does not answer yet, or not any more; try again i
 GRACE: Final = 2.0
 
 
-class Place:
+class AgentMount:
     """Where one agent is reached at the one port; nobody answers there while ``app`` is None."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -78,24 +78,24 @@ class Ingress:
         self._top = top
         self._unknown = unknown
         self._prefix = _segments(prefix)
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, AgentMount] = {}
 
     def behind(self, prefix: str) -> None:
         """From now on this is the path of ``public_url``."""
         self._prefix = _segments(prefix)
 
-    def add(self, place: Place) -> None:
+    def add(self, place: AgentMount) -> None:
         """From now on callers find ``place`` under each of its names."""
         for name in place.names:
             self._places[name] = place
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: AgentMount) -> None:
         """Forget ``place``."""
         for name in place.names:
             if self._places.get(name) is place:
                 del self._places[name]
 
-    def find(self, name: str) -> Place | None:
+    def find(self, name: str) -> AgentMount | None:
         """The place of that name."""
         return self._places.get(name)
 

@@ -18,7 +18,7 @@ from pallas.deadlines import done_within
 from pallas.model import Fault, FaultType
 
 from .body_limit import one_length
-from .connections import BOUNDS, Bounds, Connection, Pool
+from .connections import BOUNDS, Bounds, ClientConnection, ConnectionLimits
 from .port_holder import holder_of
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ class _Gate:
     def __init__(
         self,
         sock: socket.socket,
-        protocol: Callable[[], Connection],
+        protocol: Callable[[], ClientConnection],
         connections: set[Any],
         *,
-        pool: Pool,
+        pool: ConnectionLimits,
         bounds: Bounds,
         tls: ssl.SSLContext | None,
     ) -> None:
@@ -178,7 +178,7 @@ class _Server(uvicorn.Server):
     """uvicorn's server without its signals and exits, taking connections through a gate of ours."""
 
     def __init__(
-        self, config: uvicorn.Config, *, pool: Pool, bounds: Bounds, tls: ssl.SSLContext | None
+        self, config: uvicorn.Config, *, pool: ConnectionLimits, bounds: Bounds, tls: ssl.SSLContext | None
     ) -> None:
         super().__init__(config)
         self._pool = pool
@@ -203,7 +203,7 @@ class _Server(uvicorn.Server):
             return
         gate: Any = _Gate(
             (sockets or [])[0],
-            lambda: Connection(
+            lambda: ClientConnection(
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state
             ),
             self.server_state.connections,
@@ -266,7 +266,7 @@ class Listener:
         *,
         lifespan: bool = True,
         tls: ssl.SSLContext | None = None,
-        pool: Pool | None = None,
+        pool: ConnectionLimits | None = None,
         bounds: Bounds = BOUNDS,
     ) -> None:
         self._sock = sock
@@ -278,12 +278,12 @@ class Listener:
             timeout_graceful_shutdown=GRACE,
             server_header=False,
             ws="none",
-            http=Connection,
+            http=ClientConnection,
             timeout_keep_alive=bounds.idle,
             # What a header says of scheme and address, anybody may have written.
             proxy_headers=False,
         )
-        self._server = _Server(config, pool=pool or Pool(), bounds=bounds, tls=tls)
+        self._server = _Server(config, pool=pool or ConnectionLimits(), bounds=bounds, tls=tls)
         self._task: asyncio.Task[None] | None = None
 
     @property

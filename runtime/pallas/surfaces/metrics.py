@@ -25,7 +25,7 @@ from pallas.model import (
     LoopStop,
     LoopStopped,
     Outcome,
-    Reach,
+    ProbeResult,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -318,10 +318,10 @@ class _Supervision:
 
 def _reach(downstream: Downstream) -> float | None:
     known = {
-        Reach.OK: 1.0,
-        Reach.AUTH_REQUIRED: 0.5,
-        Reach.UNREACHABLE: 0.0,
-        Reach.NOT_CONFIGURED: 0.0,
+        ProbeResult.OK: 1.0,
+        ProbeResult.AUTH_REQUIRED: 0.5,
+        ProbeResult.UNREACHABLE: 0.0,
+        ProbeResult.NOT_CONFIGURED: 0.0,
     }
     return known.get(downstream.reach)
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.telemetry.log import reapply_logging
 
 from .app_lifespan import Lifespan
-from .ingress import Place, not_yet, slashless
+from .ingress import AgentMount, not_yet, slashless
 from .listening_streams import ListeningStreams
 
 
@@ -38,7 +38,7 @@ class OnDemand:
         self._lifespan: Lifespan | None = None
         self._streams: ListeningStreams | None = None
         self._closed = False
-        self.place = Place(())
+        self.place = AgentMount(())
         self.place.serve(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from fastmcp.utilities.versions import VersionSpec
 from pallas.model import Principal
 from pallas.runs.kernel import Kernel
 
-from .agent_access import Access
+from .agent_access import AgentAccess
 from .agent_mcp import answer_schema_lookups
 from .agent_tool import CHAT_SCHEMA, ChatTool
 from .auth.inbound_auth import Inbound
@@ -55,7 +55,7 @@ class VirtualServer:
             dereference_schemas=False,  # ours hold no references
         )
         self.app.add_middleware(
-            Access(lambda: [each.tool for each in self.seen()], authorize=self._authorize)
+            AgentAccess(lambda: [each.tool for each in self.seen()], authorize=self._authorize)
         )
         self.app.add_middleware(_Listeners(self._listeners))
         answer_schema_lookups(self.app, lambda tool: CHAT_SCHEMA if self._find(tool) else None)

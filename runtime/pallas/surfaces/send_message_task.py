@@ -11,7 +11,7 @@ from mcp_types import CallToolResult
 from pallas.model import TaskRecord
 from pallas.runs.kernel import Kernel, mint_run
 from pallas.runs.run import Listener
-from pallas.tasks import Finished
+from pallas.tasks import TaskOutcome
 
 from .send_message_call import request_of, result_of
 
@@ -32,9 +32,9 @@ async def begin_sending(
         request_of(agent, dict(arguments), context), stream_text=False, session=None, run_id=mint_run()
     )
 
-    async def run(hear: Listener) -> Finished:
+    async def run(hear: Listener) -> TaskOutcome:
         result = await kernel.run(request, hear)
-        return Finished(as_json(result_of(result)), result.text, result.thread)
+        return TaskOutcome(as_json(result_of(result)), result.text, result.thread)
 
     return await tasks.begin(
         agent,

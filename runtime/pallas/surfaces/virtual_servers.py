@@ -14,11 +14,11 @@ from pallas.config.network import PROJECTS, VIRTUAL
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
-from .auth.auth_gate import Asking, Gate
+from .auth.auth_gate import AuthGate, GateScope
 from .auth.inbound_auth import FLEET, Inbound
-from .ingress import Ingress, Place
+from .ingress import AgentMount, Ingress
 from .on_demand_server import OnDemand
 from .published_agent import base_url
 
@@ -61,7 +61,7 @@ def make_virtual(
     project: Callable[[], Project],
     snapshot: Callable[[], FleetSnapshot],
     inbound: Inbound,
-    hub: Hub,
+    hub: EventHub,
     catalog: Callable[[], "Catalog | None"],
 ) -> "Virtual":
     """The virtual servers of a fleet; put ``before`` its other pages, and ``close`` them with the fleet.
@@ -91,7 +91,7 @@ class Virtual:
         project: Callable[[], Project],
         snapshot: Callable[[], FleetSnapshot],
         inbound: Inbound,
-        hub: Hub,
+        hub: EventHub,
         members: Members,
     ) -> None:
         self._kernel = kernel
@@ -145,13 +145,13 @@ class Virtual:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
 
-    def _of_agent(self, name: str) -> Place | None:
+    def _of_agent(self, name: str) -> AgentMount | None:
         agent = name.removeprefix(PREFIX)
         if agent == name or not self._chat(agent):
             return None
         return self._place((VIRTUAL, name), name, agent, lambda: self._chat(agent))
 
-    def _of_project(self, name: str) -> Place | None:
+    def _of_project(self, name: str) -> AgentMount | None:
         if self._members(name) is None:
             return None
         return self._place((PROJECTS, name), name, FLEET, lambda: self.offered(name))
@@ -163,7 +163,7 @@ class Virtual:
 
     def _place(
         self, key: tuple[str, str], name: str, agent: str, offered: Callable[[], Sequence[Offered]]
-    ) -> Place:
+    ) -> AgentMount:
         served = self._served.get(key)
         if served is None:
             served = self._served[key] = OnDemand(
@@ -189,9 +189,9 @@ class Virtual:
             version=self._project().version,
         )
         path = f"/{key[0]}/{quote(key[1])}/mcp"
-        asking = Asking(agent, self._inbound, lambda _: base_url(self._project()) + path)
+        asking = GateScope(agent, self._inbound, lambda _: base_url(self._project()) + path)
         # The guard stands at the port.
-        app = endpoint(server.app, None, wire=self._kernel.wire, gate=lambda inner: Gate(inner, asking))
+        app = endpoint(server.app, None, wire=self._kernel.wire, gate=lambda inner: AuthGate(inner, asking))
 
         async def current(scope: Scope, receive: Receive, send: Send) -> None:
             server.app.release(self._project().version)
@@ -234,10 +234,12 @@ class Virtual:
 class _Places(Ingress):
     """The virtual servers below one path, each made when it is looked for."""
 
-    def __init__(self, rest: ASGIApp, top: str, unknown: str, look: Callable[[str], Place | None]) -> None:
+    def __init__(
+        self, rest: ASGIApp, top: str, unknown: str, look: Callable[[str], AgentMount | None]
+    ) -> None:
         super().__init__(rest, top=top, unknown=unknown)
         self._look = look
 
-    def find(self, name: str) -> Place | None:
+    def find(self, name: str) -> AgentMount | None:
         """The place of that name, where there is such a server now."""
         return self._look(name)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import STOPPED
 
-from .task_work import Finished, Work
+from .task_work import TaskOutcome, TaskWork
 
 CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
 
@@ -14,7 +14,7 @@ type End = dict[str, Any]
 """The fields of a record that its end changes."""
 
 
-def end_of(work: Work, done: Finished, *, gone: bool) -> End:
+def end_of(work: TaskWork, done: TaskOutcome, *, gone: bool) -> End:
     """How it ends with what came of it. ``gone``: the fleet stops."""
     if done.fault is None:
         end: End = {"status": "completed", "result": done.result, "text": done.text}
@@ -25,7 +25,7 @@ def end_of(work: Work, done: Finished, *, gone: bool) -> End:
     return {**end, **({"thread": done.thread} if done.thread else {})}
 
 
-def failed(work: Work, fault: Fault, *, gone: bool) -> End:
+def failed(work: TaskWork, fault: Fault, *, gone: bool) -> End:
     """How it ends with that Fault. Without a result where the fleet went before there was one."""
     cut = bool(fault.data.get("cancelled"))
     if cut and not work.cancelled and (work.stopped or gone):

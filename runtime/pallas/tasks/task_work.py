@@ -19,7 +19,7 @@ MAX_QUESTIONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class TaskOutcome:
     """What came of the work: ``result`` is what its tool answers (a CallToolResult as JSON), ``text`` the
     answer in it. ``fault`` is what went wrong where that is told in a result of another form; ``thread`` the
     durable thread that it was said in, where it is known.
@@ -31,7 +31,7 @@ class Finished:
     fault: Fault | None = None
 
 
-MakeRun = Callable[[Listener], Awaitable[Finished]]
+MakeRun = Callable[[Listener], Awaitable[TaskOutcome]]
 """Does the work; the listener is to hear the run's events. Raises Fault."""
 
 
@@ -41,7 +41,7 @@ def is_over(task: TaskRecord) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class TaskWork:
     """``record`` is the task as it is now; ``task`` does the work.
 
     ``cancelled`` once somebody asked for that, ``stopped`` once the fleet ends it; ``doing`` from the moment

@@ -22,10 +22,10 @@ from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRec
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.sessions.thread_access import ADMIN
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from .ending import CANCELLED, broken, end_of, failed
-from .task_work import MakeRun, Work, is_over
+from .task_work import MakeRun, TaskWork, is_over
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -51,7 +51,7 @@ class Tasks:
         self,
         ledger: "Ledger",
         kernel: Kernel,
-        hub: Hub,
+        hub: EventHub,
         grants: Grants,
         *,
         config: Callable[[], TasksConfig] = TasksConfig,
@@ -64,7 +64,7 @@ class Tasks:
         self._grants = grants
         self._config = config
         self._stopping = stopping
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, TaskWork] = {}
         self._own: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -107,7 +107,7 @@ class Tasks:
             preview=one_line(preview, 120),
             ttl=config.ttl,
         )
-        work = self._works[record.id] = Work(record, self._tell)
+        work = self._works[record.id] = TaskWork(record, self._tell)
         try:
             await self._store.begin(record)
         except BaseException:
@@ -214,7 +214,7 @@ class Tasks:
         for task in self._own:
             task.cancel()
 
-    async def _do(self, work: Work, run: MakeRun) -> None:
+    async def _do(self, work: TaskWork, run: MakeRun) -> None:
         keeping = asyncio.create_task(self._keep(work), name="keep a task")
         work.doing = True
         try:
@@ -252,7 +252,7 @@ class Tasks:
             else:
                 return
 
-    async def _keep(self, work: Work) -> None:
+    async def _keep(self, work: TaskWork) -> None:
         """Write down how far it has come, now and then."""
         while True:
             await work.unkept.wait()

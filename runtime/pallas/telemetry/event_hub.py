@@ -11,7 +11,7 @@ from pallas.model import Event, EventBatch
 CAPACITY = 20_000
 
 
-class Hub:
+class EventHub:
     """A ring of the last ``capacity`` events. Publishing and reading are safe from any thread.
 
     A slow reader loses the oldest events and is told how many (``EventBatch.dropped``).

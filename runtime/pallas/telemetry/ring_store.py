@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 
-class Shelf(Protocol):
+class RunRing(Protocol):
     """What is kept of one run, oldest first."""
 
     @property
@@ -17,7 +17,7 @@ class Shelf(Protocol):
         ...
 
 
-class Shelves[S: Shelf]:
+class RingStore[S: RunRing]:
     """The shelves of the last ``max_runs`` runs, ``max_bytes`` in all; ``size`` is how many are taken."""
 
     def __init__(self, max_bytes: int, max_runs: int) -> None:

@@ -16,7 +16,7 @@ from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import is_sensitive, longest_secret
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import forget, redact, redact_text
-from pallas.telemetry.ring_store import Shelves
+from pallas.telemetry.ring_store import RingStore
 
 MAX_BODY: Final = 64 * 1024
 """Characters of one request or answer that are kept."""
@@ -280,7 +280,7 @@ class RunWire:
         self._record.grow(-_size(oldest.value))
 
 
-class WireRecord(Shelves[RunWire]):
+class WireRecord(RingStore[RunWire]):
     """The exchanges of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:

@@ -27,7 +27,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .server_endpoint import Endpoint
+from .server_endpoint import ServerEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _TAIL: Final = 2_000
 
 
 @asynccontextmanager
-async def connected(endpoint: Endpoint, bearer: str | None = None) -> AsyncIterator[Client]:
+async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> AsyncIterator[Client]:
     """A client of the server, connected as the project says; closed, with its program, at the end.
 
     ``bearer`` goes along only where the server was opted in. Has no deadline: its owner cancels, once.
@@ -67,7 +67,7 @@ async def connected(endpoint: Endpoint, bearer: str | None = None) -> AsyncItera
 
 
 async def _transport(
-    endpoint: Endpoint, headers: dict[str, str], seen: "_Seen", stack: AsyncExitStack
+    endpoint: ServerEndpoint, headers: dict[str, str], seen: "_Seen", stack: AsyncExitStack
 ) -> Any:
     config = endpoint.config
     if config.transport == "stdio":

@@ -12,7 +12,7 @@ _MODES: Final = {"legacy": "legacy", "modern": "2026-07-28"}
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServerEndpoint:
     """How to reach one server. ``mode`` is how the protocol's era is found, as the SDK's client takes it.
 
     ``env`` and ``cwd`` are for a command; the environment may hold secrets. ``certificate`` is a PEM file
@@ -46,14 +46,14 @@ class Endpoint:
         return headers
 
 
-def downstream_endpoint(project: Project, name: str) -> Endpoint | None:
+def downstream_endpoint(project: Project, name: str) -> ServerEndpoint | None:
     """The downstream of that name, with the project's settings; None where the project has none."""
     config = project.downstreams.get(name)
     if config is None:
         return None
     entry = _entry(project.settings, name)
     env, cwd = entry.get("env"), entry.get("cwd")
-    return Endpoint(
+    return ServerEndpoint(
         config,
         _MODES.get(str(entry.get("protocol_mode")), "auto"),
         {str(key): str(value) for key, value in env.items()} if isinstance(env, Mapping) else {},
@@ -61,10 +61,10 @@ def downstream_endpoint(project: Project, name: str) -> Endpoint | None:
     )
 
 
-def own_endpoint(name: str, url: str, certificate: Path | None = None) -> Endpoint:
+def own_endpoint(name: str, url: str, certificate: Path | None = None) -> ServerEndpoint:
     """An agent's own port, which takes a caller's bearer; over TLS it shows ``certificate``."""
     config = DownstreamConfig(name, "http", url, forward_inbound_auth=True)
-    return Endpoint(config, certificate=certificate)
+    return ServerEndpoint(config, certificate=certificate)
 
 
 def _entry(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:

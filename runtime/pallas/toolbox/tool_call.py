@@ -15,7 +15,7 @@ from pallas.telemetry.log import forget, redact, redact_text
 
 from .plain_json import json_text, text_of
 from .server_connection import connected
-from .server_endpoint import Endpoint
+from .server_endpoint import ServerEndpoint
 
 # Characters of a result as JSON, of one text in it, and of the texts.
 MAX_CONTENT: Final = 1024 * 1024
@@ -24,7 +24,7 @@ _MAX_TEXTS: Final = 100
 
 
 async def call_tool(
-    endpoint: Endpoint, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    endpoint: ServerEndpoint, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
 ) -> ToolOutcome:
     """What the tool gave back, its errors too; the connection is closed afterwards. Has no deadline.
 

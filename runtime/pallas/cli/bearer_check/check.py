@@ -24,7 +24,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import Fault
 from pallas.model.safe_text import one_line
 
-from .echo import ECHO, Recorder, echo_server
+from .echo import ECHO, RequestRecorder, echo_server
 from .fleet import StandInExecutor, http_downstreams, stand_in
 from .verdict import Verdict, judge
 
@@ -92,7 +92,7 @@ async def _agent(
 
 
 async def _downstream(
-    url: str, agent: str, downstream: DownstreamConfig, echo: Recorder, callers: int
+    url: str, agent: str, downstream: DownstreamConfig, echo: RequestRecorder, callers: int
 ) -> Verdict:
     names = [f"{era}/{number}" for era in ERAS for number in range(1, callers + 1)]
     turns = {name: (f"{name}", f"{name}, turn 2") for name in names}

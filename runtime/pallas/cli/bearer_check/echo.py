@@ -17,7 +17,7 @@ ECHO: Final = "echo"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardRequest:
     """One request: its JSON-RPC method (or HTTP verb), Authorization, a tool's ``text``, its MCP session."""
 
     what: str
@@ -32,7 +32,7 @@ class Heard:
         return token if scheme.lower() == "bearer" else ""
 
 
-class Recorder:
+class RequestRecorder:
     """Passes requests on to ``app`` and keeps what it heard, oldest first
 
     Override ``answer`` to intervene.
@@ -41,13 +41,13 @@ class Recorder:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.url = ""
-        self.heard: list[Heard] = []
+        self.heard: list[HeardRequest] = []
 
-    def answer(self, heard: Heard) -> Response | None:
+    def answer(self, heard: HeardRequest) -> Response | None:
         """What to answer instead of passing the request on; None to pass it on."""
         return None
 
-    def calls(self) -> list[Heard]:
+    def calls(self) -> list[HeardRequest]:
         """The tool calls alone."""
         return [each for each in self.heard if each.what == "tools/call"]
 
@@ -81,7 +81,9 @@ def replaying(body: bytes, receive: Receive) -> Receive:
 
 
 @asynccontextmanager
-async def serving(server: FastMCP, make: type[Recorder] = Recorder) -> AsyncIterator[Recorder]:
+async def serving(
+    server: FastMCP, make: type[RequestRecorder] = RequestRecorder
+) -> AsyncIterator[RequestRecorder]:
     """``server`` behind a recorder, on a free port of loopback; both protocol eras."""
     sock = bind("127.0.0.1", 0, "echo")
     recorder = make(server.http_app(path="/mcp"))
@@ -95,7 +97,7 @@ async def serving(server: FastMCP, make: type[Recorder] = Recorder) -> AsyncIter
 
 
 @asynccontextmanager
-async def echo_server() -> AsyncIterator[Recorder]:
+async def echo_server() -> AsyncIterator[RequestRecorder]:
     """A recorded server with the one tool ``echo(text)``."""
     server: FastMCP = FastMCP("echo")
 
@@ -108,7 +110,7 @@ async def echo_server() -> AsyncIterator[Recorder]:
         yield recorder
 
 
-def _heard(request: Request, raw: bytes) -> Heard:
+def _heard(request: Request, raw: bytes) -> HeardRequest:
     try:
         body: Any = json.loads(raw) if raw else {}
     except ValueError:
@@ -116,7 +118,7 @@ def _heard(request: Request, raw: bytes) -> Heard:
     body = body if isinstance(body, dict) else {}
     params = body.get("params")
     arguments = params.get("arguments") if isinstance(params, dict) else None
-    return Heard(
+    return HeardRequest(
         str(body.get("method", request.method)),
         request.headers.get("authorization", ""),
         str(arguments.get("text", "")) if isinstance(arguments, dict) else "",

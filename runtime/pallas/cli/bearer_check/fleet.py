@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fast_agent import FastAgent
 
-from pallas.cli.bearer_check.echo import Recorder
+from pallas.cli.bearer_check.echo import RequestRecorder
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent import seam
 from pallas.executors.fastagent.agent_loader import load
@@ -22,7 +22,9 @@ def http_downstreams(project: Project, config: AgentConfig) -> tuple[str, ...]:
     )
 
 
-def stand_in(project: Project, agents: Mapping[str, AgentConfig], echoes: Mapping[str, Recorder]) -> Project:
+def stand_in(
+    project: Project, agents: Mapping[str, AgentConfig], echoes: Mapping[str, RequestRecorder]
+) -> Project:
     """The project with ``agents`` alone, an echo for each downstream, no programs and no provider."""
     return replace(
         project,

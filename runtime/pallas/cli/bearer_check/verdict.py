@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .echo import Heard
+from .echo import HeardRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,12 @@ class Verdict:
 
 
 def judge(
-    agent: str, downstream: str, rule: str, heard: Sequence[Heard], callers: Mapping[str, str], expected: int
+    agent: str,
+    downstream: str,
+    rule: str,
+    heard: Sequence[HeardRequest],
+    callers: Mapping[str, str],
+    expected: int,
 ) -> Verdict:
     """Hold what one downstream ``heard`` against the rule for it.
 
@@ -52,7 +57,7 @@ def judge(
     return Verdict(agent, downstream, rule, len(calls), tuple(problems))
 
 
-def _call(heard: Heard, rule: str, callers: Mapping[str, str]) -> str:
+def _call(heard: HeardRequest, rule: str, callers: Mapping[str, str]) -> str:
     own = callers.get(heard.text, "")
     if rule == "forwarded" and heard.bearer == own:
         return ""

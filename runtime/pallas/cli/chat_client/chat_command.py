@@ -11,35 +11,35 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from pallas.client import Api, NoFleet, Place, connect, place_of, token_of
+from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, place_of, token_of
 from pallas.client.rest_client import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import not_found
 from pallas.model.safe_text import one_line, sanitize
 
-from .chat_options import Wish
-from .chat_terminal import Terminal
-from .exit_status import ABSENT, FAILED, SIGNALLED, USAGE, Left
+from .chat_options import ChatOptions
+from .chat_terminal import ChatTerminal
+from .exit_status import ABSENT, FAILED, SIGNALLED, USAGE, ChatExit
 
 _BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(wish: Wish) -> int:
+def run(wish: ChatOptions) -> int:
     """Do it; returns the exit status."""
-    terminal = Terminal()
+    terminal = ChatTerminal()
     try:
         with asyncio.Runner() as runner, Ending(terminal) as ending:
             return runner.run(_run(wish, terminal, ending))
-    except Left as left:
+    except ChatExit as left:
         if left.message:
             terminal.note(f"pallas chat: {left.message}", "")
         return left.status
     except ConfigError as error:
         terminal.note(sanitize(str(error)), "")
         return USAGE
-    except NoFleet as fault:
+    except NoFleetAnswers as fault:
         terminal.note(f"pallas chat: {fault.message}", "")
         return ABSENT
     except Fault as fault:
@@ -58,7 +58,7 @@ class Ending:
     loop for as long as it lasts.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._heard = 0
         self._wish: Callable[[], object] | None = None
@@ -96,7 +96,7 @@ class Ending:
         os._exit(SIGNALLED + number)
 
 
-async def _run(wish: Wish, terminal: Terminal, ending: Ending) -> int:
+async def _run(wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
     task = asyncio.current_task()
     assert task is not None
     ending.listen(task.cancel)
@@ -115,12 +115,12 @@ async def _run(wish: Wish, terminal: Terminal, ending: Ending) -> int:
             return await repl(api, wish, terminal, ending, base, about)
     except asyncio.CancelledError:
         if ending.signal:
-            raise Left(SIGNALLED + ending.signal) from None
+            raise ChatExit(SIGNALLED + ending.signal) from None
         raise
 
 
 @asynccontextmanager
-async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
+async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[RestClient]:
     token = token_of(wish.token)
     if wish.url or os.environ.get("PALLAS_URL", "").strip():
         place = place_of(wish.url)
@@ -164,13 +164,13 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
             close_logging()
 
 
-async def _in_spite(root: Path) -> Place | None:
+async def _in_spite(root: Path) -> FleetAddress | None:
     """The fleet of a project that cannot be read, where it runs."""
     from pallas.cli.resources.name_completion import _port
     from pallas.client.own_fleet import is_there
 
     try:
-        place = Place(f"http://127.0.0.1:{_port(root)}", root)
+        place = FleetAddress(f"http://127.0.0.1:{_port(root)}", root)
     except OSError:
         return None
     return place if await is_there(place) else None
@@ -215,7 +215,7 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-async def check_agent(api: Api, wish: Wish) -> dict[str, Any]:
+async def check_agent(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
     """What the fleet tells of the agent, empty where the caller may not see it. Raises Left (ABSENT)."""
     try:
         found = await api.get(f"/agents/{part(wish.agent)}")
@@ -224,11 +224,11 @@ async def check_agent(api: Api, wish: Wish) -> dict[str, Any]:
             return {}  # who may talk to an agent need not be allowed to look at it
         if fault.data.get("reason") != "not_found":
             raise
-        raise Left(ABSENT, await _no_agent(api, wish.agent)) from None
+        raise ChatExit(ABSENT, await _no_agent(api, wish.agent)) from None
     return found if isinstance(found, dict) else {}
 
 
-async def thread_named(api: Api, name: str, agent: str) -> Any:
+async def thread_named(api: RestClient, name: str, agent: str) -> Any:
     """The thread of that id or handle. Raises Fault ("not found")."""
     if "/" not in name:
         return await api.get(f"/threads/{part(name)}", agent=agent)
@@ -240,19 +240,19 @@ async def thread_named(api: Api, name: str, agent: str) -> Any:
     return found[0]
 
 
-async def check_thread(api: Api, wish: Wish) -> dict[str, Any]:
+async def check_thread(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
     """The conversation to go on with. Raises Left (ABSENT): unknown, another caller's, another agent's."""
     try:
         found = await thread_named(api, wish.thread, wish.agent)
     except Fault as fault:
         if fault.data.get("reason") != "not_found":
             raise
-        raise Left(ABSENT, f"thread {one_line(wish.thread, 200)}: {fault.message}") from None
+        raise ChatExit(ABSENT, f"thread {one_line(wish.thread, 200)}: {fault.message}") from None
     theirs = found.get("agent") if isinstance(found, dict) else None
     if isinstance(theirs, dict):
         theirs = theirs.get("name")
     if isinstance(theirs, str) and theirs != wish.agent:
-        raise Left(
+        raise ChatExit(
             ABSENT,
             f"thread {one_line(wish.thread, 200)} belongs to the agent {one_line(theirs, 100)}, not to "
             f"{one_line(wish.agent, 100)}: pallas chat {one_line(theirs, 100)} --thread ...",
@@ -260,7 +260,7 @@ async def check_thread(api: Api, wish: Wish) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-async def _no_agent(api: Api, name: str) -> str:
+async def _no_agent(api: RestClient, name: str) -> str:
     from difflib import get_close_matches
 
     known: list[str] = []
@@ -272,7 +272,7 @@ async def _no_agent(api: Api, name: str) -> str:
     return f"{told}; {hint}" if hint else told
 
 
-async def run_facts(api: Api, run: str) -> dict[str, Any]:
+async def run_facts(api: RestClient, run: str) -> dict[str, Any]:
     """What the fleet knows of a run; empty where it tells nothing soon."""
     if not run:
         return {}
@@ -284,7 +284,7 @@ async def run_facts(api: Api, run: str) -> dict[str, Any]:
 
 def status_of(fault: Fault) -> int:
     """The exit status for a message that was not answered."""
-    if isinstance(fault, NoFleet) or fault.data.get("reason") == "not_found":
+    if isinstance(fault, NoFleetAnswers) or fault.data.get("reason") == "not_found":
         return ABSENT
     wrong = fault.type is FaultType.PROTOCOL and "key" in fault.data
     return USAGE if wrong else FAILED

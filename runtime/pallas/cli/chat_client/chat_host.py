@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.bounds.images import MAX_IMAGES
-from pallas.client import Api
+from pallas.client import RestClient
 from pallas.client.rest_client import part
-from pallas.commands import Parameter, parameter_text
+from pallas.commands import ShownParameter, parameter_text
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
 from pallas.model.safe_text import one_line
 
 from .chat_command import thread_named
-from .chat_options import Wish, image_at
-from .chat_turn import Answer
+from .chat_options import ChatOptions, image_at
+from .chat_turn import ChatAnswer
 from .transcript_file import rendered, target_of, write_new
 
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
@@ -30,7 +30,7 @@ class Host:
     ``again`` is a message to send before the next one is asked for; ``leaving`` is set by ``/quit``.
     """
 
-    def __init__(self, api: Api, wish: Wish, base: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, api: RestClient, wish: ChatOptions, base: Path, about: Mapping[str, Any]) -> None:
         self._api, self._agent, self._base, self._about = api, wish.agent, base, about
         self.thread = wish.thread
         self.images: list[Image] = list(wish.images)
@@ -53,7 +53,7 @@ class Host:
             body["images"] = [{"data": image.data, "mimeType": image.mime_type} for image in images]
         return body
 
-    def answered(self, answer: Answer, run: Mapping[str, Any]) -> None:
+    def answered(self, answer: ChatAnswer, run: Mapping[str, Any]) -> None:
         """Take note of what came."""
         self.thread = answer.thread or self.thread
         self._run = answer.run or self._run
@@ -67,10 +67,12 @@ class Host:
 
     # ChatHost
 
-    def parameters(self) -> Sequence[Parameter]:
+    def parameters(self) -> Sequence[ShownParameter]:
         """How answers come."""
         return (
-            Parameter("stream", "on" if self.streams else "off", "Text while it is written.", ("on", "off")),
+            ShownParameter(
+                "stream", "on" if self.streams else "off", "Text while it is written.", ("on", "off")
+            ),
         )
 
     async def set(self, name: str, value: str) -> str:

@@ -14,14 +14,14 @@ from pallas.model import NO_PARAMS, Fault, Image, Params
 from pallas.model.params import MAX_STOP
 from pallas.model.safe_text import one_line
 
-from .exit_status import USAGE, Left
+from .exit_status import USAGE, ChatExit
 
 MAX_MESSAGE: Final = 4_000_000
 """Bytes that are read from stdin; a request has 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ChatOptions:
     """``message`` is None for the prompt. ``stream`` is None where nobody said. ``images`` were read."""
 
     agent: str
@@ -45,7 +45,7 @@ def message_of(given: str | None, stdin_is_terminal: bool) -> str | None:
         return None
     text = _stdin() if given in (None, "-") else str(given)
     if not text.strip():
-        raise Left(USAGE, "the message is empty; write one behind -m, or pipe one in")
+        raise ChatExit(USAGE, "the message is empty; write one behind -m, or pipe one in")
     return text
 
 
@@ -57,7 +57,7 @@ def params_of(given: Mapping[str, Any], extra: Sequence[str] = (), more: Sequenc
     wanted = {key: value for key, value in given.items() if value is not None}
     below: dict[str, Any] = {}
     if len(wanted.get("stop", ())) > MAX_STOP:
-        raise Left(USAGE, f"--stop: {len(wanted['stop'])} were given; at most {MAX_STOP}")
+        raise ChatExit(USAGE, f"--stop: {len(wanted['stop'])} were given; at most {MAX_STOP}")
     for each in extra:
         name, value = _pair("--extra", each)
         below[name] = parameter_text.parsed(value)
@@ -67,13 +67,15 @@ def params_of(given: Mapping[str, Any], extra: Sequence[str] = (), more: Sequenc
         params = Params.read(wanted, strict=True)
     except Fault as fault:
         key = str(fault.data.get("key", ""))
-        raise Left(USAGE, f"--{_OPTIONS.get(key, key.replace('_', '-'))}: {_reason(fault, key)}") from None
+        raise ChatExit(
+            USAGE, f"--{_OPTIONS.get(key, key.replace('_', '-'))}: {_reason(fault, key)}"
+        ) from None
     for each in more:
         name, value = _pair("--set", each)
         try:
             params = parameter_text.changed(params, name, value)
         except Fault as fault:
-            raise Left(USAGE, f"--set {fault.message}") from None
+            raise ChatExit(USAGE, f"--set {fault.message}") from None
     return params
 
 
@@ -97,23 +99,23 @@ def system_of(text: str | None, file: Path | None) -> str | None:
     if file is None:
         return text
     if text is not None:
-        raise Left(USAGE, "give --system or --system-file, not both")
+        raise ChatExit(USAGE, "give --system or --system-file, not both")
     try:
         return file.read_text("utf-8").strip("\n")
     except UnicodeDecodeError:
-        raise Left(USAGE, f"--system-file: {_shown(file)} is no text in UTF-8") from None
+        raise ChatExit(USAGE, f"--system-file: {_shown(file)} is no text in UTF-8") from None
     except OSError as error:
-        raise Left(USAGE, f"--system-file: {_shown(file)}: {_why(error)}") from None
+        raise ChatExit(USAGE, f"--system-file: {_shown(file)}: {_why(error)}") from None
 
 
 def images_of(paths: Sequence[Path]) -> tuple[Image, ...]:
     """Pictures to send. Raises Left (USAGE) for one that no agent would take."""
     if len(paths) > MAX_IMAGES:
-        raise Left(USAGE, f"--image: {len(paths)} were given; at most {MAX_IMAGES}")
+        raise ChatExit(USAGE, f"--image: {len(paths)} were given; at most {MAX_IMAGES}")
     try:
         return tuple(image_at(path) for path in paths)
     except Fault as fault:
-        raise Left(USAGE, f"--image: {fault.message}") from None
+        raise ChatExit(USAGE, f"--image: {fault.message}") from None
 
 
 def image_at(path: Path) -> Image:
@@ -141,19 +143,19 @@ def _stdin() -> str:
     try:
         data = sys.stdin.buffer.read(MAX_MESSAGE + 1)
     except OSError as error:
-        raise Left(USAGE, f"stdin cannot be read: {_why(error)}") from None
+        raise ChatExit(USAGE, f"stdin cannot be read: {_why(error)}") from None
     if len(data) > MAX_MESSAGE:
-        raise Left(USAGE, f"stdin has more than {MAX_MESSAGE} bytes, the most that goes with one message")
+        raise ChatExit(USAGE, f"stdin has more than {MAX_MESSAGE} bytes, the most that goes with one message")
     try:
         return data.decode().removesuffix("\n")
     except UnicodeDecodeError:
-        raise Left(USAGE, "stdin is no text in UTF-8; pictures go with --image FILE") from None
+        raise ChatExit(USAGE, "stdin is no text in UTF-8; pictures go with --image FILE") from None
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise Left(USAGE, f"{option} {one_line(text, 60)}: write NAME=VALUE")
+        raise ChatExit(USAGE, f"{option} {one_line(text, 60)}: write NAME=VALUE")
     return name.strip(), value
 
 

@@ -17,7 +17,7 @@ _RESET: Final = "\x1b[0m"
 _COLUMN: Final = re.compile(r"\s*\S[^\n]{0,60}?\s{2,}(?=\S)|\s+")
 
 
-class Terminal:
+class ChatTerminal:
     """Writes at once. What is given has to be sanitised; escape codes are put in here, and only here.
 
     It writes to copies of the two descriptors: what else prints in this process can be kept from them.
@@ -38,7 +38,7 @@ class Terminal:
         self._begun = False
         self._broken = False
         """Whether something was put into an open line of the answer, where both are on one screen."""
-        self.status: Status | None = Status(self) if self.moves else None
+        self.status: StatusLine | None = StatusLine(self) if self.moves else None
 
     @property
     def together(self) -> bool:
@@ -162,10 +162,10 @@ class Terminal:
                 select.select([], [descriptor], [], _PATIENCE)
 
 
-class Status:
+class StatusLine:
     """One line below what is written, without moving it. Knows nothing of what it says."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._shown = False
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from pallas.client import Api, ChatStream, fault_in
+from pallas.client import ChatStream, RestClient, fault_in
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from .chat_terminal import BOLD, DIM, RED, Terminal
+from .chat_terminal import BOLD, DIM, RED, ChatTerminal
 
 CANCEL_PATIENCE: Final = 5.0
 """Seconds that a run which was asked to stop has to say so."""
@@ -22,7 +22,7 @@ _CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
 
 
 @dataclass(slots=True)
-class Answer:
+class ChatAnswer:
     """What came of a message. ``fault`` is why there is none; ``document`` is one that came whole.
 
     ``chosen`` says who answered, where that is not plain, and without what: backend, routed, rerouted,
@@ -41,7 +41,7 @@ class Answer:
     chosen: dict[str, Any] = field(default_factory=dict)
 
 
-class Turn:
+class ChatTurn:
     """Asks ``agent`` and shows the answer on ``terminal``. For one message.
 
     With ``frames`` every chunk is a line of JSON on stdout, with ``quiet`` nothing is: whoever asked prints
@@ -49,11 +49,17 @@ class Turn:
     """
 
     def __init__(
-        self, api: Api, agent: str, terminal: Terminal, *, frames: bool = False, quiet: bool = False
+        self,
+        api: RestClient,
+        agent: str,
+        terminal: ChatTerminal,
+        *,
+        frames: bool = False,
+        quiet: bool = False,
     ) -> None:
         self._api, self._agent, self._terminal = api, agent, terminal
         self._frames, self._quiet = frames, quiet
-        self._answer = Answer()
+        self._answer = ChatAnswer()
         self._stream: ChatStream | None = None
         self._work: asyncio.Task[None] | None = None
         self._told_to_end: asyncio.Task[None] | None = None
@@ -64,7 +70,7 @@ class Turn:
         self._stands = 0
         self._doing = ""
 
-    async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> Answer:
+    async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatAnswer:
         """The whole of it. A run that fails or cannot begin is ``fault``; BrokenPipeError goes through."""
         self._work = asyncio.create_task(self._read(body) if stream else self._whole(body), name="answer")
         shown = asyncio.create_task(self._tick(), name="status line")
@@ -234,7 +240,7 @@ class Turn:
         return "  " + " · ".join(part for part in parts if part)
 
 
-def figures(answer: Answer, run: Mapping[str, Any]) -> str:
+def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
     """What an answer took, in one line; ``run`` is what the fleet knows of it, empty for nothing."""
     seconds = run.get("seconds")
     took = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else answer.seconds
@@ -261,7 +267,7 @@ def problem_of(fault: Fault) -> str:
     return f"error: {fault.message}" + (" (trying again may help)" if again else "")
 
 
-def tell_end(terminal: Terminal, answer: Answer) -> None:
+def tell_end(terminal: ChatTerminal, answer: ChatAnswer) -> None:
     """Why there is no answer, or not all of it."""
     if answer.fault is not None and not answer.cancelled:
         terminal.note(problem_of(answer.fault), RED)
@@ -269,7 +275,7 @@ def tell_end(terminal: Terminal, answer: Answer) -> None:
         terminal.note("cancelled", BOLD)
 
 
-def tell_thread(terminal: Terminal, thread: str) -> None:
+def tell_thread(terminal: ChatTerminal, thread: str) -> None:
     """By which name the conversation can be gone on with."""
     if thread:
         terminal.note(f"(thread: {thread})", DIM)

@@ -13,7 +13,7 @@ SIGNALLED: Final = 128
 """Plus the number of the signal: 130 for SIGINT, 143 for SIGTERM, 141 where nobody reads what is written."""
 
 
-class Left(Exception):
+class ChatExit(Exception):
     """The end, with a status; the message is told on stderr."""
 
     def __init__(self, status: int, message: str = "") -> None:

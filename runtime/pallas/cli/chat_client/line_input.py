@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pallas.commands import COMMANDS, ChatHost
 
-from .chat_terminal import Terminal
+from .chat_terminal import ChatTerminal
 from .multiline import goes_on
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Interrupted(Exception):
         self.empty = empty
 
 
-class Lines(Protocol):
+class LineInput(Protocol):
     """Messages as a person types them."""
 
     async def read(self, prompt: str) -> str:
@@ -40,7 +40,7 @@ class Lines(Protocol):
 class Plain:
     """Lines of stdin; the prompt is on stderr."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._rest = b""
         # Where it was closed before we came, its number may be that of something else by now.
@@ -92,7 +92,7 @@ async def _readable() -> bytes:
 class Edited:
     """A line that can be edited, with what was typed before and completion of commands."""
 
-    def __init__(self, terminal: Terminal, host: ChatHost, base: Path) -> None:
+    def __init__(self, terminal: ChatTerminal, host: ChatHost, base: Path) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output.defaults import create_output
         from prompt_toolkit.shortcuts import CompleteStyle

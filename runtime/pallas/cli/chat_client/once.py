@@ -3,17 +3,17 @@
 import json
 from typing import Any
 
-from pallas.client import Api
+from pallas.client import RestClient
 from pallas.model import Fault
 
 from .chat_command import Ending, check_thread, run_facts, status_of
-from .chat_options import Wish
-from .chat_terminal import Terminal
-from .chat_turn import Answer, Turn, figures, tell_end, tell_thread
+from .chat_options import ChatOptions
+from .chat_terminal import ChatTerminal
+from .chat_turn import ChatAnswer, ChatTurn, figures, tell_end, tell_thread
 from .exit_status import OK, SIGNALLED
 
 
-async def once(api: Api, wish: Wish, terminal: Terminal, ending: Ending) -> int:
+async def once(api: RestClient, wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
     """Ask and show the answer; returns the exit status.
 
     With ``--json`` one document on stdout, as the API answers without a stream, with ``--stream`` beside it
@@ -22,7 +22,7 @@ async def once(api: Api, wish: Wish, terminal: Terminal, ending: Ending) -> int:
     if wish.thread:
         await check_thread(api, wish)
     frames = wish.as_json and wish.stream is True
-    turn = Turn(api, wish.agent, terminal, frames=frames, quiet=wish.as_json)
+    turn = ChatTurn(api, wish.agent, terminal, frames=frames, quiet=wish.as_json)
     ending.listen(turn.cancel)
     answer = await turn.ask(body_of(wish), stream=wish.stream is not False)
     if wish.as_json and not frames:
@@ -36,7 +36,7 @@ async def once(api: Api, wish: Wish, terminal: Terminal, ending: Ending) -> int:
     return status_of(answer.fault) if answer.fault is not None else OK
 
 
-def body_of(wish: Wish) -> dict[str, Any]:
+def body_of(wish: ChatOptions) -> dict[str, Any]:
     """The body of a chat request."""
     body: dict[str, Any] = {"message": wish.message or "", **wish.params.to_json()}
     if wish.thread:
@@ -46,7 +46,7 @@ def body_of(wish: Wish) -> dict[str, Any]:
     return body
 
 
-async def _document(api: Api, answer: Answer) -> dict[str, Any]:
+async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
     if answer.document:
         return answer.document
     document: dict[str, Any] = {

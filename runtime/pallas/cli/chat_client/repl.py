@@ -8,23 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pallas.client import Api
+from pallas.client import RestClient
 from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
 from pallas.model.safe_text import one_line, sanitize
 
 from .chat_command import Ending, check_thread, run_facts
 from .chat_host import Host
-from .chat_options import Wish
-from .chat_terminal import BOLD, DIM, RED, Terminal
-from .chat_turn import Turn, figures, tell_end, tell_thread
+from .chat_options import ChatOptions
+from .chat_terminal import BOLD, DIM, RED, ChatTerminal
+from .chat_turn import ChatTurn, figures, tell_end, tell_thread
 from .exit_status import OK
-from .line_input import Edited, Interrupted, Lines, Plain
+from .line_input import Edited, Interrupted, LineInput, Plain
 from .multiline import typed
 
 
 async def repl(
-    api: Api, wish: Wish, terminal: Terminal, ending: Ending, base: Path, about: Mapping[str, Any]
+    api: RestClient,
+    wish: ChatOptions,
+    terminal: ChatTerminal,
+    ending: Ending,
+    base: Path,
+    about: Mapping[str, Any],
 ) -> int:
     """Hold the conversation; returns the exit status. What fails is told, and the conversation goes on."""
     host = Host(api, wish, base, about)
@@ -43,7 +48,9 @@ async def repl(
     return OK
 
 
-async def _hold(api: Api, wish: Wish, terminal: Terminal, ending: Ending, host: Host, lines: Lines) -> None:
+async def _hold(
+    api: RestClient, wish: ChatOptions, terminal: ChatTerminal, ending: Ending, host: Host, lines: LineInput
+) -> None:
     task = asyncio.current_task()
     assert task is not None
     interrupted = False
@@ -79,15 +86,15 @@ async def _hold(api: Api, wish: Wish, terminal: Terminal, ending: Ending, host: 
 
 
 async def _ask(
-    api: Api,
-    wish: Wish,
-    terminal: Terminal,
+    api: RestClient,
+    wish: ChatOptions,
+    terminal: ChatTerminal,
     ending: Ending,
     host: Host,
     message: str,
     images: tuple[Image, ...],
 ) -> None:
-    turn = Turn(api, wish.agent, terminal)
+    turn = ChatTurn(api, wish.agent, terminal)
     ending.listen(turn.cancel)
     before = host.thread
     answer = await turn.ask(host.body(message, images), stream=host.streams)
@@ -106,7 +113,7 @@ def _unslashed(line: str, message: str) -> str:
     return message[1:] if line.startswith("//") else message
 
 
-def _greet(terminal: Terminal, api: Api, wish: Wish, about: Mapping[str, Any]) -> None:
+def _greet(terminal: ChatTerminal, api: RestClient, wish: ChatOptions, about: Mapping[str, Any]) -> None:
     if not terminal.err_tty:
         return
     llm = about.get("llm")
@@ -118,7 +125,7 @@ def _greet(terminal: Terminal, api: Api, wish: Wish, about: Mapping[str, Any]) -
         terminal.note(description, DIM)
 
 
-def _lines(terminal: Terminal, host: Host, base: Path) -> Lines:
+def _lines(terminal: ChatTerminal, host: Host, base: Path) -> LineInput:
     if terminal.out_tty and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return Edited(terminal, host, base)
     return Plain(terminal)

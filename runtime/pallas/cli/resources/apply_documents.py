@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.config.notes import Notes
 
 from .document_checks import Current, check_alone, check_together, place_of, references
-from .document_reader import Document, read
-from .fleet_requests import OK, REFUSED, Reach, Wrong, ask, complain, told, warn_of
+from .document_reader import ResourceDocument, read
+from .fleet_requests import OK, REFUSED, FleetLocation, Wrong, ask, complain, told, warn_of
 from .foreseeing import foresee
 from .resource_documents import same
 from .resource_kinds import KINDS, ORDER
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 _AT_ONCE: Final = 8
 
 
-def apply(sources: Sequence[str], dry_run: bool, reach: Reach) -> int:
+def apply(sources: Sequence[str], dry_run: bool, reach: FleetLocation) -> int:
     """Read, check and apply every document of the sources, and print what became of each.
 
     The status is 1 when something is wrong; when that is known beforehand, nothing was changed.
@@ -39,7 +39,7 @@ def apply(sources: Sequence[str], dry_run: bool, reach: Reach) -> int:
         complain("pallas apply: there is no document in that")
         return 2
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         current = await _current(api, documents, specs)
         check_together(documents, specs, current, notes)
         foresee(documents, specs, current, await _servers(api, specs), notes)
@@ -66,7 +66,9 @@ def _errors(notes: Notes, names: Sequence[str]) -> bool:
     return any(mistake.level == "error" for mistake in notes.sorted(names))
 
 
-async def _current(api: "Api", documents: Sequence[Document], specs: Mapping[str, dict[str, Any]]) -> Current:
+async def _current(
+    api: "RestClient", documents: Sequence[ResourceDocument], specs: Mapping[str, dict[str, Any]]
+) -> Current:
     """What there is now of everything that is given or referred to."""
     wanted: set[tuple[str, str]] = {(document.kind, document.name) for document in documents}
     for document in documents:
@@ -82,7 +84,7 @@ async def _current(api: "Api", documents: Sequence[Document], specs: Mapping[str
     return dict(zip(pairs, await asyncio.gather(*(look(*pair) for pair in pairs)), strict=True))
 
 
-async def _servers(api: "Api", specs: Mapping[str, dict[str, Any]]) -> list[str] | None:
+async def _servers(api: "RestClient", specs: Mapping[str, dict[str, Any]]) -> list[str] | None:
     """The servers of the folder's configuration, which its own project has; None where nobody needs them."""
     if not any(spec.get("servers") for spec in specs.values()):
         return None
@@ -92,7 +94,7 @@ async def _servers(api: "Api", specs: Mapping[str, dict[str, Any]]) -> list[str]
     return None
 
 
-async def find(api: "Api", kind: str, name: str) -> dict[str, Any] | None:
+async def find(api: "RestClient", kind: str, name: str) -> dict[str, Any] | None:
     """What the fleet says of a thing, exactly; None where there is none. Raises Fault."""
     from pallas.client.rest_client import part
     from pallas.model import Fault
@@ -106,7 +108,9 @@ async def find(api: "Api", kind: str, name: str) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-async def _one(api: "Api", document: Document, spec: dict[str, Any], current: Current, dry_run: bool) -> int:
+async def _one(
+    api: "RestClient", document: ResourceDocument, spec: dict[str, Any], current: Current, dry_run: bool
+) -> int:
     from pallas.model import Fault
 
     now = current[document.kind, document.name]
@@ -127,13 +131,15 @@ async def _one(api: "Api", document: Document, spec: dict[str, Any], current: Cu
     return OK
 
 
-async def _create(api: "Api", document: Document, spec: dict[str, Any]) -> str:
+async def _create(api: "RestClient", document: ResourceDocument, spec: dict[str, Any]) -> str:
     made = await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
     warn_of(document.title, made)
     return "created"
 
 
-async def _change(api: "Api", document: Document, spec: dict[str, Any], now: dict[str, Any] | Any) -> str:
+async def _change(
+    api: "RestClient", document: ResourceDocument, spec: dict[str, Any], now: dict[str, Any] | Any
+) -> str:
     from pallas.client.rest_client import part
 
     after = await api.put(f"{KINDS[document.kind].path}/{part(document.name)}", spec)

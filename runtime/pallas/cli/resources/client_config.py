@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.catalog.resource_names import slug
 from pallas.model.safe_text import one_line
 
-from .fleet_requests import NO_FLEET, OK, USAGE, Reach, Wrong, complain, project_at
-from .mcp_clients import CLIENTS, Target
+from .fleet_requests import NO_FLEET, OK, USAGE, FleetLocation, Wrong, complain, project_at
+from .mcp_clients import CLIENTS, ServerEntry
 
 if TYPE_CHECKING:
-    from pallas.client import Place
+    from pallas.client import FleetAddress
     from pallas.config import Project
 
 _TIMEOUT: Final = 3.0
@@ -31,7 +31,7 @@ _ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ConnectOptions:
     """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant.
 
     ``bridge`` is how the client reaches the one door to all agents: ``command``, ``url``, or not at all.
@@ -44,13 +44,13 @@ class Wish:
     bridge: str = ""
 
 
-def connect(wish: Wish, reach: Reach) -> int:
+def connect(wish: ConnectOptions, reach: FleetLocation) -> int:
     """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
 
     Nothing is needed but the project's files and its ledger, which has the agents that were made over the
     API. Never a token: only the name of the variable that holds it.
     """
-    from pallas.client import NoFleet
+    from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
 
@@ -64,7 +64,7 @@ def connect(wish: Wish, reach: Reach) -> int:
         if wish.bridge and (wish.agent or wish.virtual or wish.project):
             raise Wrong("--bridge is all agents at once: leave AGENT, --virtual and --project out")
         targets = _targets(wish, reach)
-    except NoFleet as fault:
+    except NoFleetAnswers as fault:
         complain(fault.message)
         return NO_FLEET
     except (Wrong, ConfigError, Fault) as error:
@@ -80,7 +80,7 @@ def connect(wish: Wish, reach: Reach) -> int:
     return OK
 
 
-def _targets(wish: Wish, reach: Reach) -> list[Target]:
+def _targets(wish: ConnectOptions, reach: FleetLocation) -> list[ServerEntry]:
     from pallas.client import URL_VARIABLE, place_of
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
@@ -95,7 +95,7 @@ def _targets(wish: Wish, reach: Reach) -> list[Target]:
     return _of_fleet(wish, place, published)
 
 
-def _check_project(place: "Place", name: str) -> None:
+def _check_project(place: "FleetAddress", name: str) -> None:
     """Raises Wrong where the fleet that runs has no project of that name."""
     try:
         there = _http(place, "POST", f"{place.origin}/projects/{_part(name)}/mcp", _PING)[0] != 404
@@ -105,7 +105,9 @@ def _check_project(place: "Place", name: str) -> None:
         raise Wrong(f"there is no project {one_line(name, 60)}; see: pallas get projects")
 
 
-def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | None) -> list[Target]:
+def _of_project(
+    wish: ConnectOptions, project: "Project", published: Mapping[str, str] | None
+) -> list[ServerEntry]:
     """Addresses as agents.yaml makes them, of the agents that the fleet publishes where it runs."""
     from pallas.surfaces.published_agent import AGENTS, base_url, resource_url
 
@@ -116,21 +118,21 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
     if wish.project or (wish.virtual and not wish.agent):
         name = wish.project or project.name
         auth = project.auth is not None and not project.auth.off
-        return [Target(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
+        return [ServerEntry(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
     if published is None:
         complain("# no fleet of this project runs: addresses are those that it will have")
     if wish.bridge:
         return [_bridge(wish, base, project)]
-    found: dict[str, Target] = {}
+    found: dict[str, ServerEntry] = {}
     for agent in project.agents.values():
         auth = agent.auth is not None and not agent.auth.off
         url = resource_url(project, agent)
-        found[agent.name] = Target(agent.name, url, asked or auth, agent.run_timeout)
+        found[agent.name] = ServerEntry(agent.name, url, asked or auth, agent.run_timeout)
     known = {slug(name) for name in project.agents}
     auth = project.auth is not None and not project.auth.off
     for name in _made(project, published):
         if name not in known:
-            found[name] = Target(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
+            found[name] = ServerEntry(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
     return _chosen(wish, found, base)
 
 
@@ -144,23 +146,25 @@ def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
     return [name for full, name in names if full == f"{project.namespace}/{name}"]
 
 
-def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[Target]:
+def _of_fleet(wish: ConnectOptions, place: "FleetAddress", published: Mapping[str, str]) -> list[ServerEntry]:
     """Addresses as a fleet elsewhere publishes them."""
     if wish.bridge:
         return [_bridge(wish, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
     if wish.project:
         url = f"{place.origin}/projects/{_part(wish.project)}/mcp"
-        return [Target(wish.project, url, _asks(place, url))]
+        return [ServerEntry(wish.project, url, _asks(place, url))]
     if wish.virtual and not wish.agent:
         raise Wrong("--virtual needs AGENT with --url; --project NAME is all agents of a project")
     found = {name.rpartition("/")[2]: url for name, url in published.items()}
     chosen = [wish.agent] if wish.agent else list(found)
     token = {name: _asks(place, found[name]) for name in chosen if name in found}
-    targets = {name: Target(name, url, token.get(name, False)) for name, url in found.items()}
+    targets = {name: ServerEntry(name, url, token.get(name, False)) for name, url in found.items()}
     return _chosen(wish, targets, place.origin)
 
 
-def _bridge(wish: Wish, base: str, project: "Project | None", *, token: bool = False) -> Target:
+def _bridge(
+    wish: ConnectOptions, base: str, project: "Project | None", *, token: bool = False
+) -> ServerEntry:
     """The one door to all agents. A project is named by its folder: a fleet is started where none runs."""
     seconds = _RUN_TIMEOUT
     if project is not None:
@@ -171,7 +175,7 @@ def _bridge(wish: Wish, base: str, project: "Project | None", *, token: bool = F
     name = f"{project.name}-fleet" if project is not None else "fleet"
     where = ("--url", base) if project is None else ("--project", str(project.root.absolute()))
     command = (_program(), "bridge", *where) if wish.bridge == "command" else ()
-    return Target(name, base + _BRIDGE_PATH, token, seconds, command)
+    return ServerEntry(name, base + _BRIDGE_PATH, token, seconds, command)
 
 
 def _program() -> str:
@@ -182,7 +186,7 @@ def _program() -> str:
     return shutil.which("pallas") or "pallas"
 
 
-def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
+def _chosen(wish: ConnectOptions, found: Mapping[str, ServerEntry], base: str) -> list[ServerEntry]:
     if not wish.agent:
         if not found:
             raise Wrong("the fleet has no agents")
@@ -194,13 +198,13 @@ def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
     target = found[name]
     if wish.virtual:
         url = f"{base}/virtual/agent-{_part(name)}/mcp"
-        return [Target(f"agent-{name}", url, target.token, target.seconds)]
+        return [ServerEntry(f"agent-{name}", url, target.token, target.seconds)]
     return [target]
 
 
-def _published(place: "Place", *, needed: bool) -> dict[str, str] | None:
+def _published(place: "FleetAddress", *, needed: bool) -> dict[str, str] | None:
     """Names and addresses in the fleet's registry; None where none answers and none is needed."""
-    from pallas.client import NoFleet
+    from pallas.client import NoFleetAnswers
 
     try:
         status, body = _http(place, "GET", place.origin + _SERVERS)
@@ -211,11 +215,11 @@ def _published(place: "Place", *, needed: bool) -> dict[str, str] | None:
     except (OSError, ValueError, LookupError, TypeError):
         pass
     if needed:
-        raise NoFleet(f"no registry of a fleet answers at {place.origin}; see --url")
+        raise NoFleetAnswers(f"no registry of a fleet answers at {place.origin}; see --url")
     return None
 
 
-def _asks(place: "Place", url: str) -> bool:
+def _asks(place: "FleetAddress", url: str) -> bool:
     """Whether what is there wants to know who calls; False where that cannot be found out."""
     try:
         return _http(place, "POST", url, _PING)[0] == 401
@@ -223,7 +227,7 @@ def _asks(place: "Place", url: str) -> bool:
         return False
 
 
-def _http(place: "Place", method: str, url: str, document: Any = None) -> tuple[int, bytes]:
+def _http(place: "FleetAddress", method: str, url: str, document: Any = None) -> tuple[int, bytes]:
     """Status and body. Raises OSError."""
     import httpx2
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .fleet_requests import OK, USAGE, Reach, Wrong, ask, complain, warn_of
+from .fleet_requests import OK, USAGE, FleetLocation, Wrong, ask, complain, warn_of
 from .resource_kinds import KINDS
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 _MAX_FILE: Final = 1 << 20
 
@@ -42,14 +42,14 @@ class Defaults:
         return params
 
 
-def create(kind: str, name: str, spec: Mapping[str, Any], reach: Reach) -> int:
+def create(kind: str, name: str, spec: Mapping[str, Any], reach: FleetLocation) -> int:
     """Make it and say so; returns the exit status. What is None or empty in ``spec`` was not said."""
     body = {
         "name": name,
         **{key: value for key, value in spec.items() if value not in (None, "", [], {}, ())},
     }
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         made = await api.post(KINDS[kind].path, body)
         print(f"{kind}/{name} created")
         warn_of(f"{kind}/{name}", made)
@@ -58,7 +58,7 @@ def create(kind: str, name: str, spec: Mapping[str, Any], reach: Reach) -> int:
     return ask(reach, work)
 
 
-def create_secret(name: str, data: Sequence[str], reach: Reach) -> int:
+def create_secret(name: str, data: Sequence[str], reach: FleetLocation) -> int:
     """A secret of ``KEY=VALUE`` words."""
     try:
         values = secret_data(data)
@@ -68,7 +68,9 @@ def create_secret(name: str, data: Sequence[str], reach: Reach) -> int:
     return create("secret", name, {"data": values}, reach)
 
 
-def create_llm(name: str, spec: Mapping[str, Any], defaults: Defaults, probe: bool, reach: Reach) -> int:
+def create_llm(
+    name: str, spec: Mapping[str, Any], defaults: Defaults, probe: bool, reach: FleetLocation
+) -> int:
     """A model at a provider; without ``probe`` the provider is not asked whether it takes the key."""
     try:
         params = defaults.params()
@@ -80,7 +82,7 @@ def create_llm(name: str, spec: Mapping[str, Any], defaults: Defaults, probe: bo
 
 
 def create_agent(
-    name: str, spec: Mapping[str, Any], prompt_file: Path | None, defaults: Defaults, reach: Reach
+    name: str, spec: Mapping[str, Any], prompt_file: Path | None, defaults: Defaults, reach: FleetLocation
 ) -> int:
     """An agent."""
     try:
@@ -101,7 +103,7 @@ def create_project(
     servers: Sequence[str],
     prompts: Sequence[str],
     prompt_files: Sequence[Path],
-    reach: Reach,
+    reach: FleetLocation,
 ) -> int:
     """A project: a server is the name of one of the folder's, or ``NAME=URL``."""
     try:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pallas.model.safe_text import one_line
 
-from .fleet_requests import OK, REFUSED, USAGE, Reach, ask, complain, told
-from .resource_kinds import DELETABLE, Kind, NoSuchKind, split
+from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, ask, complain, told
+from .resource_kinds import DELETABLE, KindInfo, NoSuchKind, split
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 
-def delete(words: Sequence[str], yes: bool, reach: Reach) -> int:
+def delete(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
     """Delete each; the status is 1 where one was refused, the others are gone then."""
     try:
         wanted = split(list(words), DELETABLE)
@@ -27,27 +27,27 @@ def delete(words: Sequence[str], yes: bool, reach: Reach) -> int:
         complain("nothing was deleted")
         return REFUSED
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         return max([await _one(api, kind, name) for kind, name in wanted])
 
     return ask(reach, work)
 
 
-def _sure(wanted: Sequence[tuple[Kind, str]]) -> bool:
+def _sure(wanted: Sequence[tuple[KindInfo, str]]) -> bool:
     names = ", ".join(f"{kind.word}/{one_line(name, 80)}" for kind, name in wanted)
     threads = " and all its threads" if any(kind.word == "agent" for kind, _ in wanted) else ""
     print(f"Delete {names}{threads}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _one(api: "Api", kind: Kind, name: str) -> int:
-    from pallas.client import NoFleet
+async def _one(api: "RestClient", kind: KindInfo, name: str) -> int:
+    from pallas.client import NoFleetAnswers
     from pallas.client.rest_client import part
     from pallas.model import Fault
 
     try:
         await api.delete(f"{kind.path}/{part(name)}")
-    except NoFleet:
+    except NoFleetAnswers:
         raise
     except Fault as fault:
         complain(f"{kind.word}/{name}: {told(fault)}")

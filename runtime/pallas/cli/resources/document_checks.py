@@ -10,7 +10,7 @@ from pallas.config.notes import Notes, did_you_mean
 from pallas.model import Fault
 from pallas.model.params import KEYS, Params
 
-from .document_reader import Document
+from .document_reader import ResourceDocument
 from .resource_documents import same
 
 Current = Mapping[tuple[str, str], Mapping[str, Any] | None]
@@ -19,12 +19,12 @@ Current = Mapping[tuple[str, str], Mapping[str, Any] | None]
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {"llm": ("type", "model"), "secret": ("data",)}
 
 
-def check_alone(documents: Sequence[Document], notes: Notes) -> dict[str, dict[str, Any]]:
+def check_alone(documents: Sequence[ResourceDocument], notes: Notes) -> dict[str, dict[str, Any]]:
     """Note what is wrong with each by itself, and what is there twice.
 
     The specs, by title, with the keys and forms that the API has; of what is wrong as far as it goes.
     """
-    seen: dict[str, Document] = {}
+    seen: dict[str, ResourceDocument] = {}
     specs: dict[str, dict[str, Any]] = {}
     for document in documents:
         first = seen.setdefault(document.title, document)
@@ -39,7 +39,7 @@ def check_alone(documents: Sequence[Document], notes: Notes) -> dict[str, dict[s
     return specs
 
 
-def _spec(document: Document, notes: Notes) -> dict[str, Any]:
+def _spec(document: ResourceDocument, notes: Notes) -> dict[str, Any]:
     """Key by key, so that no mistake hides another."""
     found: dict[str, Any] = {}
     for key, value in document.spec.items():
@@ -57,7 +57,7 @@ def _spec(document: Document, notes: Notes) -> dict[str, Any]:
     return found
 
 
-def _warn_of_extras(document: Document, at: str, params: Mapping[str, Any], notes: Notes) -> None:
+def _warn_of_extras(document: ResourceDocument, at: str, params: Mapping[str, Any], notes: Notes) -> None:
     """A key that is no parameter is meant for the provider, or is a slip of the pen."""
     for name in params:
         near = did_you_mean(name, KEYS)
@@ -77,7 +77,10 @@ def references(kind: str, spec: Mapping[str, Any]) -> list[tuple[str, str, str]]
 
 
 def check_together(
-    documents: Sequence[Document], specs: Mapping[str, Mapping[str, Any]], current: Current, notes: Notes
+    documents: Sequence[ResourceDocument],
+    specs: Mapping[str, Mapping[str, Any]],
+    current: Current,
+    notes: Notes,
 ) -> None:
     """Note references to what is neither here nor there, and what is missing from something new."""
     here = {(document.kind, document.name) for document in documents}
@@ -98,7 +101,7 @@ def check_together(
             notes.error(document.line_of("keys"), "spec.keys", "are not those that there are", hint)
 
 
-def _missing(document: Document, key: str) -> str:
+def _missing(document: ResourceDocument, key: str) -> str:
     if document.kind == "secret" and document.has("keys"):
         return "is not there, and a secret is shown without its values; write spec.data: {KEY: value}"
     return f"is new and needs spec.{key}"
@@ -108,7 +111,7 @@ def _problem(fault: Fault) -> str:
     return fault.message.removeprefix(f"{fault.data.get('key')}: ")
 
 
-def place_of(document: Document, fault: Fault) -> tuple[Where, str]:
+def place_of(document: ResourceDocument, fault: Fault) -> tuple[Where, str]:
     """The line and the key that a refusal of the fleet is about."""
     key = str(fault.data.get("key") or "").removeprefix("spec.")
     if not key:

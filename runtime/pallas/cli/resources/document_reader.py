@@ -26,7 +26,7 @@ STDIN: Final = "stdin"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ResourceDocument:
     """One thing as it shall be. ``spec`` is as its author wrote it."""
 
     kind: ResourceKind
@@ -53,12 +53,12 @@ class Document:
         return _line(self.root, ("spec", *key.split("."))) if key else self.where
 
 
-def read(sources: Sequence[str], notes: Notes) -> tuple[list[Document], list[str]]:
+def read(sources: Sequence[str], notes: Notes) -> tuple[list[ResourceDocument], list[str]]:
     """Every document of the sources in their order, what is wrong with others noted; and the files' names.
 
     Raises Wrong where a source cannot be read at all.
     """
-    found: list[Document] = []
+    found: list[ResourceDocument] = []
     names: list[str] = []
     for name, text in _texts(sources):
         names.append(name)
@@ -106,7 +106,7 @@ def _file(path: Path) -> str:
     return text
 
 
-def _documents(node: Node, notes: Notes) -> Iterator[Document]:
+def _documents(node: Node, notes: Notes) -> Iterator[ResourceDocument]:
     if isinstance(node, Items):
         for item in node.items:
             yield from _documents(item, notes)
@@ -134,7 +134,7 @@ def _documents(node: Node, notes: Notes) -> Iterator[Document]:
     name = _name(node, notes)
     spec = _spec(node, notes)
     if name and kind and spec is not None:  # also where something else is wrong: all of it is told
-        yield Document(kind, name, spec, node.where, node)
+        yield ResourceDocument(kind, name, spec, node.where, node)
 
 
 def _kind(node: Table, notes: Notes) -> ResourceKind | Literal["list", ""]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pallas.model.safe_text import sanitize
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
     from pallas.config import Project
     from pallas.model import Fault
 
@@ -34,12 +34,12 @@ class Wrong(Exception):
     """Something on the command line cannot be done as it is written; the message says why."""
 
 
-class Refused(Exception):
+class RefusedExit(Exception):
     """It was told on stderr already; the status is 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class FleetLocation:
     """Which fleet is meant: that of the project in ``folder`` unless ``url`` or PALLAS_URL names another."""
 
     folder: Path
@@ -47,9 +47,9 @@ class Reach:
     token: str = field(default="", repr=False)
 
 
-def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
+def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     """Do ``work`` with the API of the fleet; returns the exit status, having said on stderr what is wrong."""
-    from pallas.client import NoFleet
+    from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
 
@@ -60,12 +60,12 @@ def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
     except Wrong as error:
         complain(str(error))
         return USAGE
-    except Refused:
+    except RefusedExit:
         return REFUSED
     except ConfigError as error:
         complain(str(error))
         return USAGE
-    except NoFleet as fault:
+    except NoFleetAnswers as fault:
         complain(f"{fault.message}; {HOW}")
         return NO_FLEET
     except Fault as fault:
@@ -113,7 +113,7 @@ def told(fault: "Fault") -> str:
     return head + fault.message
 
 
-async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
+async def _ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     from pallas.client import URL_VARIABLE, connect, place_of, token_of
     from pallas.client.own_fleet import is_there
 

@@ -6,14 +6,18 @@ from typing import Any
 from pallas.config.notes import Notes, allowed, did_you_mean
 
 from .document_checks import Current
-from .document_reader import Document
+from .document_reader import ResourceDocument
 from .resource_documents import differing
 
 Specs = Mapping[str, Mapping[str, Any]]
 
 
 def foresee(
-    documents: Sequence[Document], specs: Specs, current: Current, servers: Sequence[str] | None, notes: Notes
+    documents: Sequence[ResourceDocument],
+    specs: Specs,
+    current: Current,
+    servers: Sequence[str] | None,
+    notes: Notes,
 ) -> None:
     """Note what files declare and would be changed, keys that a secret has not, servers that there are not.
 
@@ -29,7 +33,9 @@ def foresee(
             _servers(document, spec, servers, notes)
 
 
-def _declared(document: Document, spec: Mapping[str, Any], now: Mapping[str, Any], notes: Notes) -> None:
+def _declared(
+    document: ResourceDocument, spec: Mapping[str, Any], now: Mapping[str, Any], notes: Notes
+) -> None:
     place = now["source"]
     for key in differing(document.kind, spec, now):
         # Defaults of an agent may be set here as well, unless its file does: the fleet knows.
@@ -42,7 +48,9 @@ def _declared(document: Document, spec: Mapping[str, Any], now: Mapping[str, Any
             )
 
 
-def _key(document: Document, spec: Mapping[str, Any], specs: Specs, current: Current, notes: Notes) -> None:
+def _key(
+    document: ResourceDocument, spec: Mapping[str, Any], specs: Specs, current: Current, notes: Notes
+) -> None:
     ref = spec.get("apiKeyRef")
     if not isinstance(ref, Mapping):
         return
@@ -55,7 +63,9 @@ def _key(document: Document, spec: Mapping[str, Any], specs: Specs, current: Cur
         notes.error(document.line_of("apiKeyRef"), "spec.apiKeyRef", problem, hint)
 
 
-def _servers(document: Document, spec: Mapping[str, Any], servers: Sequence[str], notes: Notes) -> None:
+def _servers(
+    document: ResourceDocument, spec: Mapping[str, Any], servers: Sequence[str], notes: Notes
+) -> None:
     for number, each in enumerate(spec.get("servers") or []):
         name = each.get("name") if isinstance(each, Mapping) and not each.get("url") else None
         if name is not None and name not in servers:

@@ -19,7 +19,7 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerEntry:
     """One MCP server. ``token``: its callers are asked for one. ``seconds`` is how long a run may take.
 
     ``command`` is a program that the client starts and speaks with on stdin and stdout, in place of ``url``;
@@ -40,35 +40,35 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class McpClientFormat:
     """``text`` is the whole snippet; ``words`` say where it goes and what is left to do."""
 
     title: str
-    text: Callable[[Sequence[Target]], str]
-    words: Callable[[Sequence[Target]], list[str]]
+    text: Callable[[Sequence[ServerEntry]], str]
+    words: Callable[[Sequence[ServerEntry]], list[str]]
 
 
 def _json(body: Mapping[str, Any]) -> str:
     return json.dumps(body, indent=2, ensure_ascii=False)
 
 
-def _servers(entry: Callable[[Target], dict[str, Any]]) -> Callable[[Sequence[Target]], str]:
+def _servers(entry: Callable[[ServerEntry], dict[str, Any]]) -> Callable[[Sequence[ServerEntry]], str]:
     return lambda targets: _json({"mcpServers": {target.key: entry(target) for target in targets}})
 
 
-def _bearer(target: Target, variable: str) -> dict[str, Any]:
+def _bearer(target: ServerEntry, variable: str) -> dict[str, Any]:
     return {"headers": {"Authorization": f"Bearer {variable}"}} if target.token else {}
 
 
-def _started(target: Target, variable: str) -> dict[str, Any]:
+def _started(target: ServerEntry, variable: str) -> dict[str, Any]:
     """A program that the client starts; it is given the token and nothing else."""
     program, *arguments = target.command
     given = {"env": {TOKEN: variable}} if target.token else {}
     return {"command": program, "args": arguments, **given}
 
 
-def _http(variable: str, **more: Any) -> Callable[[Target], dict[str, Any]]:
-    def entry(target: Target) -> dict[str, Any]:
+def _http(variable: str, **more: Any) -> Callable[[ServerEntry], dict[str, Any]]:
+    def entry(target: ServerEntry) -> dict[str, Any]:
         if target.command:
             return {"type": "stdio", **_started(target, variable)}
         return {"type": "http", "url": target.url, **_bearer(target, variable), **more}
@@ -76,7 +76,7 @@ def _http(variable: str, **more: Any) -> Callable[[Target], dict[str, Any]]:
     return entry
 
 
-def _bridged(target: Target) -> dict[str, Any]:
+def _bridged(target: ServerEntry) -> dict[str, Any]:
     """Through mcp-remote, for a program that can only start others."""
     if target.command:
         return _started(target, f"${{{TOKEN}}}")
@@ -93,7 +93,7 @@ def _bridged(target: Target) -> dict[str, Any]:
     return entry
 
 
-def _vscode(targets: Sequence[Target]) -> str:
+def _vscode(targets: Sequence[ServerEntry]) -> str:
     body: dict[str, Any] = {}
     if any(target.token for target in targets):
         asked = {"type": "promptString", "id": _INPUT, "description": "Token for Pallas", "password": True}
@@ -102,7 +102,7 @@ def _vscode(targets: Sequence[Target]) -> str:
     return _json({**body, "servers": {target.key: entry(target) for target in targets}})
 
 
-def _codex(targets: Sequence[Target]) -> str:
+def _codex(targets: Sequence[ServerEntry]) -> str:
     blocks = []
     for target in targets:
         lines = [f"[mcp_servers.{target.key if _BARE.fullmatch(target.key) else json.dumps(target.key)}]"]
@@ -119,26 +119,26 @@ def _codex(targets: Sequence[Target]) -> str:
     return "\n\n".join(blocks)
 
 
-def _gemini(target: Target) -> dict[str, Any]:
+def _gemini(target: ServerEntry) -> dict[str, Any]:
     variable = f"${{{TOKEN}}}"
     if target.command:
         return {**_started(target, variable), "timeout": target.seconds * 1000}
     return {"httpUrl": target.url, **_bearer(target, variable), "timeout": target.seconds * 1000}
 
 
-def _cursor(target: Target) -> dict[str, Any]:
+def _cursor(target: ServerEntry) -> dict[str, Any]:
     variable = f"${{env:{TOKEN}}}"
     return _started(target, variable) if target.command else {"url": target.url, **_bearer(target, variable)}
 
 
 def _said(*lines: str, token: str = f"export {TOKEN}=… before it is started") -> Callable[..., list[str]]:
-    def words(targets: Sequence[Target]) -> list[str]:
+    def words(targets: Sequence[ServerEntry]) -> list[str]:
         return [*lines, *([token] if any(target.token for target in targets) else [])]
 
     return words
 
 
-def _desktop(targets: Sequence[Target]) -> list[str]:
+def _desktop(targets: Sequence[ServerEntry]) -> list[str]:
     return _said(
         "goes into claude_desktop_config.json (Settings > Developer > Edit Config), below what is there; "
         "macOS: ~/Library/Application Support/Claude/, Windows: %APPDATA%\\Claude\\, "
@@ -150,7 +150,7 @@ def _desktop(targets: Sequence[Target]) -> list[str]:
     )(targets)
 
 
-def _code(targets: Sequence[Target]) -> list[str]:
+def _code(targets: Sequence[ServerEntry]) -> list[str]:
     commands = [
         f"claude mcp add {target.key} -- {shlex.join(target.command)}"
         if target.command
@@ -164,7 +164,7 @@ def _code(targets: Sequence[Target]) -> list[str]:
     ]
 
 
-def _inspector(targets: Sequence[Target]) -> list[str]:
+def _inspector(targets: Sequence[ServerEntry]) -> list[str]:
     return _said(
         "goes into a file of its own, then: npx @modelcontextprotocol/inspector --config FILE"
         + (f" --server {targets[0].key}" if len(targets) == 1 else ""),
@@ -172,8 +172,8 @@ def _inspector(targets: Sequence[Target]) -> list[str]:
     )(targets)
 
 
-CLIENTS: Final[Mapping[str, Client]] = {
-    "generic": Client(
+CLIENTS: Final[Mapping[str, McpClientFormat]] = {
+    "generic": McpClientFormat(
         "any client",
         _servers(_http(f"${{{TOKEN}}}")),
         _said(
@@ -181,23 +181,25 @@ CLIENTS: Final[Mapping[str, Client]] = {
             token=f"put the token in place of ${{{TOKEN}}} where the client fills in no variables",
         ),
     ),
-    "claude-desktop": Client("Claude Desktop", _servers(_bridged), _desktop),
-    "claude-code": Client("Claude Code", _servers(_http(f"${{{TOKEN}}}")), _code),
-    "cursor": Client(
+    "claude-desktop": McpClientFormat("Claude Desktop", _servers(_bridged), _desktop),
+    "claude-code": McpClientFormat("Claude Code", _servers(_http(f"${{{TOKEN}}}")), _code),
+    "cursor": McpClientFormat(
         "Cursor",
         _servers(_cursor),
         _said("goes into .cursor/mcp.json of your project, or into ~/.cursor/mcp.json for all of them"),
     ),
-    "vscode": Client(
+    "vscode": McpClientFormat(
         "VS Code",
         _vscode,
         _said("goes into .vscode/mcp.json of your project", token="it asks for the token once, and keeps it"),
     ),
-    "codex": Client("Codex", _codex, _said("goes into ~/.codex/config.toml")),
-    "gemini": Client(
+    "codex": McpClientFormat("Codex", _codex, _said("goes into ~/.codex/config.toml")),
+    "gemini": McpClientFormat(
         "Gemini CLI",
         _servers(_gemini),
         _said("goes into ~/.gemini/settings.json, or .gemini/settings.json of your project"),
     ),
-    "inspector": Client("MCP Inspector", _servers(_http(f"${{{TOKEN}}}", protocolEra="auto")), _inspector),
+    "inspector": McpClientFormat(
+        "MCP Inspector", _servers(_http(f"${{{TOKEN}}}", protocolEra="auto")), _inspector
+    ),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.client import Api, NoFleet, Place
+from pallas.client import FleetAddress, NoFleetAnswers, RestClient
 from pallas.config import Project
 from pallas.model import FleetSnapshot, FleetState, Principal
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _BASE: Final = "http://127.0.0.1/api/v1"
 
 
-class OfflineApi(Api):
+class OfflineApi(RestClient):
     """Asks an application of this process instead of a fleet elsewhere."""
 
-    def __init__(self, place: Place, app: Any) -> None:
+    def __init__(self, place: FleetAddress, app: Any) -> None:
         import httpx2
 
         super().__init__(place)
@@ -55,7 +55,7 @@ class _Asleep:
 
 
 @asynccontextmanager
-async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
+async def offline(project: Project, place: FleetAddress) -> AsyncIterator[RestClient]:
     """The API over the ledger of a project; whoever may read its database may do everything.
 
     Raises NoFleet for a project that keeps nothing, and what the ledger and the secrets' key raise.
@@ -66,7 +66,7 @@ async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
 
     url = database_url_of(project, os.environ)
     if url == MEMORY:
-        raise NoFleet(f"no fleet of {project.name} runs, and it keeps nothing (database_url: memory)")
+        raise NoFleetAnswers(f"no fleet of {project.name} runs, and it keeps nothing (database_url: memory)")
     async with AsyncExitStack() as stack:
         setup_logging(project.log_level, stderr=False)
         stack.callback(close_logging)
@@ -89,7 +89,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     from pallas.sessions.thread_access import Threads
     from pallas.surfaces.rest.rest_app import RestParts, rest_app
     from pallas.tasks import Tasks
-    from pallas.telemetry.event_hub import Hub
+    from pallas.telemetry.event_hub import EventHub
 
     ledger: Ledger = await open_ledger(url)
     stack.push_async_callback(ledger.close)
@@ -97,7 +97,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     catalog = Catalog(ledger.resources, seal, _Asleep(project))
     await catalog.start()
     stack.callback(catalog.close)
-    grants, hub = Grants(), Hub()
+    grants, hub = Grants(), EventHub()
     kernel = Kernel(hub)
     snapshot = FleetSnapshot(project.name, FleetState.STOPPED, time(), "")
     rest = rest_app(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model.safe_text import one_line
 
-from .fleet_requests import OK, USAGE, Reach, ask, complain
-from .resource_kinds import Kind, NoSuchKind, split
+from .fleet_requests import OK, USAGE, FleetLocation, ask, complain
+from .resource_kinds import KindInfo, NoSuchKind, split
 from .text_output import as_yaml, seconds
 from .text_output import when as clock
 from .text_tables import pairs
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 _COUNTED: Final = 1_000
 _LAST: Final = ("systemPrompt", "partial", "fault")
@@ -32,7 +32,7 @@ _LABELS: Final = {
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def describe(words: Sequence[str], reach: Reach) -> int:
+def describe(words: Sequence[str], reach: FleetLocation) -> int:
     """Print it, one thing after the other; returns the exit status."""
     try:
         wanted = split(list(words))
@@ -45,7 +45,7 @@ def describe(words: Sequence[str], reach: Reach) -> int:
         )
         return USAGE
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         for number, (kind, name) in enumerate(wanted):
             print(("\n" if number else "") + await _described(api, kind, name))
         return OK
@@ -53,7 +53,7 @@ def describe(words: Sequence[str], reach: Reach) -> int:
     return ask(reach, work)
 
 
-async def _described(api: "Api", kind: Kind, name: str) -> str:
+async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
     from pallas.client.rest_client import part
 
     body = await api.get(f"{kind.path}/{part(name)}")
@@ -67,7 +67,9 @@ async def _described(api: "Api", kind: Kind, name: str) -> str:
     return pairs([(label, value or "-") for label, value in rows])
 
 
-async def _more(api: "Api", kind: Kind, name: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+async def _more(
+    api: "RestClient", kind: KindInfo, name: str, facts: Mapping[str, Any]
+) -> list[tuple[str, str]]:
     """What others have to do with it."""
     from pallas.client.rest_client import part
 
@@ -82,12 +84,12 @@ async def _more(api: "Api", kind: Kind, name: str, facts: Mapping[str, Any]) -> 
     return []
 
 
-async def _count(api: "Api", path: str, *, agent: str) -> str:
+async def _count(api: "RestClient", path: str, *, agent: str) -> str:
     found = [each async for each in api.items(path, most=_COUNTED + 1, agent=agent)]
     return f"more than {_COUNTED}" if len(found) > _COUNTED else str(len(found))
 
 
-async def _names(api: "Api", path: str, wanted: Callable[[Mapping[str, Any]], bool]) -> str:
+async def _names(api: "RestClient", path: str, wanted: Callable[[Mapping[str, Any]], bool]) -> str:
     found = [each async for each in api.items(path, most=_COUNTED) if isinstance(each, Mapping)]
     return ", ".join(str(each.get("name")) for each in found if wanted(each))
 

@@ -8,7 +8,7 @@ from pallas.model import ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KindInfo:
     """``path`` is where its list is in the API; ``made``: it can be made and changed, and has a document."""
 
     word: str
@@ -24,12 +24,12 @@ class Kind:
 KINDS: Final = {
     kind.word: kind
     for kind in (
-        Kind("agent", "agents", made=True),
-        Kind("llm", "llms", made=True),
-        Kind("secret", "secrets", made=True),
-        Kind("project", "projects", made=True),
-        Kind("thread", "threads"),
-        Kind("run", "runs"),
+        KindInfo("agent", "agents", made=True),
+        KindInfo("llm", "llms", made=True),
+        KindInfo("secret", "secrets", made=True),
+        KindInfo("project", "projects", made=True),
+        KindInfo("thread", "threads"),
+        KindInfo("run", "runs"),
     )
 }
 MADE: Final[tuple[ResourceKind, ...]] = ("agent", "llm", "secret", "project")
@@ -42,7 +42,7 @@ class NoSuchKind(ValueError):
     """The message says which there are."""
 
 
-def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> Kind:
+def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> KindInfo:
     """The kind that ``word`` stands for, singular or plural, in any case. Raises NoSuchKind."""
     plain = word.strip().lower()
     for name in among:
@@ -55,7 +55,7 @@ def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> Kind:
     raise NoSuchKind(f"{shown}: no such kind; {hint}")
 
 
-def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple[Kind, str]]:
+def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple[KindInfo, str]]:
     """``agent a b`` and ``agent/a llm/b`` as kinds and names; a kind alone has an empty name.
 
     Raises NoSuchKind.

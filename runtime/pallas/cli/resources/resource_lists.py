@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from .fleet_requests import OK, USAGE, Reach, Wrong, ask, complain
+from .fleet_requests import OK, USAGE, FleetLocation, Wrong, ask, complain
 from .resource_documents import document_of, list_of
-from .resource_kinds import Kind, NoSuchKind, split
+from .resource_kinds import KindInfo, NoSuchKind, split
 from .text_output import FORMATS, as_json, as_yaml, seconds, when
 from .text_tables import table, width_of
 from .transcript import conversation
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 MOST: Final = 10_000
 USUAL: Final = 100
@@ -21,7 +21,7 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ListOptions:
     """What was typed. ``project`` and the following narrow lists; ``limit`` is 0 for the usual number."""
 
     words: tuple[str, ...]
@@ -33,7 +33,7 @@ class Wish:
     limit: int = 0
 
 
-def get(wish: Wish, reach: Reach) -> int:
+def get(wish: ListOptions, reach: FleetLocation) -> int:
     """Print it; returns the exit status."""
     try:
         wanted = split(list(wish.words))
@@ -46,7 +46,7 @@ def get(wish: Wish, reach: Reach) -> int:
         complain(f"pallas get: {error}")
         return USAGE
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         if wanted[0][1]:
             return await _named(api, wanted, wish)
         return await _listed(api, wanted[0][0], wish)
@@ -54,7 +54,7 @@ def get(wish: Wish, reach: Reach) -> int:
     return ask(reach, work)
 
 
-def _narrowing(wish: Wish, kind: Kind, *, alone: bool) -> None:
+def _narrowing(wish: ListOptions, kind: KindInfo, *, alone: bool) -> None:
     """Raises Wrong for an option that says nothing about that kind."""
     allowed = {"agent": ("project",), "thread": ("agent",), "run": ("agent", "thread", "status")}
     for option, value in (
@@ -70,7 +70,7 @@ def _narrowing(wish: Wish, kind: Kind, *, alone: bool) -> None:
             )
 
 
-async def _listed(api: "Api", kind: Kind, wish: Wish) -> int:
+async def _listed(api: "RestClient", kind: KindInfo, wish: ListOptions) -> int:
     from pallas.client.rest_client import part
 
     path = f"/projects/{part(wish.project)}/agents" if wish.project else kind.path
@@ -87,10 +87,10 @@ async def _listed(api: "Api", kind: Kind, wish: Wish) -> int:
     return OK
 
 
-async def _named(api: "Api", wanted: Sequence[tuple[Kind, str]], wish: Wish) -> int:
+async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], wish: ListOptions) -> int:
     from pallas.client.rest_client import part
 
-    groups: dict[str, tuple[Kind, list[Body]]] = {}
+    groups: dict[str, tuple[KindInfo, list[Body]]] = {}
     for kind, name in wanted:
         body = await api.get(f"{kind.path}/{part(name)}", visible=wish.output == "table")
         if kind.word == "thread":
@@ -103,7 +103,7 @@ async def _named(api: "Api", wanted: Sequence[tuple[Kind, str]], wish: Wish) -> 
     return OK
 
 
-async def _messages(api: "Api", body: Body, wish: Wish) -> None:
+async def _messages(api: "RestClient", body: Body, wish: ListOptions) -> None:
     """The last messages of a thread, the oldest of them first."""
     from pallas.client.rest_client import part
 
@@ -116,7 +116,7 @@ async def _messages(api: "Api", body: Body, wish: Wish) -> None:
         complain(f"the last {len(found)} of {total} messages: --limit {total}")
 
 
-def _show(kind: Kind, bodies: Sequence[Body], output: str, *, alone: bool) -> None:
+def _show(kind: KindInfo, bodies: Sequence[Body], output: str, *, alone: bool) -> None:
     if output == "table":
         if kind.word == "thread" and bodies and isinstance(bodies[0].get("messages"), list):
             print("\n\n".join(conversation(body) for body in bodies))

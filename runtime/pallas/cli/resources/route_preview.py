@@ -15,7 +15,7 @@ from .fleet_requests import (
     OK,
     REFUSED,
     USAGE,
-    Reach,
+    FleetLocation,
     Wrong,
     complain,
     project_at,
@@ -23,7 +23,7 @@ from .fleet_requests import (
 )
 
 if TYPE_CHECKING:
-    from pallas.client import Place
+    from pallas.client import FleetAddress
     from pallas.config import AgentConfig, Project
     from pallas.config.kinds import RouteBy
     from pallas.routing.choice import Candidate, Choice
@@ -36,7 +36,7 @@ _MAX_QUESTION: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RouteOptions:
     """What was typed; empty for what was not."""
 
     question: str
@@ -59,15 +59,15 @@ class _Asked:
     notes: tuple[str, ...] = ()
 
 
-def route(wish: Wish, reach: Reach) -> int:
+def route(wish: RouteOptions, reach: FleetLocation) -> int:
     """Print who would answer; returns the exit status: 1 where nobody fits, or a model could not be asked."""
-    from pallas.client import NoFleet
+    from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
 
     try:
         return asyncio.run(_route(wish, reach))
-    except NoFleet as fault:
+    except NoFleetAnswers as fault:
         complain(f"{fault.message}; --by model asks an agent, and needs a fleet that runs")
         return NO_FLEET
     except Wrong as error:
@@ -83,7 +83,7 @@ def route(wish: Wish, reach: Reach) -> int:
         return 130
 
 
-async def _route(wish: Wish, reach: Reach) -> int:
+async def _route(wish: RouteOptions, reach: FleetLocation) -> int:
     from pallas.client import place_of
     from pallas.model import Fault
     from pallas.routing.choice import choose
@@ -112,7 +112,7 @@ async def _route(wish: Wish, reach: Reach) -> int:
     return OK
 
 
-def _asked(wish: Wish, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
+def _asked(wish: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
     """Raises Wrong for names that there are not, and a way that cannot be gone."""
     from pallas.config.kinds import RouteBy
 
@@ -191,7 +191,7 @@ def _as_it_is(candidate: "Candidate", facts: Mapping[str, Any]) -> "Candidate":
     return replace(candidate, status=status, reason=reason)
 
 
-async def _published(place: "Place") -> dict[str, dict[str, Any]] | None:
+async def _published(place: "FleetAddress") -> dict[str, dict[str, Any]] | None:
     """What the registry of the fleet says of its agents, by slug; None where none of this project runs."""
     import httpx2
 
@@ -222,7 +222,7 @@ async def _published(place: "Place") -> dict[str, dict[str, Any]] | None:
     return found
 
 
-async def _said(wish: Wish, asked: _Asked, place: "Place", reach: Reach) -> str | None:
+async def _said(wish: RouteOptions, asked: _Asked, place: "FleetAddress", reach: FleetLocation) -> str | None:
     """What the agent answers that is asked who is to answer. Raises Fault."""
     from pallas.client import connect, token_of
     from pallas.routing.route_prompt import route_prompt
@@ -239,7 +239,7 @@ async def _said(wish: Wish, asked: _Asked, place: "Place", reach: Reach) -> str 
     return str(document.get("text") or "")
 
 
-def _tell(wish: Wish, asked: _Asked, choice: "Choice") -> None:
+def _tell(wish: RouteOptions, asked: _Asked, choice: "Choice") -> None:
     if wish.as_json:
         print(
             json.dumps(
@@ -276,7 +276,7 @@ def _tell(wish: Wish, asked: _Asked, choice: "Choice") -> None:
         complain(f"# {note}")
 
 
-def _tell_nobody(wish: Wish, asked: _Asked, why: str) -> None:
+def _tell_nobody(wish: RouteOptions, asked: _Asked, why: str) -> None:
     if wish.as_json:
         body = {
             "agent": None,

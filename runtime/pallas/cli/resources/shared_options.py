@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from .fleet_requests import Reach
+from .fleet_requests import FleetLocation
 
 URL_HELP: Final = (
     "The registry's http://host:port of a fleet elsewhere (default: PALLAS_URL, else this project's)."
@@ -37,10 +37,10 @@ LimitOption = Annotated[
 ]
 
 
-def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) -> Reach:
+def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) -> FleetLocation:
     """Which fleet is meant; without ``folder`` that of `pallas --project DIR`, or this one."""
     given = context.obj if isinstance(context.obj, Path) else Path()
-    return Reach(folder if folder is not None else given, url, token)
+    return FleetLocation(folder if folder is not None else given, url, token)
 
 
 def complete_words(context: typer.Context, incomplete: str) -> list[str]:

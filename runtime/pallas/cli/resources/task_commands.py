@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model.safe_text import one_line
 
-from .fleet_requests import OK, REFUSED, USAGE, Reach, Wrong, ask, complain, told
+from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, told
 from .text_output import FORMATS, as_json, as_yaml, when
 from .text_tables import pairs, table, width_of
 
 if TYPE_CHECKING:
-    from pallas.client import Api
+    from pallas.client import RestClient
 
 USUAL: Final = 50
 MOST: Final = 10_000
@@ -24,7 +24,7 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TaskOptions:
     """What was typed for a list; ``limit`` is 0 for the usual number."""
 
     output: str = "table"
@@ -33,13 +33,13 @@ class Wish:
     limit: int = 0
 
 
-def show_list(wish: Wish, reach: Reach) -> int:
+def show_list(wish: TaskOptions, reach: FleetLocation) -> int:
     """Print tasks; returns the exit status."""
     if problem := _wrong(wish.output, wish.status):
         complain(f"pallas tasks list: {problem}")
         return USAGE
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         most = min(wish.limit or USUAL, MOST)
         query = {"agent": wish.agent, "status": wish.status}
         plain = wish.output == "table"
@@ -60,13 +60,13 @@ def show_list(wish: Wish, reach: Reach) -> int:
     return ask(reach, work)
 
 
-def show(task: str, output: str, reach: Reach) -> int:
+def show(task: str, output: str, reach: FleetLocation) -> int:
     """Print one task; returns the exit status."""
     if problem := _wrong(output):
         complain(f"pallas tasks show: {problem}")
         return USAGE
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         body = await api.get(f"/tasks/{await _which(api, task)}", visible=output == "table")
         _print(body, output)
         return OK
@@ -74,11 +74,11 @@ def show(task: str, output: str, reach: Reach) -> int:
     return ask(reach, work)
 
 
-def cancel(found: Sequence[str], reach: Reach) -> int:
+def cancel(found: Sequence[str], reach: FleetLocation) -> int:
     """Cancel each; the status is 1 where one was refused."""
     from pallas.model import Fault
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         status = OK
         for task in found:
             try:
@@ -96,7 +96,7 @@ def cancel(found: Sequence[str], reach: Reach) -> int:
     return ask(reach, work)
 
 
-def attach(task: str, output: str, reach: Reach) -> int:
+def attach(task: str, output: str, reach: FleetLocation) -> int:
     """Follow a task to its end, its progress on stderr; the status says whether it was answered."""
     from pallas.client.following import follow
 
@@ -104,7 +104,7 @@ def attach(task: str, output: str, reach: Reach) -> int:
         complain(f"pallas tasks attach: {problem}")
         return USAGE
 
-    async def work(api: "Api") -> int:
+    async def work(api: "RestClient") -> int:
         which, said, body = await _which(api, task), "", {}
         try:
             async with aclosing(follow(api.open, f"/tasks/{which}/events", api.place.origin)) as stream:
@@ -179,7 +179,7 @@ def _fault(body: Body) -> str:
     return str(fault.get("error") or "") if isinstance(fault, Mapping) else ""
 
 
-async def _which(api: "Api", task: str) -> str:
+async def _which(api: "RestClient", task: str) -> str:
     """The whole id of a task. Raises Wrong for a beginning that several have, Fault where none has it."""
     from pallas.client.rest_client import part
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 
-from .bridge_requests import Forward, shown
-from .bridge_target import Target
+from .bridge_requests import BridgeRequests, shown
+from .bridge_target import BridgeTarget
 from .jsonrpc_lines import (
     CANCELLED,
     INITIALIZE,
@@ -19,7 +19,7 @@ from .jsonrpc_lines import (
     failed,
     modern,
 )
-from .stdio_wire import MAX_LINE, TooLong, Wire
+from .stdio_wire import MAX_LINE, StdioWire, TooLong
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -38,10 +38,10 @@ class Relay:
     their order.
     """
 
-    def __init__(self, wire: Wire, target: Target) -> None:
+    def __init__(self, wire: StdioWire, target: BridgeTarget) -> None:
         self._wire = wire
         self._target = target
-        self._forward = Forward(target, wire.say)
+        self._forward = BridgeRequests(target, wire.say)
         self._requests: dict[tuple[type, Any], asyncio.Task[None]] = {}
         self._era: dict[tuple[type, Any], bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()

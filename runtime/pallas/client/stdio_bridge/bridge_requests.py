@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas import __version__
 from pallas.client.client_faults import bounded, lost, refusal
-from pallas.client.fleet_address import Place
+from pallas.client.fleet_address import FleetAddress
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from .bridge_target import Target, no_answer
+from .bridge_target import BridgeTarget, no_answer
 from .jsonrpc_lines import CALL, INITIALIZE, error, failed, headers_of, modern, one_line_of
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ _MOVES: Final = 2
 Say = Callable[[bytes], Awaitable[None]]
 
 
-class Forward:
+class BridgeRequests:
     """Sends messages on and says what comes back. Belongs to one event loop.
 
     A handshake-era session that the fleet does not know any more is opened again, with what the client said
     when it began: fleets start anew below clients that stay.
     """
 
-    def __init__(self, target: Target, say: Say) -> None:
+    def __init__(self, target: BridgeTarget, say: Say) -> None:
         self._target = target
         self._say = say
         self._http: httpx2.AsyncClient | None = None
@@ -80,7 +80,7 @@ class Forward:
         except Fault:
             pass
 
-    async def _where(self, works: bool) -> Place:
+    async def _where(self, works: bool) -> FleetAddress:
         """The fleet's place; a call of a tool waits until agents of our own fleet have started."""
         event = self._target.started if works else self._target.listening
         try:
@@ -93,7 +93,7 @@ class Forward:
         assert self._target.place is not None
         return self._target.place
 
-    async def _send(self, document: dict[str, Any], line: bytes, place: Place) -> None:
+    async def _send(self, document: dict[str, Any], line: bytes, place: FleetAddress) -> None:
         import httpx2
 
         http = self._client(place)
@@ -124,7 +124,7 @@ class Forward:
                 fault = lost(problem, place.origin, connected=told)
                 raise Fault(fault.type, fault.message, data=fault.data) from problem
 
-    async def _heard(self, document: dict[str, Any], answer: "httpx2.Response", place: Place) -> None:
+    async def _heard(self, document: dict[str, Any], answer: "httpx2.Response", place: FleetAddress) -> None:
         """Say what came back for a message."""
         import httpx2
 
@@ -186,7 +186,7 @@ class Forward:
             self._session = answer.headers.get(_SESSION, "")
             self._version = str(found["result"].get("protocolVersion", ""))
 
-    async def _renew(self, session: str, place: Place) -> None:
+    async def _renew(self, session: str, place: FleetAddress) -> None:
         """Open the session again, once for all whose requests found it gone."""
         async with self._lock:
             if self._session != session or self._hello is None:
@@ -213,7 +213,7 @@ class Forward:
             sent["authorization"] = f"Bearer {self._target.token}"
         return sent
 
-    def _client(self, place: Place) -> "httpx2.AsyncClient":
+    def _client(self, place: FleetAddress) -> "httpx2.AsyncClient":
         import httpx2
 
         if self._http is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pallas.client.fleet_address import Place, place_of
+from pallas.client.fleet_address import FleetAddress, place_of
 from pallas.client.own_fleet import is_anothers, own_fleet
 from pallas.config import ConfigError, Project
 from pallas.model import Fault, FaultType
@@ -23,7 +23,7 @@ _LOOK: Final = 3.0
 _LOOK_AGAIN: Final = 1.0
 
 
-class Target:
+class BridgeTarget:
     """Where requests go. ``listening`` is set once something answers there, ``started`` once agents do.
 
     ``whose`` it is: one that runs by itself, one that was started for another client of the same project, or
@@ -32,14 +32,14 @@ class Target:
 
     def __init__(self, token: str = "") -> None:
         self.token = token
-        self.place: Place | None = None
+        self.place: FleetAddress | None = None
         self.whose: Whose = "running"
         self.fault: Fault | None = None
         self.listening = asyncio.Event()
         self.started = asyncio.Event()
         self.lost = asyncio.Event()
 
-    def at(self, place: Place, whose: Whose) -> None:
+    def at(self, place: FleetAddress, whose: Whose) -> None:
         """It is there."""
         self.place, self.whose = place, whose
         self.listening.set()
@@ -50,7 +50,7 @@ class Target:
         self.listening.set()
         self.started.set()
 
-    def lose(self, place: Place) -> bool:
+    def lose(self, place: FleetAddress) -> bool:
         """What answered there does not any more. Whether another fleet is looked for: the client that it was
         started for took it along."""
         if self.place is not place:  # somebody has noticed before
@@ -65,7 +65,7 @@ class Target:
 
 
 async def keep(
-    target: Target,
+    target: BridgeTarget,
     project: Project | None,
     url: str,
     stop: asyncio.Event,
@@ -96,7 +96,7 @@ def _why(problem: Exception) -> Fault:
 
 
 async def _find(
-    target: Target, project: Project | None, url: str, stop: asyncio.Event, tell: Callable[[str], None]
+    target: BridgeTarget, project: Project | None, url: str, stop: asyncio.Event, tell: Callable[[str], None]
 ) -> None:
     if url or project is None:
         target.at(place_of(url, project), "running")
@@ -116,14 +116,16 @@ async def _find(
         await _own(target, project, stop, tell)
 
 
-async def _own(target: Target, project: Project, stop: asyncio.Event, tell: Callable[[str], None]) -> None:
+async def _own(
+    target: BridgeTarget, project: Project, stop: asyncio.Event, tell: Callable[[str], None]
+) -> None:
     begun: list[str] = []
 
     def has_begun(origin: str) -> None:
         begun.append(origin)
-        target.at(Place(origin, project.root), "own")
+        target.at(FleetAddress(origin, project.root), "own")
 
-    async def other() -> Place:
+    async def other() -> FleetAddress:
         """One that another client started at the same time has the ports that ours waits for."""
         while True:
             await asyncio.sleep(_LOOK_AGAIN)
@@ -179,19 +181,19 @@ def _told(root: Path, origin: str) -> Iterator[None]:
             remove_token(note, "")
 
 
-async def _shared(root: Path) -> Place | None:
+async def _shared(root: Path) -> FleetAddress | None:
     """The fleet that another client of the project started, where that is there and takes requests."""
     from pallas.surfaces.control.token_file import TokenFileExposed, find_project_tokens
 
     with suppress(TokenFileExposed, OSError):
         for each in find_project_tokens(root, _folder()):
-            place = Place(f"http://127.0.0.1:{each.port}", root)
+            place = FleetAddress(f"http://127.0.0.1:{each.port}", root)
             if each.pid != os.getpid() and await runs(place):
                 return place
     return None
 
 
-async def runs(place: Place) -> bool:
+async def runs(place: FleetAddress) -> bool:
     """Whether a fleet of ours answers at the fleet's port of the project, and none of another project."""
     import httpx2
 
@@ -206,7 +208,7 @@ async def runs(place: Place) -> bool:
     return isinstance(found, dict) and found.get("status") == "ok" and "providers" in found
 
 
-def no_answer(target: Target, fault: Fault) -> Fault:
+def no_answer(target: BridgeTarget, fault: Fault) -> Fault:
     """The same Fault, with what to do where a fleet that ran does not answer any more."""
     if target.whose == "own":
         return fault

@@ -27,7 +27,7 @@ class TooLong(Exception):
         self.size = size
 
 
-class Wire:
+class StdioWire:
     """Takes stdin and stdout for itself, at once and for good; lines come and go on threads of its own.
 
     Descriptor 0 is at its end for all others, from children too, and what they write to 1 goes to stderr.

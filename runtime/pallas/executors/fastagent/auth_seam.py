@@ -15,7 +15,7 @@ from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
 from fast_agent.mcp import client_gateway
 
-from pallas.access.bearer_lease import current_grant, current_slot
+from pallas.access.bearer_lease import current_lease, current_slot
 from pallas.bounds.bodies import ask_plainly, bound
 from pallas.mcp_client.library_hooks import Hook, install
 from pallas.model import CredentialSource
@@ -101,7 +101,7 @@ class DownstreamAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """One request, one report of how it went, and its place on the wire record."""
-        grant = current_grant()
+        grant = current_lease()
         credential, source = self._credential(request, grant.bearer if grant is not None else None)
         if not self._configured:
             # A redirect repeats the headers of the request before it.

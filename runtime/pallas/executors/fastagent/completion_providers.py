@@ -15,12 +15,12 @@ from pallas.config.kinds import BackendConfig
 from pallas.executors.fastagent import commands_seam, model_registry, quick_connect
 from pallas.executors.fastagent.fastagent_faults import provider_failure, raise_failure, raise_if_cancelled
 from pallas.executors.fastagent.message_conversion import natives, text_of
-from pallas.executors.fastagent.params_seam import Wish, prepare
+from pallas.executors.fastagent.params_seam import RequestedParams, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
 from pallas.llm.backend_selection import DEFAULT
-from pallas.llm.provider_port import UNREADABLE, Answer, Provider
+from pallas.llm.provider_port import UNREADABLE, ModelAnswer, Provider
 from pallas.llm.question import Question
 from pallas.model import Fault, FaultType, Params
 from pallas.model.safe_text import one_line, sanitize
@@ -76,7 +76,7 @@ class _Backend:
         self._settings = seam.settings_with(project.settings, self._provider, own, elsewhere=foreign)
         self._makers: dict[str, tuple[Callable[..., Any], str]] = {}
 
-    async def ask(self, model: str, question: Question, params: Params) -> Answer:
+    async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
         """Ask once. Raises Fault."""
         llm = await self._model(model)
         try:
@@ -88,7 +88,7 @@ class _Backend:
                     for key, call in answer.tool_calls.items()
                 ]
             taken, given = seam.counted(llm)
-            return Answer(
+            return ModelAnswer(
                 text=sanitize(text_of(answer), MAX_ANSWER),
                 model=one_line(str(llm.model_name or model), 200),
                 finish_reason=_REASONS.get(finish, finish or "stop"),
@@ -101,10 +101,10 @@ class _Backend:
 
     async def _generate(self, llm: Any, model: str, question: Question, params: Params) -> tuple[Any, str]:
         llm.instruction = question.system or None
-        asker = seam.Asker(llm)
+        asker = seam.ModelHolder(llm)
         prepare(asker)
         limit = model_registry.max_output(str(llm.model_name or ""), None)
-        wish = Wish(asker, params, limit)
+        wish = RequestedParams(asker, params, limit)
         request = wish.over(llm.default_request_params)
         messages = natives(question.messages)
         try:

@@ -19,7 +19,7 @@ from pallas.executors.fastagent import answers_seam, retry_policy
 _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xai", "metaai"})
 
 
-class Asker:
+class ModelHolder:
     """Stands where an agent would: ``llm`` is its model."""
 
     def __init__(self, llm: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
 
-from pallas.access.bearer_lease import Grant, Slot, connecting, lending
+from pallas.access.bearer_lease import BearerLease, LeaseSlot, connecting, lending
 from pallas.bounds.images import check_images
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
@@ -23,7 +23,7 @@ from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (
     auth_seam,
     forward_trace,
@@ -37,16 +37,16 @@ from . import (
 from .agent_loader import defined_at, load
 from .fastagent_faults import ProviderFault, fault_of, refused_fault
 from .import_thread import beside
-from .instance_pool import Pool
+from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
-from .instance_turn import Instance, generate
+from .instance_turn import FastAgentInstance, generate
 from .message_conversion import keep
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
 from .peers_seam import PeerTools, check
 from .preload import files_of, preload
-from .providers import Asked, Providers, refuse_model
-from .providers_failover import Heard, answered, with_id
+from .providers import AgentProviders, ProviderModel, refuse_model
+from .providers_failover import HeardEvents, answered, with_id
 from .providers_llm import Models, answer_with, note_failures
 from .read_files import Reads, noting
 from .run_progress import RunProgress, stream_listener
@@ -72,13 +72,13 @@ class FastAgentExecutor:
         self._forwards = False
         self._fresh = False
         self._reads = Reads(project)
-        self._providers = Providers(project, config)
+        self._providers = AgentProviders(project, config)
         # Whose the instance of a conversation is, where callers' bearers are forwarded.
         self._shown: dict[str, str] = {}
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[str, FastAgentInstance] = {}
         self._unconfigured: dict[str, str] = {}
         self._first: tuple[Any, ...] | None = None
         self._listing: set[asyncio.Task[None]] = set()
@@ -223,14 +223,14 @@ class FastAgentExecutor:
             self._first = None
             await self._list_tools(everyone)
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
         forward_trace.name_run(turn.run_id)
-        heard = Heard(emit)
+        heard = HeardEvents(emit)
         progress = RunProgress(
             turn.run_id, turn.agent, heard.emit, own=self._name, with_text=turn.stream_text
         )
-        grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
+        grant = BearerLease(turn.run_id, turn.agent, turn.bearer, emit)
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
                 with lending(grant, instance.slot):
@@ -295,8 +295,8 @@ class FastAgentExecutor:
     def _files(self) -> tuple[str, ...]:
         return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))
 
-    def _new_pool(self) -> Pool[Instance]:
-        return Pool(
+    def _new_pool(self) -> InstancePool[FastAgentInstance]:
+        return InstancePool(
             self._make,
             self._drop,
             limit=self._config.max_instances,
@@ -317,7 +317,7 @@ class FastAgentExecutor:
         found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self.problems())
         self._info = replace(self._info, tools=found)
 
-    def _owner_of(self, turn: Turn) -> str | None:
+    def _owner_of(self, turn: ExecutorTurn) -> str | None:
         """Whose instance a turn needs.
 
         A connection that carries a caller's bearer serves that bearer alone: what it was told at its
@@ -379,11 +379,11 @@ class FastAgentExecutor:
             self._stop.set()
             self._tell_failed("its harness ended; the log has the details")
 
-    async def _make(self, number: int, grant: Grant | None) -> Instance:
+    async def _make(self, number: int, grant: BearerLease | None) -> FastAgentInstance:
         if self._harness is None or self._fast is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
-        slot = Slot(grant)
+        slot = LeaseSlot(grant)
         hanging = hanging_of(each.servers for each in self._instances.values())
         until = asyncio.get_running_loop().time()
         until += min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
@@ -391,7 +391,7 @@ class FastAgentExecutor:
             with (
                 connecting(slot),
                 noting(self._reads),
-                servers_seam.planned(servers_seam.Plan(until, hanging | self._unconfigured.keys())),
+                servers_seam.planned(servers_seam.ConnectPlan(until, hanging | self._unconfigured.keys())),
             ):
                 session = await self._harness.session(key)
         except Exception as error:
@@ -421,7 +421,9 @@ class FastAgentExecutor:
             skipped=hanging,
             returned=partial(self._returned, everyone),
         )
-        instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers)
+        instance = FastAgentInstance(
+            key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers
+        )
         self._instances[key] = instance
         if self._peers is not None:
             instance.peers = PeerTools(agent, self._config.peers, self._peers, self._renamed)
@@ -451,7 +453,7 @@ class FastAgentExecutor:
             instance.models = Models(agent, self._providers, prepare)
         return instance
 
-    async def _drop(self, instance: Instance) -> None:
+    async def _drop(self, instance: FastAgentInstance) -> None:
         self._instances.pop(instance.key, None)
         await instance.servers.close()
         for remove in instance.remove:
@@ -468,7 +470,12 @@ class FastAgentExecutor:
         task.add_done_callback(self._listing.discard)
 
     async def _with_peers(
-        self, peers: PeerTools, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
+        self,
+        peers: PeerTools,
+        instance: FastAgentInstance,
+        turn: ExecutorTurn,
+        progress: RunProgress,
+        heard: HeardEvents,
     ) -> TurnResult:
         """The same, with the agents among its tools that there are now."""
         await peers.refresh()
@@ -477,7 +484,7 @@ class FastAgentExecutor:
             return await self._answered(instance, peers.spelled(turn), progress, heard)
 
     async def _answered(
-        self, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
+        self, instance: FastAgentInstance, turn: ExecutorTurn, progress: RunProgress, heard: HeardEvents
     ) -> TurnResult:
         """Have the turn answered by the model that is meant, or one that stands in for it."""
         if instance.models is None:
@@ -494,7 +501,7 @@ class FastAgentExecutor:
                     raise
                 raise with_id(fault, provider) from error
 
-        async def answer(turn: Turn, asked: Asked) -> TurnResult:
+        async def answer(turn: ExecutorTurn, asked: ProviderModel) -> TurnResult:
             check_images(
                 turn.images,
                 vision=model_registry.has_vision(asked.model, self._config.model_capabilities),

@@ -9,7 +9,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pallas.access.bearer_lease import Grant
+from pallas.access.bearer_lease import BearerLease
 from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ MAKE_TIMEOUT = 60.0
 IDLE_SECONDS = 300.0
 
 
-class Instance(Protocol):
+class PooledInstance(Protocol):
     """What the pool owns; its maker knows more."""
 
     @property
@@ -31,7 +31,7 @@ class Instance(Protocol):
 class Make[T](Protocol):
     """Builds instance ``number``, on behalf of the run that asked for it. Raises Fault."""
 
-    def __call__(self, number: int, grant: Grant | None, /) -> Coroutine[Any, Any, T]: ...
+    def __call__(self, number: int, grant: BearerLease | None, /) -> Coroutine[Any, Any, T]: ...
 
 
 class Drop[T](Protocol):
@@ -43,11 +43,11 @@ class Drop[T](Protocol):
 @dataclass(slots=True, eq=False)
 class _Waiter[T]:
     owner: str | None
-    grant: Grant | None
+    grant: BearerLease | None
     future: asyncio.Future[T]
 
 
-class Pool[T: Instance]:
+class InstancePool[T: PooledInstance]:
     """At most ``limit`` instances, made when runs ask for more than are idle.
 
     A run that ends well, or with a Fault of its own, hands its instance back; one that broke or was
@@ -90,7 +90,7 @@ class Pool[T: Instance]:
             pass
 
     @asynccontextmanager
-    async def lease(self, owner: str | None, grant: Grant | None = None) -> AsyncIterator[T]:
+    async def lease(self, owner: str | None, grant: BearerLease | None = None) -> AsyncIterator[T]:
         """An instance for one run; ``grant`` is that run's, for an instance that has to be made.
 
         Raises Fault (UPSTREAM, TRANSPORT, TIMEOUT).
@@ -133,7 +133,7 @@ class Pool[T: Instance]:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _acquire(self, owner: str | None, grant: Grant | None) -> T:
+    async def _acquire(self, owner: str | None, grant: BearerLease | None) -> T:
         if self._closed:
             raise Fault(FaultType.TRANSPORT, "the agent is stopping")
         if (ready := self._take_idle(owner)) is not None:
@@ -193,7 +193,7 @@ class Pool[T: Instance]:
         self._making[owner] += 1
         self._own(self._create(self._made, owner, waiter.grant))
 
-    async def _create(self, number: int, owner: str | None, grant: Grant | None) -> None:
+    async def _create(self, number: int, owner: str | None, grant: BearerLease | None) -> None:
         try:
             async with asyncio.timeout(MAKE_TIMEOUT):
                 instance = await self._make(number, grant)

@@ -8,12 +8,12 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pallas.access.bearer_lease import Slot, context_of
+from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.mcp_client.stdio_seam import end_of
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.model.safe_text import one_line
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 from . import servers_seam
 from .fastagent_faults import refused_fault
 
@@ -61,7 +61,7 @@ class Servers:
         self,
         agent: str,
         agents: Iterable[Any],
-        slot: Slot,
+        slot: LeaseSlot,
         *,
         unconfigured: Mapping[str, str],
         forwarded: frozenset[str],
@@ -71,7 +71,7 @@ class Servers:
         self._agent = agent
         self._slot = slot
         # Connections that are opened for all runs: how that goes says nothing of any of them.
-        self._idle_slot = Slot()
+        self._idle_slot = LeaseSlot()
         self._forwarded = forwarded
         self._unconfigured = unconfigured
         self._returned = returned
@@ -205,12 +205,12 @@ class Servers:
             self._attempts[name] = task
         return task
 
-    async def _check(self, name: str, slot: Slot) -> None:
+    async def _check(self, name: str, slot: LeaseSlot) -> None:
         for aggregator, wanted in self._aggregators:
             if name in wanted and not await servers_seam.answers(aggregator, name, SETTLE_SECONDS / 2):
                 await self._connect(name, slot, lost=aggregator)
 
-    async def _connect(self, name: str, slot: Slot, *, lost: Any = None) -> None:
+    async def _connect(self, name: str, slot: LeaseSlot, *, lost: Any = None) -> None:
         slot.refused.pop(name, None)
         for aggregator, wanted in self._aggregators:
             there = aggregator is not lost and servers_seam.connected(aggregator, name)
@@ -233,7 +233,9 @@ def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
 
 
 @asynccontextmanager
-async def served(servers: Servers, turn: Turn, emit: Emit, required: Collection[str]) -> AsyncIterator[None]:
+async def served(
+    servers: Servers, turn: ExecutorTurn, emit: Emit, required: Collection[str]
+) -> AsyncIterator[None]:
     """Connect what is missing before the run, and tell before it and after it what it has to do without.
 
     Raises Fault where one of those that are ``required`` is missing.

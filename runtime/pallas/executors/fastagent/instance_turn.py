@@ -9,34 +9,34 @@ from typing import Any
 from fast_agent.mcp.auth.context import request_bearer_token
 from fast_agent.types import PromptMessageExtended
 
-from pallas.access.bearer_lease import Slot
+from pallas.access.bearer_lease import LeaseSlot
 from pallas.config import AgentConfig
 from pallas.model import Message, Params, TextDelta, Usage
 from pallas.model.safe_text import one_line, sanitize
 
-from ..base import Emit, Turn, TurnResult
+from ..base import Emit, ExecutorTurn, TurnResult
 from . import model_registry as models
 from . import params_seam, sampling_seam, seam
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
 from .loop_guard import LoopGuard
-from .message_conversion import Kept, are_many_new, keep, natives, text_of, to_message, user_message
+from .message_conversion import FrozenMessage, are_many_new, keep, natives, text_of, to_message, user_message
 from .peers_seam import PeerTools
 from .providers_llm import Models, failure_of
 from .run_progress import RunProgress
 from .text_seam import asking_for_text
-from .text_stream import Saying
+from .text_stream import TextStream
 
 
 @dataclass(slots=True)
-class Instance:
+class FastAgentInstance:
     """One harness session's agents: ``agent`` answers, ``all`` are cleared after each run."""
 
     key: str
     agent: Any
     all: tuple[Any, ...]
-    prefix: list[Kept]
-    slot: Slot
+    prefix: list[FrozenMessage]
+    slot: LeaseSlot
     servers: Servers
     models: Models | None = None
     peers: PeerTools | None = None
@@ -46,8 +46,8 @@ class Instance:
 
 async def generate(
     config: AgentConfig,
-    instance: Instance,
-    turn: Turn,
+    instance: FastAgentInstance,
+    turn: ExecutorTurn,
     model: str,
     progress: RunProgress,
     emit: Emit,
@@ -67,8 +67,8 @@ async def generate(
     )
     limit = models.max_output(model, config.model_capabilities)
     prompts = config.definition.prompts if config.definition is not None else ""
-    wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
-    saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
+    wish = await params_seam.requested_params(agent, turn.params, limit, prompts)
+    saying = TextStream(turn.run_id, turn.agent, emit, native=turn.durable)
     params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
     def text(piece: str, reasoning: bool, rollback: bool) -> None:

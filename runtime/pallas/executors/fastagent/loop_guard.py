@@ -18,7 +18,7 @@ from pallas.model.safe_text import one_line
 
 from ..base import Emit
 from .fastagent_faults import raise_if_cancelled
-from .merge import both
+from .merge import merged
 
 # What fast-agent puts between a server and its tool.
 _SEPARATOR: Final = "__"
@@ -81,10 +81,10 @@ class LoopGuard:
         # sub-agents share their parameters: so ours comes last after a tool, and first after the turn.
         return replace(
             hooks,
-            before_llm_call=both(_unless_cancelled, hooks.before_llm_call),
-            after_llm_call=both(_unless_too_many, hooks.after_llm_call),
-            after_tool_call=both(hooks.after_tool_call, self._after_tools),
-            after_turn_complete=both(both(self._after_turn, hooks.after_turn_complete), _let_go),
+            before_llm_call=merged(_unless_cancelled, hooks.before_llm_call),
+            after_llm_call=merged(_unless_too_many, hooks.after_llm_call),
+            after_tool_call=merged(hooks.after_tool_call, self._after_tools),
+            after_turn_complete=merged(merged(self._after_turn, hooks.after_turn_complete), _let_go),
         )
 
     async def _after_tools(self, runner: ToolRunner, answered: PromptMessageExtended) -> None:

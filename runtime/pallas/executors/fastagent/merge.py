@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from fast_agent.agents.tool_runner import ToolRunner
 
 
-def both[T](
+def merged[T](
     first: Callable[[ToolRunner, T], Awaitable[None]] | None,
     second: Callable[[ToolRunner, T], Awaitable[None]] | None,
 ) -> Callable[[ToolRunner, T], Awaitable[None]] | None:
@@ -13,8 +13,8 @@ def both[T](
     if first is None or second is None:
         return first or second
 
-    async def both(runner: ToolRunner, message: T) -> None:
+    async def in_order(runner: ToolRunner, message: T) -> None:
         await first(runner, message)
         await second(runner, message)
 
-    return both
+    return in_order

@@ -23,7 +23,7 @@ from pallas.model.safe_text import encodable
 _MANY: Final = 200
 
 
-class Kept(PromptMessageExtended):
+class FrozenMessage(PromptMessageExtended):
     """A finished message of a conversation: nobody changes it, so a copy of it is itself.
 
     fast-agent copies the whole history deeply at every model call; with these, turn 300 costs what
@@ -39,11 +39,13 @@ class Kept(PromptMessageExtended):
         return super().model_copy(update=update, deep=deep)
 
 
-def keep(message: PromptMessageExtended) -> Kept:
+def keep(message: PromptMessageExtended) -> FrozenMessage:
     """The message in its kept form, sharing its content."""
-    if isinstance(message, Kept):
+    if isinstance(message, FrozenMessage):
         return message
-    return Kept.model_construct(**{name: getattr(message, name) for name in type(message).model_fields})
+    return FrozenMessage.model_construct(
+        **{name: getattr(message, name) for name in type(message).model_fields}
+    )
 
 
 def text_of(message: PromptMessageExtended) -> str:
@@ -87,12 +89,12 @@ def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
 def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
     """Entries of a thread as fast-agent takes them; those made elsewhere are built from what they say."""
     # Once a run over the whole thread: the usual case stays a single look.
-    return [each.native if type(each.native) is Kept else _native(each) for each in history]
+    return [each.native if type(each.native) is FrozenMessage else _native(each) for each in history]
 
 
 def are_many_new(history: Sequence[Message]) -> bool:
     """Whether so many entries have to be built that others would notice."""
-    return sum(type(each.native) is not Kept for each in history) > _MANY
+    return sum(type(each.native) is not FrozenMessage for each in history) > _MANY
 
 
 def revived(message: Message) -> Message:
@@ -100,10 +102,10 @@ def revived(message: Message) -> Message:
     return replace(message, native=_native(message)) if isinstance(message.native, Packed) else message
 
 
-def _native(message: Message) -> Kept:
+def _native(message: Message) -> FrozenMessage:
     if isinstance(message.native, Packed):
         try:
-            return Kept.model_validate_json(message.native.json)
+            return FrozenMessage.model_validate_json(message.native.json)
         except ValidationError:  # made by another release: what was said is still there
             pass
     if message.role == "assistant":

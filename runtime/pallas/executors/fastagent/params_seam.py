@@ -62,7 +62,7 @@ class _Asked:
 _asked: ContextVar[_Asked | None] = ContextVar("pallas_params", default=None)
 
 
-class Wish:
+class RequestedParams:
     """The parameters of one run, ready for the agent that was asked.
 
     ``tools`` are what ``generate`` is given beside the messages and ``over(...)``; use ``held`` around it.
@@ -147,7 +147,9 @@ def _plans(agent: Any) -> bool:
     return module.startswith(_WORKFLOW) and module != f"{_WORKFLOW}agents_as_tools_agent"
 
 
-async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = "") -> Wish:
+async def requested_params(
+    agent: Any, params: Params, limit: int | None, prompts: str = ""
+) -> RequestedParams:
     """The parameters as they hold for this agent.
 
     ``limit`` is how many tokens its model can write, ``prompts`` what of its instruction is its project's.
@@ -156,7 +158,7 @@ async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = 
     choice = params.get("tool_choice")
     listed, named = params.get("tools_allowlist"), named_in(choice)
     if (listed is None and not named) or _plans(agent) or not hasattr(agent, "list_tools"):
-        return Wish(agent, params, limit, prompts)
+        return RequestedParams(agent, params, limit, prompts)
     tools = (await agent.list_tools()).tools
     allowed = None
     if listed is not None:
@@ -168,7 +170,7 @@ async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = 
         name = find_one(named, [tool.name for tool in tools], "tool_choice")
         choice = {"type": "function", "function": {"name": name}}
         params = replace(params, values={**params.values, "tool_choice": choice})
-    return Wish(agent, params, limit, prompts, allowed, tools)
+    return RequestedParams(agent, params, limit, prompts, allowed, tools)
 
 
 def family_of(llm: Any) -> Family:

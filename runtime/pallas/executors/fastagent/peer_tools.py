@@ -11,7 +11,7 @@ from pallas.model import Fault, TraceContext
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 
 if TYPE_CHECKING:  # it reads XML, which an agent without peers does not need
     from pallas.messaging.messaging_port import PeerFacts
@@ -46,7 +46,9 @@ class PeerCalls(Protocol):
         """Those that can be asked now; the very same value for as long as nothing changed."""
         ...
 
-    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+    async def ask(
+        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+    ) -> str:
         """What the peer answers, in a run of its own below the call with that span. Raises Fault.
 
         Cancelling this cancels that run. ``emit`` hears what happens in it, as ``nested`` events of ``turn``.

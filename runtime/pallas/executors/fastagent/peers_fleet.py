@@ -4,11 +4,11 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from pallas.executors.nested_events import Below
+from pallas.executors.nested_events import NestedEvents
 from pallas.executors.peer_port import PeerPort
 from pallas.model import Fault, FaultType, TraceContext
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 from .peer_tools import PeerTool, tool_of
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ class FleetPeers:
             self._facts, self._tools = facts, tuple(map(tool_of, facts))
         return self._tools
 
-    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+    async def ask(
+        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+    ) -> str:
         """As in ``PeerCalls``. The peer's run has the principal of this one, and none of its credentials."""
         span = trace.span_id if trace is not None else ""
-        hear = Below(turn.run_id, turn.agent, span, emit, with_text=turn.stream_text)
+        hear = NestedEvents(turn.run_id, turn.agent, span, emit, with_text=turn.stream_text)
         # In a context of its own: what stands in this one (the caller's bearer) is no business of a peer.
         run = asyncio.create_task(
             self._port.ask_peer(turn, peer, text, trace=trace, listener=hear),

@@ -16,7 +16,7 @@ from pallas.model import Fault, FaultType, TraceContext
 from pallas.model.safe_text import one_line
 from pallas.telemetry.trace_context import current_call, current_run
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 from .peer_tools import PeerCalls, PeerTool, is_renamed, names_for, text_for, told_of
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class _Tool(FunctionTool):
 
 @dataclass(frozen=True, slots=True)
 class _Serving:
-    turn: Turn
+    turn: ExecutorTurn
     emit: Emit
 
 
@@ -83,7 +83,7 @@ class PeerTools:
             self._report(tool.peer, name)
         self._shown = tools
 
-    def spelled(self, turn: Turn) -> Turn:
+    def spelled(self, turn: ExecutorTurn) -> ExecutorTurn:
         """The turn with peers in its ``tools_allowlist`` by their tools' names, where those are others."""
         listed = turn.params.get("tools_allowlist")
         if not listed or all(self._names.get(each, each) == each for each in listed):
@@ -93,7 +93,7 @@ class PeerTools:
         return replace(turn, params=replace(turn.params, values=values))
 
     @contextmanager
-    def serving(self, turn: Turn, emit: Emit) -> Iterator[None]:
+    def serving(self, turn: ExecutorTurn, emit: Emit) -> Iterator[None]:
         """Calls are made for this turn until the block ends; there are none outside of one."""
         self._serving = _Serving(turn, emit)
         try:

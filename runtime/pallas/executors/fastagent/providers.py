@@ -23,7 +23,7 @@ FAILING_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProviderModel:
     """A model of a provider: ``spec`` as fast-agent names it, ``model`` without what stands before it."""
 
     id: str
@@ -38,7 +38,7 @@ class _Failure:
     why: str
 
 
-class Providers:
+class AgentProviders:
     """What callers of an agent may choose among; false where there is no choice."""
 
     def __init__(self, project: Project, config: AgentConfig) -> None:
@@ -52,7 +52,7 @@ class Providers:
         return bool(self._by_id)
 
     @property
-    def default(self) -> Asked:
+    def default(self) -> ProviderModel:
         """Who answers where nobody chooses."""
         return self._asked(self._by_id[self._config.default_provider], "")
 
@@ -100,7 +100,7 @@ class Providers:
             for each in self._by_id.values()
         )
 
-    def asked(self, provider: str, model: str) -> Asked:
+    def asked(self, provider: str, model: str) -> ProviderModel:
         """Who is asked by a caller that chose these; either may be empty.
 
         Raises Fault: CONFIG for a provider that is not there, PROTOCOL for a model that it has not.
@@ -115,7 +115,7 @@ class Providers:
             )
         return self._asked(chosen, model)
 
-    def line(self, asked: Asked) -> list[Asked]:
+    def line(self, asked: ProviderModel) -> list[ProviderModel]:
         """Who may answer, in the order of trying: the one that was asked, then those that stand in.
 
         One that failed a moment ago comes after those that did not (HC-27).
@@ -140,10 +140,10 @@ class Providers:
     def _answering(self) -> Iterator[ProviderConfig]:
         return (each for each in self._by_id.values() if each.kind == "llm" and each.models)
 
-    def _asked(self, provider: ProviderConfig, model: str) -> Asked:
+    def _asked(self, provider: ProviderConfig, model: str) -> ProviderModel:
         for spec in provider.models:
             if not model or model in (spec, _plain(spec), self._names.get(spec)):
-                return Asked(provider.id, spec, self._names.get(spec, spec), provider.params)
+                return ProviderModel(provider.id, spec, self._names.get(spec, spec), provider.params)
         known = [_plain(spec) for spec in provider.models]
         raise Fault(
             FaultType.PROTOCOL,

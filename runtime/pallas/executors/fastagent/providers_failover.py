@@ -4,20 +4,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from pallas.model import Event, Fault, Rerouted, Said, TextDelta, ToolEvent
+from pallas.model import Event, Fault, LoopMessage, Rerouted, TextDelta, ToolEvent
 from pallas.model.safe_text import one_line
 
-from ..base import Emit, Turn, TurnResult
+from ..base import Emit, ExecutorTurn, TurnResult
 from .fastagent_faults import ProviderFault, fault_of
-from .providers import Asked, Providers
+from .providers import AgentProviders, ProviderModel
 from .providers_llm import Models
 
 log = logging.getLogger(__name__)
 
-type Answer = Callable[[Turn, Asked], Awaitable[TurnResult]]
+type Answer = Callable[[ExecutorTurn, ProviderModel], Awaitable[TurnResult]]
 
 
-class Heard:
+class HeardEvents:
     """Hands a run's events on and knows whether the caller heard, or the agent did, anything."""
 
     def __init__(self, emit: Emit) -> None:
@@ -26,13 +26,13 @@ class Heard:
 
     def emit(self, event: Event) -> None:
         """Hand one on."""
-        if isinstance(event, ToolEvent | Said) or (isinstance(event, TextDelta) and event.text):
+        if isinstance(event, ToolEvent | LoopMessage) or (isinstance(event, TextDelta) and event.text):
             self.something = True
         self._emit(event)
 
 
 async def answered(
-    providers: Providers, models: Models, turn: Turn, heard: Heard, answer: Answer
+    providers: AgentProviders, models: Models, turn: ExecutorTurn, heard: HeardEvents, answer: Answer
 ) -> TurnResult:
     """What came of a turn, and who answered it. Raises Fault, with ``providerId`` where a provider failed.
 
@@ -41,7 +41,7 @@ async def answered(
     """
     asked = providers.asked(turn.provider, turn.params.get("model", ""))
     line = providers.line(asked)
-    tried: list[tuple[Asked, ProviderFault]] = []
+    tried: list[tuple[ProviderModel, ProviderFault]] = []
     for number, each in enumerate(line):
         last = number == len(line) - 1
         if tried or each.id != asked.id:
@@ -72,7 +72,7 @@ def with_id(fault: Fault, provider: str) -> Fault:
     return fault
 
 
-def _tell(turn: Turn, heard: Heard, asked: str, to: str, why: str) -> None:
+def _tell(turn: ExecutorTurn, heard: HeardEvents, asked: str, to: str, why: str) -> None:
     why = one_line(why, 300)
     log.warning(
         "%s: provider %s answers in place of %s: %s", turn.agent, to, asked, why, extra={"agent": turn.agent}
@@ -80,7 +80,7 @@ def _tell(turn: Turn, heard: Heard, asked: str, to: str, why: str) -> None:
     heard.emit(Rerouted(run_id=turn.run_id, agent=turn.agent, asked=asked, to=to, why=why))
 
 
-def _all(tried: list[tuple[Asked, ProviderFault]]) -> ProviderFault:
+def _all(tried: list[tuple[ProviderModel, ProviderFault]]) -> ProviderFault:
     """The last fault, with those before it."""
     *before, (_, fault) = tried
     if not before:

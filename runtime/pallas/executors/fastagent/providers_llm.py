@@ -16,7 +16,7 @@ from fast_agent.core.model_resolution import get_context_model_references, resol
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
-from .providers import Asked, Providers
+from .providers import AgentProviders, ProviderModel
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Attached:
     retries: int = 0
 
 
-def answer_with(harness: Any, name: str, providers: Providers) -> None:
+def answer_with(harness: Any, name: str, providers: AgentProviders) -> None:
     """Have the agent ``name`` of a harness that was entered made with the default provider's model.
 
     What its code or the project names is then not needed, and not looked at.
@@ -53,7 +53,7 @@ def answer_with(harness: Any, name: str, providers: Providers) -> None:
 class Models:
     """The models that one agent was given so far; ``prepare`` does to each what all of ours need."""
 
-    def __init__(self, agent: Any, providers: Providers, prepare: Callable[[Any], None]) -> None:
+    def __init__(self, agent: Any, providers: AgentProviders, prepare: Callable[[Any], None]) -> None:
         self._agent = agent
         self._prepare = prepare
         self._named = agent.config.model
@@ -61,7 +61,7 @@ class Models:
         self._known = {providers.default.spec: self._home}
 
     @asynccontextmanager
-    async def answering(self, asked: Asked, *, patient: bool) -> AsyncIterator[None]:
+    async def answering(self, asked: ProviderModel, *, patient: bool) -> AsyncIterator[None]:
         """Have the agent answer with this model until the block ends. Raises whatever it cannot be made with.
 
         Unless ``patient`` a failed request is not made again: somebody else is waiting to be asked.

@@ -38,7 +38,7 @@ def install() -> None:
         library_hooks.install(hook)
 
 
-class Allowance:
+class SamplingAllowance:
     """What the servers of one run may ask, and the ``models`` that answered.
 
     ``end`` cancels what is still being answered: nothing is asked of a model for a run that is over.
@@ -87,16 +87,16 @@ class Allowance:
             task.cancel()
 
 
-_allowance: ContextVar[Allowance | None] = ContextVar("pallas_sampling", default=None)
+_allowance: ContextVar[SamplingAllowance | None] = ContextVar("pallas_sampling", default=None)
 _made: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
 # By the aggregator that a run calls its servers through: a request may come in a context of the connection.
-_runs: Final[WeakKeyDictionary[Any, Allowance]] = WeakKeyDictionary()
+_runs: Final[WeakKeyDictionary[Any, SamplingAllowance]] = WeakKeyDictionary()
 
 
 @contextmanager
-def allowing(agent: str, run_id: str) -> Iterator[Allowance]:
+def allowing(agent: str, run_id: str) -> Iterator[SamplingAllowance]:
     """Servers that are called in this block may ask the model, as their entries say."""
-    allowance = Allowance(agent, run_id)
+    allowance = SamplingAllowance(agent, run_id)
     token = _allowance.set(allowance)
     try:
         yield allowance
@@ -153,7 +153,7 @@ def _refusal(why: str) -> ErrorData:
     return ErrorData(code=INVALID_REQUEST, message=f"sampling: {why}")
 
 
-def _tell(level: int, allowance: Allowance, server: str, what: str) -> None:
+def _tell(level: int, allowance: SamplingAllowance, server: str, what: str) -> None:
     log.log(
         level,
         "%s: a sampling request of server %s %s",

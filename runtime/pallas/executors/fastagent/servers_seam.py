@@ -27,7 +27,7 @@ _CUT_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
-class Plan:
+class ConnectPlan:
     """What connecting the servers of one instance has to heed.
 
     ``until`` is when it stops waiting, in the loop's time; ``skip`` are servers that are not connected now.
@@ -37,12 +37,12 @@ class Plan:
     skip: frozenset[str] = field(default_factory=frozenset)
 
 
-_plan: ContextVar[Plan | None] = ContextVar("pallas_connect_plan", default=None)
+_plan: ContextVar[ConnectPlan | None] = ContextVar("pallas_connect_plan", default=None)
 _errors: Final[WeakKeyDictionary[Any, dict[str, Exception]]] = WeakKeyDictionary()
 
 
 @contextmanager
-def planned(plan: Plan) -> Iterator[None]:
+def planned(plan: ConnectPlan) -> Iterator[None]:
     """Agents that are made in this block connect their servers by ``plan``."""
     token = _plan.set(plan)
     try:
@@ -169,7 +169,7 @@ def _at_once(_load: Any) -> Any:
         if self.initialized and not force_connect:
             return
         await self._reset_runtime_indexes()
-        plan = _plan.get() or Plan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        plan = _plan.get() or ConnectPlan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
         names = tuple(self._configured_server_names) if force_connect else wanted(self)
         _errors[self] = await _connect(self, [name for name in names if name not in plan.skip], plan.until)
         _put_in_order(self)

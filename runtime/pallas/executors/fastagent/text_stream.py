@@ -11,16 +11,16 @@ from typing import Any
 from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
 from fast_agent.types import PromptMessageExtended
 
-from pallas.model import Said
+from pallas.model import LoopMessage
 from pallas.model.packed import packed_of
 from pallas.model.safe_text import sanitize
 
 from ..base import Emit
-from .merge import both
+from .merge import merged
 from .message_conversion import to_message
 
 
-class Saying:
+class TextStream:
     """Tells the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
 
     def __init__(self, run_id: str, agent: str, emit: Emit, *, native: bool) -> None:
@@ -39,8 +39,8 @@ class Saying:
         hooks = before or ToolRunnerHooks()
         agent.tool_runner_hooks = replace(
             hooks,
-            before_tool_call=both(hooks.before_tool_call, self._tell),
-            after_tool_call=both(hooks.after_tool_call, self._tell),
+            before_tool_call=merged(hooks.before_tool_call, self._tell),
+            after_tool_call=merged(hooks.after_tool_call, self._tell),
         )
         try:
             yield
@@ -50,7 +50,7 @@ class Saying:
     async def _tell(self, runner: ToolRunner, said: PromptMessageExtended) -> None:
         message = to_message(said)
         self._emit(
-            Said(
+            LoopMessage(
                 run_id=self._run_id,
                 agent=self._agent,
                 role=message.role,

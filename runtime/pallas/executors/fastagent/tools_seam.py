@@ -14,7 +14,7 @@ from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 from pallas.toolbox.plain_json import json_text, text_of
 from pallas.toolbox.server_connection import connected
-from pallas.toolbox.server_endpoint import Endpoint
+from pallas.toolbox.server_endpoint import ServerEndpoint
 
 MAX_TOOLS: Final = 500
 # Characters of a schema, of a description, and of all schemas of a server.
@@ -25,7 +25,9 @@ _MAX_ALL: Final = 8 * 1024 * 1024
 _MAX_PAGES: Final = 100
 
 
-async def list_tools(endpoint: Endpoint, bearer: str | None = None) -> tuple[tuple[ToolDetail, ...], bool]:
+async def list_tools(
+    endpoint: ServerEndpoint, bearer: str | None = None
+) -> tuple[tuple[ToolDetail, ...], bool]:
     """The tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no deadline."""
     async with connected(endpoint, bearer) as client:
         tools, more = await _pages(client)

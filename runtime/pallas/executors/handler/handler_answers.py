@@ -13,7 +13,7 @@ from pallas.model import Fault, FaultType, Usage
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
-from .handler_shape import Shape
+from .handler_shape import HandlerMethods
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HandlerAnswer:
     """An answer as the kernel takes it; the text is sanitised."""
 
     text: str
@@ -55,7 +55,7 @@ class Drafting:
         self._over = True
 
 
-async def answer_of(shape: Shape, request: PromptRequest, drafting: Drafting) -> Answer:
+async def answer_of(shape: HandlerMethods, request: PromptRequest, drafting: Drafting) -> HandlerAnswer:
     """Ask the handler. Raises Fault for what is no answer, and whatever the handler raises.
 
     Where it has both ways, a caller who hears the text as it is written is answered by ``stream``. One who
@@ -69,7 +69,7 @@ async def answer_of(shape: Shape, request: PromptRequest, drafting: Drafting) ->
     return answer
 
 
-async def _streamed(given: Any, drafting: Drafting) -> Answer:
+async def _streamed(given: Any, drafting: Drafting) -> HandlerAnswer:
     events = await given if inspect.isawaitable(given) else given
     if not hasattr(events, "__aiter__"):
         raise _unfit("stream gave", events, "yield from it: Chunk, Final and Error")
@@ -95,7 +95,7 @@ async def _streamed(given: Any, drafting: Drafting) -> Answer:
                 case Error(message=message, retryable=retryable):
                     text = one_line(redact_text(message), 300) or "it failed and did not say why"
                     raise Fault(FaultType.UPSTREAM, text, retryable=retryable)
-    return Answer(sanitize("".join(pieces)))
+    return HandlerAnswer(sanitize("".join(pieces)))
 
 
 class _Nothing:
@@ -127,7 +127,7 @@ def _event(event: Any) -> StreamEvent:
     raise _unfit("stream yielded", event, "yield Chunk(text), Final(result), Error(message)")
 
 
-def _result(given: Any, what: str) -> Answer:
+def _result(given: Any, what: str) -> HandlerAnswer:
     if isinstance(given, str):
         text, reason, usage = given, "end_turn", None
     elif isinstance(given, PromptResult):
@@ -143,7 +143,7 @@ def _result(given: Any, what: str) -> Answer:
         raise _unfit(f"{what} a stop_reason that is", reason, f"allowed: {', '.join(_REASONS)}")
     if len(text) > MAX_ANSWER:
         raise Fault(FaultType.UPSTREAM, f"its answer is longer than {MAX_ANSWER:,} characters")
-    return Answer(sanitize(text), _REASONS[reason], _usage(usage))
+    return HandlerAnswer(sanitize(text), _REASONS[reason], _usage(usage))
 
 
 def _usage(given: Any) -> Usage:

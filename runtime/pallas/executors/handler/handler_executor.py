@@ -16,12 +16,12 @@ from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.handlers import PromptRequest, Session
 from pallas.model import Fault, FaultType, Message, TextDelta
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from .handler_answers import Answer, Drafting, answer_of
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from .handler_answers import Drafting, HandlerAnswer, answer_of
 from .handler_faults import raised
 from .handler_loader import load, place_of
-from .handler_shape import Shape, shape_of
-from .handler_tasks import Work
+from .handler_shape import HandlerMethods, shape_of
+from .handler_tasks import HandlerTasks
 
 HOOK_SECONDS: Final = 10.0
 """What a handler's ``on_session_create``, ``on_session_close`` and ``cancel`` may take."""
@@ -48,10 +48,10 @@ class HandlerExecutor:
         self._path = own.path if own is not None else ""
         self._capacity = own.capacity if own is not None else 64
         self._info = ExecutorInfo(capacity=self._capacity)
-        self._shape: Shape | None = None
+        self._shape: HandlerMethods | None = None
         self._room = asyncio.Semaphore(self._capacity)
         self._waiting = 0
-        self._work = Work(config.name)
+        self._work = HandlerTasks(config.name)
         self._started = False
 
     @property
@@ -109,7 +109,7 @@ class HandlerExecutor:
         await self.load()
         self._started = True
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn. Raises Fault: what a handler raises is told by its kind, its text stays in the
         log."""
         if self._shape is None or not self._started:
@@ -168,7 +168,7 @@ class HandlerExecutor:
 
     # How it is done
 
-    def _learn(self, shape: Shape) -> None:
+    def _learn(self, shape: HandlerMethods) -> None:
         self._shape = shape
         self._info = replace(
             self._info,
@@ -182,7 +182,7 @@ class HandlerExecutor:
     def _files(self, reads: Reads) -> tuple[str, ...]:
         return tuple(sorted(shown(self._project.root, Path(path)) for path in reads.files))
 
-    async def _answered(self, shape: Shape, turn: Turn, emit: Emit) -> TurnResult:
+    async def _answered(self, shape: HandlerMethods, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         drafting = Drafting(lambda text: emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text)))
         task = self._work.own(answer_of(shape, self._request(turn), drafting), f"{turn.agent}: {turn.run_id}")
         try:
@@ -196,7 +196,7 @@ class HandlerExecutor:
         said = Message("user", turn.text, turn.images), Message("assistant", answer.text)
         return TurnResult((answer.text,), said, answer.usage, answer.stop_reason)
 
-    def _result_of(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
+    def _result_of(self, task: asyncio.Task[HandlerAnswer], turn: ExecutorTurn) -> HandlerAnswer:
         if task.cancelled():  # not by us: then nobody would come here
             raise Fault(
                 FaultType.UPSTREAM, f"{self._config.name} cancelled its own work; nothing was answered"
@@ -206,7 +206,7 @@ class HandlerExecutor:
             return task.result()
         raise raised(self._config.name, error, self._project.root) from None
 
-    def _request(self, turn: Turn) -> PromptRequest:
+    def _request(self, turn: ExecutorTurn) -> PromptRequest:
         session = None
         if turn.session:
             session = _open.get(turn.session) or Session(turn.session, self._config.name)

@@ -31,7 +31,7 @@ MAX_CAPABILITIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HandlerMethods:
     """A handler's methods by what they are for, None for those it lacks."""
 
     handler: Any
@@ -44,7 +44,7 @@ class Shape:
     vision: bool = False
 
 
-def shape_of(handler: Any, name: str) -> Shape:
+def shape_of(handler: Any, name: str) -> HandlerMethods:
     """The methods of a handler, or of an ``async def`` alone. Raises Fault (CONFIG) where it cannot work.
 
     ``name`` is how a person would find it.
@@ -60,7 +60,7 @@ def shape_of(handler: Any, name: str) -> Shape:
             f"has neither prompt nor stream ({type(handler).__name__})",
             "write `async def prompt(self, request)`, which returns the answer's text",
         )
-    return Shape(
+    return HandlerMethods(
         handler,
         found["prompt"],
         found["stream"],
@@ -72,13 +72,13 @@ def shape_of(handler: Any, name: str) -> Shape:
     )
 
 
-def _of_function(function: Any, name: str) -> Shape:
+def _of_function(function: Any, name: str) -> HandlerMethods:
     """A function that answers: ``async def``, with ``yield`` in it or without."""
     streams = inspect.isasyncgenfunction(function)
     _check(function, "prompt", f"{name} ({function.__name__})", streams=streams)
     prompt, stream = (None, function) if streams else (function, None)
     vision = bool(getattr(function, "vision", False))
-    return Shape(function, prompt, stream, None, None, None, _capabilities(function, name), vision)
+    return HandlerMethods(function, prompt, stream, None, None, None, _capabilities(function, name), vision)
 
 
 def _method(handler: Any, key: str, name: str) -> Any:

@@ -16,7 +16,7 @@ GRACE: Final = 1.0
 """Seconds that work which was cancelled has to end; then it is left to itself, and heard no more."""
 
 
-class Work:
+class HandlerTasks:
     """Tasks of one agent, in one event loop."""
 
     def __init__(self, agent: str) -> None:

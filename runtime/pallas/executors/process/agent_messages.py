@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.config import Project
-from pallas.executors import ExecutorInfo, Turn
+from pallas.executors import ExecutorInfo, ExecutorTurn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.child_messages import Number
 from pallas.model import (
@@ -104,7 +104,7 @@ class AgentTurn:
     """
 
     call: int
-    turn: Turn = field(repr=False)
+    turn: ExecutorTurn = field(repr=False)
     keep: int = 0
     trace: TraceContext | None = None
     record: bool = False

@@ -10,7 +10,7 @@ from pallas.executors.fastagent.peer_tools import PeerCalls, PeerTool
 from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
 from pallas.model import Fault, FaultType, TraceContext
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 from .agent_messages import PeerList, PeerQuestion
 
 MAX_OPEN: Final = 200
@@ -24,7 +24,7 @@ _SPAN: Final = re.compile(r"[0-9a-f]{16}")
 class PeerAsker:
     """The run on whose behalf a process asks; ``trace`` is the run's own span."""
 
-    turn: Turn
+    turn: ExecutorTurn
     trace: TraceContext | None
     emit: Emit
 
@@ -83,7 +83,9 @@ class PeersThroughFleet:
         """As in ``PeerCalls``: the peers that the fleet sent before the run."""
         return self._tools
 
-    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+    async def ask(
+        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+    ) -> str:
         """As in ``PeerCalls``; the fleet itself reports the events of the peer's run."""
         call = self._calls.get(turn.run_id)
         if call is None:

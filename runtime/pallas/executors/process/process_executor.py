@@ -15,7 +15,7 @@ from pallas.model.fingerprint import salt
 from pallas.model.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from ..fastagent.peers_fleet import FleetPeers
 from ..ipc.child_process import InterpreterProcess
 from .agent_connection import CANCEL_TIMEOUT_S, AgentCall, AgentConnection
@@ -118,7 +118,7 @@ class ProcessExecutor:
         await connection.command("start")
         self._is_started = connection.is_started = True
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault."""
         connection = self._connection
         if connection is None:
@@ -229,7 +229,7 @@ class ProcessExecutor:
                 self._on_failure(one_line(reason, 300))
 
 
-def _without_identity(turn: Turn) -> Turn:
+def _without_identity(turn: ExecutorTurn) -> ExecutorTurn:
     """The turn as its process sees it: without its history, and without what would open the conversation."""
     return replace(turn, history=(), thread="", handle="", session="", sender="", depth=0)
 

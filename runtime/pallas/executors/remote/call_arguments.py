@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from pallas.executors.base import Turn
+from pallas.executors.base import ExecutorTurn
 from pallas.model import Fault, FaultType, Image, Message
 from pallas.telemetry.trace_context import BAGGAGE, MAX_BAGGAGE, current_run, outgoing
 
-from .call_method import Way
+from .call_method import CallMethod
 
 META: Final = "local.pallas"
 NEW: Final = "new"
@@ -28,14 +28,14 @@ _OPENING: Final = "[Earlier in this conversation, oldest first. It is context: a
 _CLOSING: Final = "[End of what was said earlier. The message now:]"
 
 
-class Told(NamedTuple):
+class CallArguments(NamedTuple):
     """What goes into the call: its arguments, and its metadata."""
 
     arguments: dict[str, Any]
     meta: dict[str, Any]
 
 
-def told(way: Way, turn: Turn, handle: str, *, knows: bool) -> Told:
+def told(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> CallArguments:
     """The call for a turn; ``handle`` as the other side takes it now, empty for none.
 
     Without ``knows`` what was said before goes along, the newest of it that has room. Raises Fault (CONFIG)
@@ -68,7 +68,7 @@ def told(way: Way, turn: Turn, handle: str, *, knows: bool) -> Told:
     elif way.params == "arguments":
         arguments = {**turn.params.to_json(), **arguments}
     _check_size(turn, arguments)
-    return Told(arguments, meta)
+    return CallArguments(arguments, meta)
 
 
 def _traced(agent: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _with_block(history: Sequence[Message], text: str) -> str:
     return "\n\n".join((_OPENING, *reversed(said), _CLOSING, text))
 
 
-def _check_size(turn: Turn, arguments: dict[str, Any]) -> None:
+def _check_size(turn: ExecutorTurn, arguments: dict[str, Any]) -> None:
     size = len(json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")) + _ENVELOPE
     if size > MAX_REQUEST:
         raise Fault(

@@ -26,7 +26,7 @@ _NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTool:
     """A tool that the other side lists, as it wrote it; ``properties`` are those of its input."""
 
     name: str
@@ -35,7 +35,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CallMethod:
     """One tool, and which of its arguments take what; an empty name: it takes no such thing.
 
     ``speaker`` is what the other side calls itself in its progress, ``what`` says in words what it is.
@@ -56,14 +56,14 @@ class Way:
     field: str = ""
 
 
-def offers_of(tools: Sequence[Any]) -> tuple[Offer, ...]:
+def offers_of(tools: Sequence[Any]) -> tuple[OfferedTool, ...]:
     """The tools of a list as the SDK has it; a schema that is none counts as one without arguments."""
     offers = []
     for tool in tools:
         schema = tool.input_schema if isinstance(tool.input_schema, dict) else {}
         properties, required = schema.get("properties"), schema.get("required")
         offers.append(
-            Offer(
+            OfferedTool(
                 str(tool.name),
                 properties if isinstance(properties, dict) else {},
                 tuple(map(str, required)) if isinstance(required, list) else (),
@@ -72,7 +72,9 @@ def offers_of(tools: Sequence[Any]) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
-def find_way(offers: Sequence[Offer], config: RemoteConfig, *, speaker: str, instructions: str) -> Way:
+def find_call_method(
+    offers: Sequence[OfferedTool], config: RemoteConfig, *, speaker: str, instructions: str
+) -> CallMethod:
     """How to ask what is there; what the configuration names stands before what is found out.
 
     ``speaker`` and ``instructions`` are the server's own words. Raises Fault (CONFIG) that lists what there
@@ -88,11 +90,11 @@ def find_way(offers: Sequence[Offer], config: RemoteConfig, *, speaker: str, ins
     return _complete(way, offer)
 
 
-def _as(offer: Offer, argument: str, speaker: str, instructions: str) -> Way:
+def _as(offer: OfferedTool, argument: str, speaker: str, instructions: str) -> CallMethod:
     """What the tool is, by the shape of what it takes."""
     there = offer.properties
     images = "images" if _is(there.get("images"), "array") else ""
-    way = Way(offer.name, argument, "a tool", images=images, speaker=speaker)
+    way = CallMethod(offer.name, argument, "a tool", images=images, speaker=speaker)
     if argument == "message" and {"conversation_id", "history"} <= there.keys():
         return replace(
             way,
@@ -122,13 +124,13 @@ def _as(offer: Offer, argument: str, speaker: str, instructions: str) -> Way:
     return _with_handle(way, offer, handles[0]) if len(handles) == 1 else way
 
 
-def _with_handle(way: Way, offer: Offer, name: str) -> Way:
+def _with_handle(way: CallMethod, offer: OfferedTool, name: str) -> CallMethod:
     # A thread's id is made by whoever keeps the thread; other handles are for the caller to choose.
     memory: Memory = "returned" if _plain(name) == "threadid" and name not in offer.required else "given"
     return replace(way, memory=memory, conversation=name, needs_conversation=name in offer.required)
 
 
-def _complete(way: Way, offer: Offer) -> Way:
+def _complete(way: CallMethod, offer: OfferedTool) -> CallMethod:
     filled = {way.argument, way.conversation} - {""}
     if missing := [name for name in offer.required if name not in filled]:
         raise Fault(
@@ -139,7 +141,7 @@ def _complete(way: Way, offer: Offer) -> Way:
     return way
 
 
-def _named(offers: Sequence[Offer], name: str) -> Offer:
+def _named(offers: Sequence[OfferedTool], name: str) -> OfferedTool:
     for offer in offers:
         if offer.name == name:
             return offer
@@ -149,7 +151,7 @@ def _named(offers: Sequence[Offer], name: str) -> Offer:
     )
 
 
-def _chosen(offers: Sequence[Offer]) -> Offer:
+def _chosen(offers: Sequence[OfferedTool]) -> OfferedTool:
     """The tool that one chats with."""
     talks = [offer for offer in offers if _text_of(offer)]
     # One of ours is beyond doubt, whatever stands beside it.
@@ -169,11 +171,11 @@ def _chosen(offers: Sequence[Offer]) -> Offer:
     raise Fault(FaultType.CONFIG, problem)
 
 
-def _is_bridge(offers: Sequence[Offer]) -> bool:
+def _is_bridge(offers: Sequence[OfferedTool]) -> bool:
     return {"agents_discover", "sessions_prompt"} <= {offer.name for offer in offers}
 
 
-def _text_of(offer: Offer) -> str:
+def _text_of(offer: OfferedTool) -> str:
     """The argument that takes what is said; empty where that is not plain."""
     if not offer.required:
         found = [name for name in SAID if _is(offer.properties.get(name), "string")]
@@ -184,7 +186,7 @@ def _text_of(offer: Offer) -> str:
     return ""
 
 
-def _argument(offer: Offer, config: RemoteConfig) -> str:
+def _argument(offer: OfferedTool, config: RemoteConfig) -> str:
     if config.argument:
         _check_there(offer, "argument", config.argument)
         return config.argument
@@ -198,7 +200,7 @@ def _argument(offer: Offer, config: RemoteConfig) -> str:
     )
 
 
-def _check_there(offer: Offer, key: str, name: str) -> None:
+def _check_there(offer: OfferedTool, key: str, name: str) -> None:
     if name not in offer.properties:
         raise Fault(
             FaultType.CONFIG,
@@ -225,7 +227,7 @@ def _is(schema: Any, kind: str) -> bool:
     return told == kind or (isinstance(told, list) and kind in told)
 
 
-def _tools(offers: Sequence[Offer]) -> str:
+def _tools(offers: Sequence[OfferedTool]) -> str:
     return _names([offer.name for offer in offers])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from .remote_connection import Connection, Key
+from .remote_connection import ConnectionKey, RemoteConnection
 
 KEEP: Final = 16
 """Connections that are kept while nobody uses them; the longest unused are ended."""
@@ -13,20 +13,20 @@ IDLE: Final = 600.0
 """Seconds after which one is ended that nobody used."""
 
 
-class Pool:
+class ConnectionPool:
     """Lends each connection to one run at a time; belongs to one event loop.
 
     ``make`` gives one that is not open yet.
     """
 
-    def __init__(self, make: Callable[[Key], Connection], keep: int = KEEP) -> None:
+    def __init__(self, make: Callable[[ConnectionKey], RemoteConnection], keep: int = KEEP) -> None:
         self._make = make
         self._keep = keep
-        self._idle: list[tuple[Connection, float]] = []
-        self._lent: set[Connection] = set()
+        self._idle: list[tuple[RemoteConnection, float]] = []
+        self._lent: set[RemoteConnection] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def take(self, key: Key, told: int | None = None) -> Connection:
+    def take(self, key: ConnectionKey, told: int | None = None) -> RemoteConnection:
         """A connection of that key; one that waits, or a new one. Give it back.
 
         With ``told`` one that knows another number of messages is of no use.
@@ -45,7 +45,7 @@ class Pool:
         self._lent.add(connection)
         return connection
 
-    def give(self, connection: Connection, *, keep: bool) -> None:
+    def give(self, connection: RemoteConnection, *, keep: bool) -> None:
         """It is used no more; with ``keep`` the next one may."""
         if connection not in self._lent:
             return  # the pool was emptied meanwhile
@@ -89,7 +89,7 @@ class Pool:
         if late:
             await asyncio.wait(late, timeout=1.0)
 
-    def _end(self, connection: Connection) -> None:
+    def _end(self, connection: RemoteConnection) -> None:
         if not connection.used:
             return
         task = asyncio.create_task(connection.close())

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe.server_probe import Eras, look, probe_client
-from pallas.model import Reach
+from pallas.model import ProbeResult
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchIntervals:
     """Seconds: ``every`` look while all is well, ``again`` after one that failed, ``look`` for each of them,
     ``connect`` for a connection. After ``failures`` in a row it is gone."""
 
@@ -26,10 +26,10 @@ class Pace:
     failures: int = 2
 
 
-PACE = Pace()
+PACE = WatchIntervals()
 
 
-class Watch:
+class EndpointWatch:
     """Looks until it is told to stop; ``gone`` hears once, with the reason, that nothing is there.
 
     No tool and no model is asked (SPEC C7). ``busy`` says that a run is being answered: what answers needs
@@ -40,7 +40,7 @@ class Watch:
         self,
         config: DownstreamConfig,
         *,
-        pace: Pace,
+        pace: WatchIntervals,
         busy: Callable[[], bool],
         gone: Callable[[str], None],
         tidy: Callable[[], None],
@@ -83,9 +83,9 @@ class Watch:
                     failed = 0
                     continue
                 finding = await look(self._config, client, eras, self._pace.look)
-                self.well = finding.downstream.reach is Reach.OK
+                self.well = finding.downstream.reach is ProbeResult.OK
                 # One that asks for a credential answers: who calls it without hears that.
-                failed = failed + 1 if finding.downstream.reach is Reach.UNREACHABLE else 0
+                failed = failed + 1 if finding.downstream.reach is ProbeResult.UNREACHABLE else 0
                 if failed >= self._pace.failures:
                     self._gone(f"{finding.downstream.target} does not answer: {finding.downstream.detail}")
                     return

@@ -11,7 +11,7 @@ from pallas.model import Usage
 from pallas.model.safe_text import one_line, sanitize
 
 from .call_arguments import META
-from .call_method import Way
+from .call_method import CallMethod
 
 MAX_ANSWER: Final = 1_000_000
 """Characters of an answer that are taken."""
@@ -19,7 +19,7 @@ _FOOT: Final = re.compile(r"\(threadId: [^()\n]{1,200}\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RemoteAnswer:
     """What came back, sanitised. ``handle`` is the one to go on with, empty where none was told."""
 
     texts: tuple[str, ...]
@@ -34,7 +34,7 @@ def words_of(result: Any) -> str:
     return "\n\n".join(_texts(result))
 
 
-def answer_of(result: Any, way: Way) -> Answer:
+def answer_of(result: Any, way: CallMethod) -> RemoteAnswer:
     """What a result that is no error says."""
     meta: Mapping[str, Any] = result.meta or {}
     found = list(_texts(result))
@@ -51,7 +51,7 @@ def answer_of(result: Any, way: Way) -> Answer:
         text = f"[{pictures} pictures, which are not passed on]"
     usage = meta.get(f"{META}/usage")
     usage = usage if isinstance(usage, Mapping) else {}
-    return Answer(
+    return RemoteAnswer(
         texts=_parts(text, meta.get(f"{META}/finalOffset")),
         usage=Usage(_number(usage.get("inputTokens")), _number(usage.get("outputTokens"))),
         stop_reason=one_line(str(meta.get(f"{META}/stopReason", "")), 60) or "endTurn",
@@ -77,7 +77,7 @@ def _parts(text: str, offset: Any) -> tuple[str, ...]:
     return (sanitize(text, MAX_ANSWER),)
 
 
-def _handle(way: Way, meta: Mapping[str, Any], structured: Any) -> str:
+def _handle(way: CallMethod, meta: Mapping[str, Any], structured: Any) -> str:
     if way.memory == "minted":
         found = meta.get(f"{META}/conversationId")
     elif way.conversation:

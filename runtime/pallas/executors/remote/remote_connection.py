@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pallas import __version__
-from pallas.access.bearer_lease import Slot, connecting
+from pallas.access.bearer_lease import LeaseSlot, connecting
 from pallas.bounds import MAX_MESSAGE
 
 from .remote_credentials import RemoteAuth
@@ -28,7 +28,7 @@ _CAUSE_TIMEOUT: Final = 0.5
 _MAX_PAGES: Final = 20
 
 
-class Key(NamedTuple):
+class ConnectionKey(NamedTuple):
     """Whose a connection is: the caller's credential where it is forwarded, and the conversation where the
     connection itself is one. ``once``: nobody uses it again."""
 
@@ -37,7 +37,7 @@ class Key(NamedTuple):
     once: bool = False
 
 
-class Connection:
+class RemoteConnection:
     """An MCP client of ``url`` and the task that owns it.
 
     ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``told`` is how many messages of its
@@ -49,7 +49,7 @@ class Connection:
     def __init__(
         self,
         url: str,
-        key: Key,
+        key: ConnectionKey,
         *,
         era: str,
         auth: RemoteAuth,
@@ -58,7 +58,7 @@ class Connection:
         read_timeout: float,
     ) -> None:
         self.key = key
-        self.slot = Slot()
+        self.slot = LeaseSlot()
         self.told = 0
         self.auth = auth
         self._url, self._era, self._headers = url, era, headers

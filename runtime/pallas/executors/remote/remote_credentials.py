@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx2
 
-from pallas.access.bearer_lease import current_grant
+from pallas.access.bearer_lease import current_lease
 from pallas.bounds import MAX_MESSAGE
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
@@ -63,7 +63,7 @@ class RemoteAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """One request, one report of how it went."""
-        grant, noted = current_grant(), _noted.get()
+        grant, noted = current_lease(), _noted.get()
         credential, source = self._credential(request, grant.bearer if grant is not None else None)
         if not self._configured:
             # A redirect repeats the headers of the request before it.

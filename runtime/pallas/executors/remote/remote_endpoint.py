@@ -4,15 +4,15 @@ import logging
 import ssl
 from contextlib import nullcontext
 
-from pallas.access.bearer_lease import Grant, lending
+from pallas.access.bearer_lease import BearerLease, lending
 from pallas.config import AgentConfig
 from pallas.config.kinds import RemoteConfig
 from pallas.model import Fault
 
-from ..base import Turn
-from .call_method import Way, find_way, offers_of
-from .connection_pool import Pool
-from .remote_connection import Connection, Key
+from ..base import ExecutorTurn
+from .call_method import CallMethod, find_call_method, offers_of
+from .connection_pool import ConnectionPool
+from .remote_connection import ConnectionKey, RemoteConnection
 from .remote_credentials import Noted, RemoteAuth
 from .remote_faults import Forgotten, Whom, explain
 
@@ -31,9 +31,9 @@ class OtherSide:
         self._config, self._remote, self._whom = config, remote, whom
         self._era = _AUTO
         self.verify: ssl.SSLContext | bool = True
-        self.way: Way | None = None
+        self.way: CallMethod | None = None
         self.about = ""
-        self.pool = Pool(self._connection)
+        self.pool = ConnectionPool(self._connection)
 
     def forget(self) -> None:
         """It may be another one from now on."""
@@ -45,9 +45,9 @@ class OtherSide:
         if self.way is not None and self.way.memory != "session":
             self.pool.empty()
 
-    async def find(self, credential: str, noted: Noted, grant: Grant | None = None) -> Way:
+    async def find(self, credential: str, noted: Noted, grant: BearerLease | None = None) -> CallMethod:
         """What is there, and how it is asked. Raises Fault: CONFIG where nobody can tell."""
-        connection = self.pool.take(Key(credential, once=True))
+        connection = self.pool.take(ConnectionKey(credential, once=True))
         try:
             with lending(grant, connection.slot) if grant is not None else nullcontext():
                 await connection.open(self._whom.connect)
@@ -62,7 +62,7 @@ class OtherSide:
         speaker = client.server_info.name if client.server_info is not None else ""
         self.about = client.instructions or ""
         try:
-            way = find_way(offers_of(tools), self._remote, speaker=speaker, instructions=self.about)
+            way = find_call_method(offers_of(tools), self._remote, speaker=speaker, instructions=self.about)
         except Fault as fault:
             where = f"{self._config.where}: {self._config.name}: {self._whom.url}"
             raise Fault(fault.type, f"{where}: {fault.message}", data=self._whom.data) from None
@@ -75,28 +75,28 @@ class OtherSide:
         )
         return way
 
-    def connection(self, way: Way, turn: Turn, credential: str) -> Connection:
+    def connection(self, way: CallMethod, turn: ExecutorTurn, credential: str) -> RemoteConnection:
         """The connection for a turn; give it back to the ``pool``.
 
         A handshake-era session may be a memory: then no two conversations share one.
         """
         if self._era != _LEGACY or way.memory not in ("session", "none"):
-            return self.pool.take(Key(credential))
+            return self.pool.take(ConnectionKey(credential))
         if turn.lease is None:
-            return self.pool.take(Key(credential, once=True))
+            return self.pool.take(ConnectionKey(credential, once=True))
         return self.pool.take(
-            Key(credential, turn.lease), len(turn.history) if way.memory == "session" else None
+            ConnectionKey(credential, turn.lease), len(turn.history) if way.memory == "session" else None
         )
 
-    async def _fault(self, connection: Connection, error: Exception, noted: Noted) -> Fault:
+    async def _fault(self, connection: RemoteConnection, error: Exception, noted: Noted) -> Fault:
         try:
             return explain(await connection.cause_of(error), noted, self._whom)
         except Forgotten:  # a session that is over before anything was asked
             return explain(ConnectionResetError(), noted, self._whom)
 
-    def _connection(self, key: Key) -> Connection:
+    def _connection(self, key: ConnectionKey) -> RemoteConnection:
         remote = self._remote
-        return Connection(
+        return RemoteConnection(
             remote.url,
             key,
             era=self._era,

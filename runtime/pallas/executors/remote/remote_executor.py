@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from pallas.access.bearer_lease import Grant, lending
+from pallas.access.bearer_lease import BearerLease, lending
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import DownstreamConfig
@@ -21,13 +21,13 @@ from pallas.model import Fault, FaultType, Message, Notice
 from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import sanitize
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from .call_arguments import NEW, told
-from .call_method import Way
-from .endpoint_watch import PACE, Pace, Watch
+from .call_method import CallMethod
+from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
 from .handles import Handles
-from .remote_answer import Answer, answer_of, words_of
-from .remote_connection import Connection
+from .remote_answer import RemoteAnswer, answer_of, words_of
+from .remote_connection import RemoteConnection
 from .remote_credentials import Noted, configured_in, noting
 from .remote_endpoint import OtherSide
 from .remote_faults import Forgotten, Whom, explain, is_forgotten, reported
@@ -47,7 +47,7 @@ class RemoteExecutor:
     where it takes nothing, or forgot, the history is told again. ``pace`` is how often it is looked at.
     """
 
-    def __init__(self, project: Project, config: AgentConfig, *, pace: Pace = PACE) -> None:
+    def __init__(self, project: Project, config: AgentConfig, *, pace: WatchIntervals = PACE) -> None:
         remote = config.remote or RemoteConfig("")
         self._config = config
         self._remote = remote
@@ -74,7 +74,7 @@ class RemoteExecutor:
         self._over = False
         self._left_out: set[str] = set()
         self._tell_failed: Callable[[str], None] | None = None
-        self._watch = Watch(
+        self._watch = EndpointWatch(
             self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._there.pool.sweep
         )
 
@@ -137,7 +137,7 @@ class RemoteExecutor:
         self._not_over()
         self._watch.start(self._there.verify)
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
         async with self._place():
             self._not_over()
@@ -171,7 +171,7 @@ class RemoteExecutor:
         self._tell_failed, self._over = None, True
         await self.park(timeout)
 
-    async def _answer(self, turn: Turn, emit: Emit) -> Answer:
+    async def _answer(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
         """The answer, told again where the other side forgot what it is about. Raises Fault."""
         for _ in range(_ATTEMPTS):
             try:
@@ -187,7 +187,7 @@ class RemoteExecutor:
             data=self._whom.data,
         )
 
-    async def _attempt(self, turn: Turn, emit: Emit) -> Answer:
+    async def _attempt(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
         credential = fingerprint(turn.bearer) if self._forwards and turn.bearer else ""
         with noting() as noted:
             way = self._there.way
@@ -206,7 +206,9 @@ class RemoteExecutor:
                     self._handles.forget(turn.lease)
                 self._there.pool.give(connection, keep=kept)
 
-    async def _ask(self, connection: Connection, way: Way, turn: Turn, emit: Emit, noted: Noted) -> Answer:
+    async def _ask(
+        self, connection: RemoteConnection, way: CallMethod, turn: ExecutorTurn, emit: Emit, noted: Noted
+    ) -> RemoteAnswer:
         handle = self._handles.of(turn.lease, turn.history)
         reused = connection.used
         knows = bool(handle) or (way.memory == "session" and connection.told > 0)
@@ -248,7 +250,7 @@ class RemoteExecutor:
             connection.told = known
         return answer
 
-    def _tell_left_out(self, way: Way, turn: Turn, emit: Emit) -> None:
+    def _tell_left_out(self, way: CallMethod, turn: ExecutorTurn, emit: Emit) -> None:
         """Parameters of a run are a word between fleets of Pallas; elsewhere it is told once of each."""
         given = {key for key, value in turn.params.values.items() if value is not None}
         if not way.params and (left_out := sorted(given - self._left_out)):
@@ -256,7 +258,7 @@ class RemoteExecutor:
             text = f"{self._name} is {way.what} and takes no parameters: left out {', '.join(left_out)}"
             emit(Notice(level="warning", text=text, agent=self._name))
 
-    def _new_handle(self, way: Way, turn: Turn) -> str:
+    def _new_handle(self, way: CallMethod, turn: ExecutorTurn) -> str:
         """What is said in place of a handle where there is none yet."""
         if way.memory == "minted" and turn.lease is not None:
             return NEW
@@ -264,7 +266,7 @@ class RemoteExecutor:
             return secrets.token_urlsafe(24)
         return ""
 
-    def _learned(self, way: Way) -> Way:
+    def _learned(self, way: CallMethod) -> CallMethod:
         about = sanitize(self._there.about, _MAX_INSTRUCTION)
         self._info = replace(self._info, vision=bool(way.images), instruction=about)
         return way
@@ -296,5 +298,5 @@ class RemoteExecutor:
             self._tell_failed(reason)
 
 
-def _grant(turn: Turn, emit: Emit) -> Grant:
-    return Grant(turn.run_id, turn.agent, turn.bearer, emit)
+def _grant(turn: ExecutorTurn, emit: Emit) -> BearerLease:
+    return BearerLease(turn.run_id, turn.agent, turn.bearer, emit)

@@ -4,7 +4,7 @@ import re
 from itertools import count
 from typing import Final, Literal, cast
 
-from pallas.executors.base import Emit, Turn
+from pallas.executors.base import Emit, ExecutorTurn
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.model.safe_text import one_line, sanitize
 
@@ -27,7 +27,7 @@ class Progress:
     All text is sanitised here, and there is an end to how much of it is taken.
     """
 
-    def __init__(self, turn: Turn, emit: Emit, speaker: str) -> None:
+    def __init__(self, turn: ExecutorTurn, emit: Emit, speaker: str) -> None:
         self._run_id, self._agent = turn.run_id, turn.agent
         self._with_text = turn.stream_text
         self._emit = emit

@@ -29,7 +29,7 @@ from pallas.routing.choice import Candidate, Choice, choose, kept
 from pallas.routing.route_prompt import route_prompt
 from pallas.telemetry.trace_context import begin_call, current_run
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 
 ASK_SECONDS: Final = 60.0
 """How long a model may take to say who answers; the examples decide then."""
@@ -39,7 +39,7 @@ _OTHERS: Final = 20
 _WHY: Final = 500
 
 
-class Reach(Protocol):
+class RouterPeers(Protocol):
     """The fleet as a router reaches it."""
 
     def candidates(self, agents: Sequence[str], principal: Principal) -> tuple[Candidate, ...]:
@@ -86,7 +86,7 @@ class RouterExecutor:
     between: what a program or a server elsewhere keeps of it is kept. Nothing else of it outlives a turn.
     """
 
-    def __init__(self, project: Project, config: AgentConfig, route: Reach) -> None:
+    def __init__(self, project: Project, config: AgentConfig, route: RouterPeers) -> None:
         self._project = project
         self._config = config
         self._reach = route
@@ -137,7 +137,7 @@ class RouterExecutor:
     async def start(self) -> None:
         """It is ready as it is: whether those it names are is asked with each turn."""
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Choose, say so, and have that agent answer. Its Fault comes back with ``data.routed``."""
         who = self._reach.principal(turn.run_id)
         choice = await self._choose(turn, who, emit)
@@ -181,7 +181,7 @@ class RouterExecutor:
             notices=result.notices,
         )
 
-    async def _choose(self, turn: Turn, who: Principal, emit: Emit) -> Choice:
+    async def _choose(self, turn: ExecutorTurn, who: Principal, emit: Emit) -> Choice:
         rules = self._rules
         among = self._reach.candidates(self._members, who)
         if turn.images:
@@ -211,7 +211,7 @@ class RouterExecutor:
         return replace(candidate, status="unavailable", reason="it takes no images")
 
     async def _said(
-        self, question: str, among: Sequence[Candidate], turn: Turn, who: Principal, emit: Emit
+        self, question: str, among: Sequence[Candidate], turn: ExecutorTurn, who: Principal, emit: Emit
     ) -> str | None:
         """What the model answers that is asked; None where it does not."""
         able = [each for each in among if each.status != "unavailable"]
@@ -225,7 +225,7 @@ class RouterExecutor:
 
     async def _ask(
         self,
-        turn: Turn,
+        turn: ExecutorTurn,
         emit: Emit,
         request: RunRequest,
         listener: Callable[[Event], None] | None = None,
@@ -252,7 +252,7 @@ class RouterExecutor:
         finally:
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
-    def _where(self, turn: Turn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
+    def _where(self, turn: ExecutorTurn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
         """In which conversation the chosen agent answers, and what it has to be told of this one.
 
         Until it has answered it counts as one that knows nothing: nobody can tell what a failure leaves.
@@ -304,7 +304,7 @@ class RouterExecutor:
             self._end(self._kept.popitem()[1])
 
 
-def _telling(turn: Turn, agent: str, emit: Emit) -> Callable[[Event], None]:
+def _telling(turn: ExecutorTurn, agent: str, emit: Emit) -> Callable[[Event], None]:
     """What the chosen agent writes is what the router writes; its steps are its own."""
 
     def hear(event: Event) -> None:

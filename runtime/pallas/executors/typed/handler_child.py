@@ -17,8 +17,8 @@ from pallas.executors.ipc.child_messages import OUT_OF_MEMORY, encode_message
 from pallas.executors.ipc.child_questions import QuestionsToFleet
 from pallas.invocation import Completion, LLMResponse
 from pallas.llm.token_budget import revived
-from pallas.messaging.messaging_port import Delivery, Reply
-from pallas.messaging.untyped_payload import loose
+from pallas.messaging.messaging_port import Delivery, HandlerReply
+from pallas.messaging.untyped_payload import untyped
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, dumps
 from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elements_of
@@ -172,7 +172,7 @@ class ChildHost(InProcessHost):
         assert self._loaded is not None
         xml, most = asked.xml.encode(), self._setup.bytes
         if not asked.key:  # it was sent as bytes: ``bind_payload`` finds its class
-            return loose(elements_of(xml, most)[0])
+            return untyped(elements_of(xml, most)[0])
         known = self._loaded.known.get(asked.key)
         if known is not None:
             try:
@@ -184,7 +184,7 @@ class ChildHost(InProcessHost):
         # As text in an element of its own it is longer: "<" becomes "&lt;".
         return PayloadType.of(Document).pack(Document(asked.tag, asked.xml), limit=8 * most)
 
-    def _returned(self, call: int, reply: Reply) -> HandlerReturned:
+    def _returned(self, call: int, reply: HandlerReply) -> HandlerReturned:
         if reply.raw:
             return HandlerReturned(call, data=reply.raw.decode("latin-1"))
         if not reply.messages:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pallas.config.kinds import PumpLimits
 from pallas.messaging.delivery import First
-from pallas.messaging.messaging_port import Delivery, Emit, Reply
+from pallas.messaging.messaging_port import Delivery, Emit, HandlerReply
 from pallas.model import Principal, Usage
 from pallas.payloads import Payload, PayloadType
 
@@ -46,7 +46,7 @@ class HandlerHost(Protocol):
         """Take messages from now on."""
         ...
 
-    async def handle(self, delivery: Delivery) -> Reply:
+    async def handle(self, delivery: Delivery) -> HandlerReply:
         """Return the handler's reply to a message; cancelling this cancels the handler. It has no timeout.
 
         Raises what the handler raises, InvalidReply if it returned something that is no reply, PayloadFault

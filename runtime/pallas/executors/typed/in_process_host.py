@@ -15,7 +15,7 @@ from pallas.executors.fastagent.import_thread import beside
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.executors.handler.handler_faults import words
 from pallas.invocation import Completer, Completion, Invocation, LLMResponse, handling
-from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
 
@@ -74,7 +74,7 @@ class InProcessHost:
     async def start(self) -> None:
         """Do nothing: a function is ready once it is loaded."""
 
-    async def handle(self, delivery: Delivery) -> Reply:
+    async def handle(self, delivery: Delivery) -> HandlerReply:
         """As ``HandlerHost.handle``."""
         if (loaded := self._loaded) is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")

@@ -16,7 +16,7 @@ from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
 from pallas.executors.ipc.child_messages import CallCancelled
 from pallas.ledger.ledger_address import address_of, database_url_of
-from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 from pallas.model.safe_text import one_line
@@ -104,7 +104,7 @@ class IsolatedHost:
             self._facts = await self._spawn()
         self._is_started = True
 
-    async def handle(self, delivery: Delivery) -> Reply:
+    async def handle(self, delivery: Delivery) -> HandlerReply:
         """Return the handler's reply; cancelling this cancels the handler there. Raises Fault."""
         while True:
             connection = await self._ready()
@@ -241,16 +241,18 @@ class IsolatedHost:
 
     # Its replies
 
-    def _reply(self, connection: HandlerConnection, outcome: Outcome) -> Reply:
+    def _reply(self, connection: HandlerConnection, outcome: Outcome) -> HandlerReply:
         if isinstance(outcome, CallCancelled):
             raise Fault(FaultType.UPSTREAM, "cancelled its own work; nothing was answered")
         if isinstance(outcome, HandlerFailed):
             raise self._failure(outcome)
         if outcome.data is not None:
-            return Reply(raw=outcome.data.encode("latin-1", "replace")[: self._project.messages.bytes + 1])
+            return HandlerReply(
+                raw=outcome.data.encode("latin-1", "replace")[: self._project.messages.bytes + 1]
+            )
         if outcome.message is None:
-            return Reply()
-        return Reply((self._message(connection, outcome.message),))
+            return HandlerReply()
+        return HandlerReply((self._message(connection, outcome.message),))
 
     def _message(
         self, connection: HandlerConnection, returned: ReturnedMessage

@@ -10,7 +10,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from pallas.contract import Document, HandlerResponse
-from pallas.messaging.messaging_port import Reply
+from pallas.messaging.messaging_port import HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadType
@@ -71,19 +71,19 @@ class InvalidReply(TypeError):
     """A handler returned something that is no reply; the text is for the log alone."""
 
 
-def reply_of(returned: Any) -> Reply:
+def reply_of(returned: Any) -> HandlerReply:
     """Return the reply. Raises InvalidReply, and PayloadFault for a payload that does not fit its own class.
 
     Bytes are deprecated, and kept as they are: who gets them is decided where they are delivered (HC-21).
     """
     if returned is None:
-        return Reply()
+        return HandlerReply()
     if isinstance(returned, HandlerResponse):
-        return Reply((_one(returned.payload, returned.to),))
+        return HandlerReply((_one(returned.payload, returned.to),))
     if _is_foreign(returned):
-        return Reply((_one(returned.payload, None if returned.is_response is True else returned.to),))
+        return HandlerReply((_one(returned.payload, None if returned.is_response is True else returned.to),))
     if isinstance(returned, bytes | bytearray):
-        return Reply(raw=b"".join((returned,)))
+        return HandlerReply(raw=b"".join((returned,)))
     raise InvalidReply(f"it returned {_a(returned)}; {_RETURN}")
 
 

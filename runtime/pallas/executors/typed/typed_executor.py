@@ -9,16 +9,16 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import TypedConfig
 from pallas.executors.handler.handler_faults import raised
-from pallas.executors.handler.handler_tasks import GRACE, Work
+from pallas.executors.handler.handler_tasks import GRACE, HandlerTasks
 from pallas.messaging.delivery import CALLER, First
 from pallas.messaging.frames import is_canonical
-from pallas.messaging.messaging_port import Asker, Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, HandlerReply, MessageSender
 from pallas.model import Fault, FaultType, Message, TextDelta
 from pallas.model.safe_text import sanitize
 from pallas.payloads import PayloadFault, PayloadType
 from pallas.telemetry.trace_context import current_run
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from .handler_ports import HandlerFacts, HandlerHost, MessagingPort
 from .in_process_host import InProcessHost
 from .payload_conversion import InvalidReply
@@ -45,7 +45,7 @@ class TypedExecutor:
         self._host = host if host is not None else _host(project, config)
         self._facts: HandlerFacts | None = None
         self._info = ExecutorInfo(capabilities=config.capabilities)
-        self._work = Work(config.name)
+        self._work = HandlerTasks(config.name)
         self._started = False
         self._patience = self._own.timeout
 
@@ -94,7 +94,7 @@ class TypedExecutor:
         await self._host.start()
         self._started, self._patience = True, self._own.timeout
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer a message from outside in the form it has; without an answer the text is empty (HC-5).
 
         Raises Fault: PayloadFault for a text that is no message of its class, which no handler sees (HC-2).
@@ -188,7 +188,7 @@ class TypedExecutor:
         """The agent's description."""
         return self._config.description
 
-    async def invoke(self, delivery: Delivery) -> Reply:
+    async def invoke(self, delivery: Delivery) -> HandlerReply:
         """Have it handle a message, in a task of its own. Raises Fault as ``Endpoint.invoke``.
 
         An exception of the handler is reported by its kind; its text and traceback stay in the log (HC-22).
@@ -239,9 +239,9 @@ class TypedExecutor:
             FaultType.UPSTREAM, f"{self.name} gave no answer that can be passed on; the log has the details"
         )
 
-    def _asker(self, turn: Turn) -> Asker:
+    def _asker(self, turn: ExecutorTurn) -> MessageSender:
         run = current_run()
-        return Asker(
+        return MessageSender(
             run_id=turn.run_id,
             agent=turn.agent,
             principal=self._messaging.principal(turn.run_id),
@@ -250,7 +250,7 @@ class TypedExecutor:
             bearer=turn.bearer if self._own.forward_inbound_auth else None,
         )
 
-    def _thread(self, turn: Turn) -> str:
+    def _thread(self, turn: ExecutorTurn) -> str:
         """Return the UUID of the run's first frame: the caller's handle if it is one, else one of the thread.
 
         That one is a hash of the thread's id, because the id itself would open the caller's conversation.

@@ -9,7 +9,7 @@ from typing import Final
 from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
 from pallas.model.safe_text import one_line, sanitize
 
-from ..base import Emit, Turn
+from ..base import Emit, ExecutorTurn
 
 _LABEL: Final = re.compile(r"([\w.-]{1,64})/([\w.-]{1,128})(?:\(.*)?", re.DOTALL)
 _MAX_OPEN: Final = 1_000
@@ -22,7 +22,7 @@ class TurnOutput:
     Emits nothing once it ``is_over``. ``full`` is done when the text has more than ``limit`` characters.
     """
 
-    def __init__(self, turn: Turn, emit: Emit, limit: int) -> None:
+    def __init__(self, turn: ExecutorTurn, emit: Emit, limit: int) -> None:
         self._turn = turn
         self._emit = emit
         self._left = limit

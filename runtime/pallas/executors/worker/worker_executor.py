@@ -17,7 +17,7 @@ from pallas.model import Fault, FaultType, Message
 from pallas.model.redaction import is_sensitive
 from pallas.telemetry.log import forget, redact
 
-from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from .json_rpc_peer import JsonRpcError
 from .turn_output import TurnOutput, history_block
 from .worker_connection import WorkerConnection
@@ -111,7 +111,7 @@ class WorkerExecutor:
         )
         self._is_started = True
 
-    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+    async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault.
 
         Cancelling this does not wait for the worker, which has ``limits.cancel`` seconds to stop.
@@ -178,7 +178,7 @@ class WorkerExecutor:
             raise connection.end_fault()
         return connection
 
-    async def _session(self, connection: WorkerConnection, turn: Turn) -> WorkerSession:
+    async def _session(self, connection: WorkerConnection, turn: ExecutorTurn) -> WorkerSession:
         """Return the session for a turn, which has it alone until ``finish_turn``; waits for another turn."""
         while True:
             session = connection.sessions.of(turn.lease)
@@ -196,7 +196,7 @@ class WorkerExecutor:
             return session
 
     async def _answer(
-        self, connection: WorkerConnection, session: WorkerSession, turn: Turn, emit: Emit
+        self, connection: WorkerConnection, session: WorkerSession, turn: ExecutorTurn, emit: Emit
     ) -> TurnResult:
         dialect = connection.dialect
         output = TurnOutput(turn, emit, self._limits.answer)
@@ -242,7 +242,7 @@ class WorkerExecutor:
             if not leaves:
                 connection.finish_turn(session)
 
-    def _report_left_out(self, turn: Turn, output: TurnOutput) -> None:
+    def _report_left_out(self, turn: ExecutorTurn, output: TurnOutput) -> None:
         """Report parameters of the run, once each: neither dialect has a place for them."""
         given = {key for key, value in turn.params.values.items() if value is not None}
         if left_out := sorted(given - self._params_left_out):

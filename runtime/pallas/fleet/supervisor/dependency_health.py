@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pallas.health.probe import Lack
 from pallas.model import AgentChanged, AgentState, Event
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.event_hub import EventHub
 
 from ..agent import FleetAgent
 
@@ -24,7 +24,7 @@ class DependencyHealth:
     runs again, and one that was stopped by hand; one that starts for the first time is only waited for.
     """
 
-    def __init__(self, agents: Callable[[], Sequence[FleetAgent]], hub: Hub) -> None:
+    def __init__(self, agents: Callable[[], Sequence[FleetAgent]], hub: EventHub) -> None:
         self._agents = agents
         self._pending: asyncio.Handle | None = None
         self._unlisten = hub.listen(self._hear)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
-from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, Reach
+from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, ProbeResult
 from pallas.model.safe_text import one_line
 
 # A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
@@ -69,7 +69,7 @@ def health_of(
     for each in downstreams:
         if each.name in told:
             continue
-        if each.reach is Reach.NOT_CONFIGURED:
+        if each.reach is ProbeResult.NOT_CONFIGURED:
             unconfigured.append(f"{each.name} {each.detail}")
             continue
         label, name = _cause(each, now)
@@ -81,20 +81,23 @@ def health_of(
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
     status = HealthStatus.DEGRADED if causes else HealthStatus.OK
-    if any(each.name in required and each.reach not in (Reach.OK, Reach.UNKNOWN) for each in downstreams):
+    if any(
+        each.name in required and each.reach not in (ProbeResult.OK, ProbeResult.UNKNOWN)
+        for each in downstreams
+    ):
         status = HealthStatus.ERROR
     return Health(status, "; ".join(causes), now, now)
 
 
 def _cause(downstream: Downstream, now: float) -> tuple[str, str]:
     """What is wrong with it and how it is named there; two empty texts when nothing is."""
-    if downstream.reach is Reach.UNREACHABLE:
+    if downstream.reach is ProbeResult.UNREACHABLE:
         return "Unreachable", downstream.name
-    if downstream.reach is Reach.AUTH_REQUIRED:
+    if downstream.reach is ProbeResult.AUTH_REQUIRED:
         return "Auth required", downstream.name
     call = downstream.last_call
     if call is None or now - call.at > CALL_SECONDS:
         return "", ""
     named = f"{downstream.name} (last call: {call.detail})"
-    labels = {Reach.UNREACHABLE: "Failing", Reach.AUTH_REQUIRED: "Auth required"}
+    labels = {ProbeResult.UNREACHABLE: "Failing", ProbeResult.AUTH_REQUIRED: "Auth required"}
     return labels.get(call.reach, ""), named

@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Final
 
 from pallas.config.models import DownstreamConfig
-from pallas.model import AuthHop, CallOutcome, Reach, RunEvent, RunFinished, ToolEvent
+from pallas.model import AuthHop, CallOutcome, ProbeResult, RunEvent, RunFinished, ToolEvent
 from pallas.model.safe_text import one_line
 
 _CALL: Final = "tools/call"
@@ -60,9 +60,9 @@ class CallRecord:
                 hop.source == "none" and self._known[name].forward_inbound_auth
             )
             detail = f"HTTP {status}" + (" to the caller's own credential" if own else "")
-            self._fail(hop, detail, Reach.UNKNOWN if own else Reach.AUTH_REQUIRED)
+            self._fail(hop, detail, ProbeResult.UNKNOWN if own else ProbeResult.AUTH_REQUIRED)
         elif status >= 500 and hop.method != "server/discover":  # older servers may choke on that one
-            self._fail(hop, f"HTTP {status}", Reach.UNREACHABLE)
+            self._fail(hop, f"HTTP {status}", ProbeResult.UNREACHABLE)
         elif 200 <= status < 300 and name in self._failing and hop.method in (_CALL, self._failing[name]):
             # That a list can be had says nothing about calls; a call that is taken says all is well.
             self._answered(name, CallOutcome(True, hop.at))
@@ -78,9 +78,9 @@ class CallRecord:
         silent = self._silent.pop(run.run_id, {})
         if run.outcome != "cancelled":
             for hop in silent.values():
-                self._fail(hop, "no answer", Reach.UNREACHABLE)
+                self._fail(hop, "no answer", ProbeResult.UNREACHABLE)
 
-    def _fail(self, hop: AuthHop, detail: str, reach: Reach) -> None:
+    def _fail(self, hop: AuthHop, detail: str, reach: ProbeResult) -> None:
         self._failing[hop.downstream] = hop.method
         self._last[hop.downstream] = CallOutcome(False, hop.at, detail, reach)
 
@@ -88,9 +88,9 @@ class CallRecord:
         self._failing.pop(name, None)
         self._last[name] = outcome
 
-    def _evidence(self) -> dict[str, tuple[Reach, str]]:
+    def _evidence(self) -> dict[str, tuple[ProbeResult, str]]:
         return {
             name: (call.reach, call.detail)
             for name, call in self._last.items()
-            if call.reach in (Reach.UNREACHABLE, Reach.AUTH_REQUIRED)
+            if call.reach in (ProbeResult.UNREACHABLE, ProbeResult.AUTH_REQUIRED)
         }

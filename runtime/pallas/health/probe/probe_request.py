@@ -22,7 +22,7 @@ class NotMcp(Exception):
 
 
 @dataclass(slots=True)
-class Session:
+class ProbeSession:
     """A session a server opened for us, to be ended whatever happens."""
 
     url: str
@@ -33,7 +33,7 @@ class Session:
     async def end(self, client: httpx2.AsyncClient) -> None:
         """Send the DELETE; how the server takes it is its own business. At most half a second."""
         headers = httpx2.Headers(self.headers)
-        headers["Mcp-Session-Id"] = self.id
+        headers["Mcp-ProbeSession-Id"] = self.id
         if _VERSION.fullmatch(self.version):
             headers["MCP-Protocol-Version"] = self.version
         with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError, TimeoutError):
@@ -45,12 +45,12 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResponse:
     """Status and first JSON-RPC message; ``session`` where the server opened one."""
 
     status: int
     message: Mapping[str, Any]
-    session: Session | None = None
+    session: ProbeSession | None = None
 
     @property
     def accepted(self) -> bool:
@@ -76,8 +76,8 @@ async def ask(
     url: str,
     body: Mapping[str, Any],
     headers: Mapping[str, str],
-    opened: list[Session],
-) -> Answer:
+    opened: list[ProbeSession],
+) -> ProbeResponse:
     """POST ``body`` and read the first message of the answer, at most 1 MiB of it.
 
     A session is added to ``opened`` as soon as its id is known, before the body is read. Redirects that
@@ -102,9 +102,9 @@ async def ask(
                 raise NotMcp(f"HTTP {got.status_code}: it redirects")
             session = None
             if 200 <= got.status_code < 300 and (id_ := got.headers.get("mcp-session-id")):
-                session = Session(url, id_, headers)
+                session = ProbeSession(url, id_, headers)
                 opened.append(session)
-            return Answer(got.status_code, await _first_message(got), session)
+            return ProbeResponse(got.status_code, await _first_message(got), session)
     raise NotMcp("it redirects in a circle")
 
 

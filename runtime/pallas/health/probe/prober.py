@@ -12,7 +12,7 @@ from typing import Final
 import httpx2
 
 from pallas.config.models import DownstreamConfig
-from pallas.model import Downstream, Reach
+from pallas.model import Downstream, ProbeResult
 
 from .server_probe import TIMEOUT, Era, Finding, found, look, probe_client, unprobed
 from .steady_state import Steady
@@ -104,14 +104,16 @@ class Prober:
             # No certificates to check with, for example: better told than a guess.
             log.exception("downstreams cannot be probed")
             detail = f"cannot be probed ({type(error).__name__}); the log says why"
-            findings = tuple(Finding(found(each, Reach.UNREACHABLE, detail)) for each in self._downstreams)
+            findings = tuple(
+                Finding(found(each, ProbeResult.UNREACHABLE, detail)) for each in self._downstreams
+            )
         self._found = tuple(each.downstream for each in findings)
         self._shown = tuple(self._steadied(each) for each in findings)
         self._at = self._clock()
 
     def _steadied(self, finding: Finding) -> Downstream:
         downstream = finding.downstream
-        good = downstream.reach is Reach.OK
+        good = downstream.reach is ProbeResult.OK
         steady = self._steady[downstream.name]
         return steady.take(downstream, downstream.reach, good=good, certain=finding.certain)
 
@@ -132,15 +134,15 @@ class Prober:
         return tuple(
             task.result()
             if task in done
-            else Finding(found(config, Reach.UNREACHABLE, silence), certain=False)
+            else Finding(found(config, ProbeResult.UNREACHABLE, silence), certain=False)
             for config, task in zip(self._downstreams, tasks, strict=True)
         )
 
     def _corrected(self, downstream: Downstream) -> Downstream:
         failed = downstream.name in self._problems and downstream.transport == "stdio"
-        if failed and downstream.reach is Reach.OK:
+        if failed and downstream.reach is ProbeResult.OK:
             return replace(
-                downstream, reach=Reach.UNREACHABLE, detail="its program could not be started or ended"
+                downstream, reach=ProbeResult.UNREACHABLE, detail="its program could not be started or ended"
             )
         return downstream
 

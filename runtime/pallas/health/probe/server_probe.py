@@ -19,11 +19,11 @@ import httpx2
 
 from pallas import __version__
 from pallas.config.models import DownstreamConfig
-from pallas.model import Downstream, Reach
+from pallas.model import Downstream, ProbeResult
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .probe_request import Answer, NotMcp, Session, ask
+from .probe_request import NotMcp, ProbeResponse, ProbeSession, ask
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _INITIALIZE: Final[dict[str, Any]] = {
 
 Era = Literal["modern", "handshake"]
 Eras = MutableMapping[str, Era]
-Found = tuple[Reach, str]
+Found = tuple[ProbeResult, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def unprobed(config: DownstreamConfig) -> Downstream:
     return Downstream(config.name, "http", one_line(target, 200))
 
 
-def found(config: DownstreamConfig, reach: Reach, detail: str = "") -> Downstream:
+def found(config: DownstreamConfig, reach: ProbeResult, detail: str = "") -> Downstream:
     """The downstream as it was found; ``detail`` is one line without secrets."""
     bare = unprobed(config)
     return Downstream(bare.name, bare.transport, bare.target, reach, one_line(redact_text(detail), 200))
@@ -117,10 +117,10 @@ async def look(
 ) -> Finding:
     """As ``probe``, and whether to believe it at once: silence and broken connections may be a moment's."""
     if config.not_configured:
-        return Finding(found(config, Reach.NOT_CONFIGURED, config.not_configured))
+        return Finding(found(config, ProbeResult.NOT_CONFIGURED, config.not_configured))
     if config.transport == "stdio":
         return Finding(found(config, *_command(config.command)))
-    opened: list[Session] = []
+    opened: list[ProbeSession] = []
     certain = True
     try:
         async with asyncio.timeout(timeout):
@@ -130,33 +130,33 @@ async def look(
                 reach, detail = await _streamable(config, client, eras, opened)
     except TimeoutError:
         certain = False
-        reach, detail = Reach.UNREACHABLE, f"no answer within {timeout:g} s"
+        reach, detail = ProbeResult.UNREACHABLE, f"no answer within {timeout:g} s"
     except NotMcp as error:
-        reach, detail = Reach.UNREACHABLE, str(error)
+        reach, detail = ProbeResult.UNREACHABLE, str(error)
     except httpx2.ConnectError as error:
-        reach, detail = Reach.UNREACHABLE, f"cannot connect ({error})"
+        reach, detail = ProbeResult.UNREACHABLE, f"cannot connect ({error})"
     except httpx2.HTTPError as error:
         certain = False
-        reach, detail = Reach.UNREACHABLE, f"the connection failed ({type(error).__name__})"
+        reach, detail = ProbeResult.UNREACHABLE, f"the connection failed ({type(error).__name__})"
     except (httpx2.InvalidURL, ValueError, OSError) as error:
-        reach, detail = Reach.UNREACHABLE, f"its url or headers cannot be used ({type(error).__name__})"
+        reach, detail = ProbeResult.UNREACHABLE, f"its url or headers cannot be used ({type(error).__name__})"
     except Exception as error:
         log.exception("probing %s failed", config.name)
-        reach, detail = Reach.UNREACHABLE, f"the probe failed ({type(error).__name__})"
+        reach, detail = ProbeResult.UNREACHABLE, f"the probe failed ({type(error).__name__})"
     finally:
         for session in opened:
             await session.end(client)
-    if reach is Reach.AUTH_REQUIRED and _awaits_caller(config, detail):
-        return Finding(found(config, Reach.OK, "asks for the caller's token"))
+    if reach is ProbeResult.AUTH_REQUIRED and _awaits_caller(config, detail):
+        return Finding(found(config, ProbeResult.OK, "asks for the caller's token"))
     return Finding(found(config, reach, detail), certain)
 
 
 async def _streamable(
-    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, opened: list[Session]
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, opened: list[ProbeSession]
 ) -> Found:
     known = eras.pop(config.url, None)
     order: tuple[Era, Era] = ("handshake", "modern") if known == "handshake" else ("modern", "handshake")
-    last: Answer | None = None
+    last: ProbeResponse | None = None
     broken: httpx2.HTTPError | None = None
     for era in order:
         try:
@@ -166,19 +166,19 @@ async def _streamable(
             continue
         if _is_evidence(era, answer):
             eras[config.url] = era
-            return Reach.OK, ""
+            return ProbeResult.OK, ""
         if answer.status in (401, 403):
-            return Reach.AUTH_REQUIRED, f"HTTP {answer.status}"
+            return ProbeResult.AUTH_REQUIRED, f"HTTP {answer.status}"
         if last is None or era == "handshake":
             last = answer
     if last is None and broken is not None:
         raise broken
-    return Reach.UNREACHABLE, _refusal(last)
+    return ProbeResult.UNREACHABLE, _refusal(last)
 
 
 async def _ask(
-    config: DownstreamConfig, client: httpx2.AsyncClient, era: Era, opened: list[Session]
-) -> Answer:
+    config: DownstreamConfig, client: httpx2.AsyncClient, era: Era, opened: list[ProbeSession]
+) -> ProbeResponse:
     headers = httpx2.Headers(config.headers)
     if era == "handshake":
         answer = await ask(client, config.url, _INITIALIZE, headers, opened)
@@ -190,13 +190,13 @@ async def _ask(
     return await ask(client, config.url, _DISCOVER, modern, opened)
 
 
-def _is_evidence(era: Era, answer: Answer) -> bool:
+def _is_evidence(era: Era, answer: ProbeResponse) -> bool:
     if era == "handshake":
         return bool(answer.result)
     return "supportedVersions" in answer.result or answer.error_code in _MODERN_ERRORS
 
 
-def _refusal(answer: Answer | None) -> str:
+def _refusal(answer: ProbeResponse | None) -> str:
     if answer is None or not answer.accepted:
         return f"HTTP {answer.status}" if answer else "no answer"
     if answer.error_code is not None:
@@ -210,11 +210,11 @@ async def _event_stream(config: DownstreamConfig, client: httpx2.AsyncClient) ->
     headers["Accept"] = "text/event-stream"
     async with client.stream("GET", config.url, headers=headers, follow_redirects=False) as response:
         if response.status_code in (401, 403):
-            return Reach.AUTH_REQUIRED, f"HTTP {response.status_code}"
+            return ProbeResult.AUTH_REQUIRED, f"HTTP {response.status_code}"
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status_code == 200 and kind == "text/event-stream":
-            return Reach.OK, ""
-        return Reach.UNREACHABLE, f"HTTP {response.status_code}, without an event stream"
+            return ProbeResult.OK, ""
+        return ProbeResult.UNREACHABLE, f"HTTP {response.status_code}, without an event stream"
 
 
 def _awaits_caller(config: DownstreamConfig, detail: str) -> bool:
@@ -225,7 +225,7 @@ def _awaits_caller(config: DownstreamConfig, detail: str) -> bool:
 def _command(command: tuple[str, ...]) -> Found:
     program = command[0] if command else ""
     if shutil.which(program):
-        return Reach.OK, ""
+        return ProbeResult.OK, ""
     if "/" in program:
-        return Reach.UNREACHABLE, f"{program} is not an executable file"
-    return Reach.UNREACHABLE, f"command {program!r} is not in PATH"
+        return ProbeResult.UNREACHABLE, f"{program} is not an executable file"
+    return ProbeResult.UNREACHABLE, f"command {program!r} is not in PATH"

@@ -16,7 +16,7 @@ from . import auth_challenge
 from .inbound_auth import Inbound
 from .public_calls import HEALTH, LISTING, Incoming, read_public
 from .resource_metadata import METADATA_PATH, document, metadata_url
-from .token_outcome import Refused, Unavailable, Verified
+from .token_outcome import TokenRefused, Unavailable, Verified
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _LOOKS: Final = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GateScope:
     """For which agent a gate asks (``FLEET``: for all of it), and where that is for who came in at a port.
 
     ``pages`` are paths that everyone may read.
@@ -38,7 +38,7 @@ class Asking:
     pages: Collection[str] = ()
 
 
-class Gate:
+class AuthGate:
     """ASGI middleware: 401 without a right token, 403 with one that lacks a scope, 429 for who guesses.
 
     Who passes stands in the scope under ``PRINCIPAL``. Where nobody is asked everything passes. Rules are
@@ -46,7 +46,7 @@ class Gate:
     public as well.
     """
 
-    def __init__(self, app: ASGIApp, asking: Asking) -> None:
+    def __init__(self, app: ASGIApp, asking: GateScope) -> None:
         self._app = app
         self._asking = asking
         self._told = -_TELL_EVERY
@@ -87,9 +87,9 @@ class Gate:
         token = one_bearer(given)
         try:
             if token is None:
-                raise Refused("it is not one bearer")
+                raise TokenRefused("it is not one bearer")
             verified = await self._asking.inbound.verifier.verify(auth, token)
-        except Refused as why:
+        except TokenRefused as why:
             await incoming.drain()
             await self._wrong(auth, scope, send, address, token, why)
             return
@@ -138,7 +138,7 @@ class Gate:
         await self._refuse(scope, send, 403, "insufficient_scope", auth_challenge.SCOPE, parameters)
 
     async def _wrong(
-        self, auth: AuthConfig, scope: Scope, send: Send, address: str, token: str | None, why: Refused
+        self, auth: AuthConfig, scope: Scope, send: Send, address: str, token: str | None, why: TokenRefused
     ) -> None:
         if (seconds := self._asking.inbound.wait(address)) > 0:
             await _wait(scope, send, seconds)

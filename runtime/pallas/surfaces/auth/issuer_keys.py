@@ -16,7 +16,7 @@ from jwt.exceptions import PyJWTError
 from pallas.config.network import local_port
 from pallas.model.safe_text import one_line
 
-from .token_outcome import Refused, Unavailable
+from .token_outcome import TokenRefused, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class KeySet:
         elif self._clock() - self._fetched > STALE and self._may_try(REFRESH):
             self._begin()  # nobody waits for it
         if key is None:
-            raise Refused("no key of its issuer fits it")
+            raise TokenRefused("no key of its issuer fits it")
         return key
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class KeySet:
         keys = self._keys or ()
         if kid is None:
             if len(keys) > 1:
-                raise Refused("it names no key (kid), and its issuer has several")
+                raise TokenRefused("it names no key (kid), and its issuer has several")
             fitting = list(enumerate(keys))
         else:
             fitting = [(number, key) for number, key in enumerate(keys) if key.get("kid") == kid]

@@ -18,7 +18,7 @@ from jwt.exceptions import (
 
 from pallas.config.auth import IssuerConfig
 
-from .token_outcome import Refused
+from .token_outcome import TokenRefused
 
 LEEWAY: Final = 30
 """Seconds by which an issuer's clock may be wrong."""
@@ -44,16 +44,16 @@ async def claims_of(
     header, claimed = _decoded(head), _decoded(body)
     issuer = next((each for each in issuers if each.issuer == claimed.get("iss")), None)
     if issuer is None:
-        raise Refused("its issuer is none of those that are taken")
+        raise TokenRefused("its issuer is none of those that are taken")
     algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
-        raise Refused("its algorithm is none of those that are taken")
+        raise TokenRefused("its algorithm is none of those that are taken")
     if algorithm.startswith("HS") != bool(issuer.secret):  # a public key is nobody's secret
-        raise Refused("its algorithm is none of those that are taken")
+        raise TokenRefused("its algorithm is none of those that are taken")
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
-        raise Refused("it is signed, and no access token (typ)")
+        raise TokenRefused("it is signed, and no access token (typ)")
     if "crit" in header or (kid is not None and not isinstance(kid, str)):
-        raise Refused("its header asks for what is not done here")
+        raise TokenRefused("its header asks for what is not done here")
     key = await key_of(issuer, kid, algorithm)
     return issuer, _checked(token, issuer, algorithm, key)
 
@@ -80,22 +80,22 @@ def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapp
         )
     # The signature is looked at first: whoever gets as far as the others has a token of that issuer's.
     except InvalidSignatureError:
-        raise Refused(f"its signature is not one of {issuer.name}") from None
+        raise TokenRefused(f"its signature is not one of {issuer.name}") from None
     except ExpiredSignatureError:
-        raise Refused("it is over (exp)", guess=False) from None
+        raise TokenRefused("it is over (exp)", guess=False) from None
     except ImmatureSignatureError:
-        raise Refused("it is not valid yet (nbf, iat)", guess=False) from None
+        raise TokenRefused("it is not valid yet (nbf, iat)", guess=False) from None
     except InvalidAudienceError:
-        raise Refused("it is meant for another audience (aud)", guess=False) from None
+        raise TokenRefused("it is meant for another audience (aud)", guess=False) from None
     except InvalidIssuerError:
-        raise Refused("its issuer is another one (iss)", guess=False) from None
+        raise TokenRefused("its issuer is another one (iss)", guess=False) from None
     except MissingRequiredClaimError as error:
         missing = error.claim if error.claim in _REQUIRED else "something"
-        raise Refused(f"it lacks {missing}", guess=False) from None
+        raise TokenRefused(f"it lacks {missing}", guess=False) from None
     except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Refused(f"it cannot be read ({type(error).__name__})") from None
+        raise TokenRefused(f"it cannot be read ({type(error).__name__})") from None
     if not isinstance(claims["sub"], str) or not claims["sub"]:
-        raise Refused("it names nobody (sub)", guess=False)
+        raise TokenRefused("it names nobody (sub)", guess=False)
     return claims
 
 
@@ -103,7 +103,7 @@ def _decoded(part: str) -> Mapping[str, Any]:
     try:
         value = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError):
-        raise Refused("it is no JWT") from None
+        raise TokenRefused("it is no JWT") from None
     if not isinstance(value, dict):
-        raise Refused("it is no JWT")
+        raise TokenRefused("it is no JWT")
     return value

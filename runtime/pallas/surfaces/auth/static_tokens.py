@@ -8,7 +8,7 @@ from typing import Final
 
 from pallas.config.auth import TokenConfig
 
-from .token_outcome import Refused
+from .token_outcome import TokenRefused
 
 MAX_TOKEN: Final = 8 * 1024
 """Characters of a token, of either kind; a longer one is refused unread."""
@@ -37,5 +37,5 @@ def find_token(tokens: Iterable[TokenConfig], presented: str, now: float) -> Tok
         same = hmac.compare_digest(bytes.fromhex(each.sha256), digest)
         found = each if same else found
     if found is not None and found.expires is not None and found.expires <= now:
-        raise Refused(f"token {found.name} is over", guess=False)
+        raise TokenRefused(f"token {found.name} is over", guess=False)
     return found

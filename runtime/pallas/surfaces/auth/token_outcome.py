@@ -17,7 +17,7 @@ class Verified:
     own: bool = False
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """The token is not taken; the text says why, for the log, and holds nothing of the token.
 
     ``guess`` is False for one that is real and no longer, or not here, right: nobody guessed that.

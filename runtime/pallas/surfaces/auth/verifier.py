@@ -14,7 +14,7 @@ from pallas.model.fingerprint import fingerprint, subject_id
 from .issuer_keys import KeySet
 from .jwt import claims_of, looks_like_jwt, scopes_of
 from .static_tokens import MAX_TOKEN, find_token
-from .token_outcome import Refused, Verified
+from .token_outcome import TokenRefused, Verified
 
 OWN: Final = "fleet"
 _MAX_SETS: Final = 64
@@ -38,7 +38,7 @@ class Verifier:
     async def verify(self, auth: AuthConfig, token: str) -> Verified:
         """Who holds ``token``. Raises Refused, Unavailable."""
         if len(token) > MAX_TOKEN:
-            raise Refused(f"it has more than {MAX_TOKEN} characters")
+            raise TokenRefused(f"it has more than {MAX_TOKEN} characters")
         if hmac.compare_digest(self.own.encode(), token.encode("utf-8", "replace")):
             return Verified(Principal(OWN, fingerprint(token)), own=True)
         known = find_token(auth.tokens.values(), token, self._clock())
@@ -46,7 +46,7 @@ class Verifier:
             scopes = frozenset(known.scopes)
             return Verified(Principal(f"token:{known.name}", fingerprint(token), scopes), scopes)
         if not auth.issuers or not looks_like_jwt(token):
-            raise Refused("nobody has such a token")
+            raise TokenRefused("nobody has such a token")
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)
         who = subject_id(issuer.name, issuer.issuer, claims["sub"])
         scopes = scopes_of(claims)

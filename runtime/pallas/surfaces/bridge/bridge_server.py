@@ -11,18 +11,18 @@ from fastmcp.tools import Tool
 from pallas import __version__
 from pallas.model import FleetSnapshot, Principal
 from pallas.model.safe_text import one_line
-from pallas.surfaces.agent_access import Access
+from pallas.surfaces.agent_access import AgentAccess
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
 from pallas.surfaces.stateless_server import StatelessServer
 
 from ..agent_mcp import answer_schema_lookups
 from ..tasks_extension import TasksExtension
-from .bridge_tools import BridgeTool, Work, works
+from .bridge_tools import BridgeTool, BridgeWork, works
 from .task_tools import begins, with_handles
 from .tool_schemas import DELEGATE
 
 if TYPE_CHECKING:
-    from pallas.runs.agent_directory import Directory
+    from pallas.runs.agent_directory import AgentDirectory
     from pallas.sessions import Admission, Sessions
     from pallas.tasks import Tasks
 
@@ -44,7 +44,7 @@ class BridgeParts:
     ``began`` is when the fleet was made, by ``time.monotonic``.
     """
 
-    directory: "Directory"
+    directory: "AgentDirectory"
     sessions: "Sessions"
     admission: "Admission"
     snapshot: Callable[[], FleetSnapshot]
@@ -60,7 +60,7 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
 
     Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
     """
-    work, tasks = Work(parts), parts.tasks
+    work, tasks = BridgeWork(parts), parts.tasks
     tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
     if tasks() is not None and parts.handles:
         tools = with_handles(tools, work, tasks)
@@ -76,7 +76,7 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     async def authorize(tool: str, principal: Principal) -> None:
         await parts.inbound.authorize(FLEET, tool, principal)
 
-    server.add_middleware(Access(names, authorize=authorize, owner="the bridge"))
+    server.add_middleware(AgentAccess(names, authorize=authorize, owner="the bridge"))
     schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
     for tool in tools:
         server.add_tool(tool)

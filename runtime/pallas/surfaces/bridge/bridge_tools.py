@@ -44,11 +44,11 @@ from .tool_schemas import (
     HEALTH,
     PROMPT,
     STATUS,
-    About,
+    ToolListing,
 )
 
 if TYPE_CHECKING:
-    from pallas.sessions import Delegated
+    from pallas.sessions import DelegationOutcome
 
     from .bridge_server import BridgeParts
 
@@ -58,16 +58,16 @@ _REASON: Final = 200
 
 Answer = Callable[[Arguments, FastMCPRequestContext | None], Awaitable[ToolResult]]
 
-Delegation = Callable[[Listener | None], Awaitable["Delegated"]]
+Delegation = Callable[[Listener | None], Awaitable["DelegationOutcome"]]
 
 
 class BridgeTool(Tool):
     """One tool of the bridge; a Fault is a result of its own."""
 
-    _about: About = PrivateAttr()
+    _about: ToolListing = PrivateAttr()
     _work: Answer = PrivateAttr()
 
-    def __init__(self, about: About, work: Answer) -> None:
+    def __init__(self, about: ToolListing, work: Answer) -> None:
         super().__init__(
             name=about.name,
             title=about.title,
@@ -91,7 +91,7 @@ class BridgeTool(Tool):
             return fault_result(fault)
 
 
-class Work:
+class BridgeWork:
     """What the tools do, for whoever calls. What gives agents work counts as a request under way (DR-19);
     looking, cancelling and closing are always possible.
     """
@@ -201,7 +201,9 @@ class Work:
         except Fault:  # the work itself says so
             return one_line(given.agent() or "", 80)
 
-    async def _delegate(self, text: str, who: Principal, hear: Listener | None, **more: Any) -> "Delegated":
+    async def _delegate(
+        self, text: str, who: Principal, hear: Listener | None, **more: Any
+    ) -> "DelegationOutcome":
         return await self._parts.sessions.delegate(text, who, listener=hear, **more)
 
     def _start(self) -> None:
@@ -222,7 +224,7 @@ class Work:
         raise Fault(FaultType.TRANSPORT, text, data={"retry_after": _RETRY_AFTER})
 
 
-def delegated(done: "Delegated") -> ToolResult:
+def delegated(done: "DelegationOutcome") -> ToolResult:
     """What came of a piece of work (DR-18)."""
     if done.result is None:
         unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
@@ -239,7 +241,7 @@ def delegated(done: "Delegated") -> ToolResult:
         return failed_task(done.session_id, fault)
 
 
-def works(work: Work) -> Iterator[tuple[About, Answer]]:
+def works(work: BridgeWork) -> Iterator[tuple[ToolListing, Answer]]:
     """Each tool, and what it does."""
     yield HEALTH, work.health
     yield DISCOVER, work.discover

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
-from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
 from pallas.surfaces.auth.resource_metadata import METADATA_PATH
 from pallas.surfaces.on_demand_server import OnDemand
@@ -57,6 +57,6 @@ class BridgePlace:
         from ..agent_mcp import endpoint
         from .bridge_server import make_bridge
 
-        asking = Asking(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
+        asking = GateScope(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
         server = make_bridge(self._parts())
-        return None, endpoint(server, None, wire=self._wire, gate=lambda inner: Gate(inner, asking))
+        return None, endpoint(server, None, wire=self._wire, gate=lambda inner: AuthGate(inner, asking))

@@ -17,13 +17,13 @@ from pallas.model.safe_text import one_line
 from pallas.runs.run import Listener
 from pallas.surfaces.send_message_call import caller_of
 from pallas.surfaces.send_message_task import as_json
-from pallas.tasks import Finished, is_over
+from pallas.tasks import TaskOutcome, is_over
 
 from ..tasks_extension import Begin
-from .bridge_tools import BridgeTool, Work, delegated
+from .bridge_tools import BridgeTool, BridgeWork, delegated
 from .tool_arguments import Arguments
 from .tool_documents import document, millis
-from .tool_schemas import DELEGATE, About
+from .tool_schemas import DELEGATE, ToolListing
 
 if TYPE_CHECKING:
     from pallas.tasks import Tasks
@@ -57,7 +57,7 @@ DELEGATE_HANDLE: Final = DELEGATE._replace(
         },
     },
 )
-TASK_STATUS: Final = About(
+TASK_STATUS: Final = ToolListing(
     "tasks_status",
     "State of a task",
     "How far a task is that was delegated with wait: false.",
@@ -65,7 +65,7 @@ TASK_STATUS: Final = About(
     reads=True,
     again=True,
 )
-TASK_RESULT: Final = About(
+TASK_RESULT: Final = ToolListing(
     "tasks_result",
     "Result of a task",
     "What came of a task that was delegated with wait: false, as tasks_delegate answers it.",
@@ -82,7 +82,7 @@ TASK_RESULT: Final = About(
 )
 
 
-def begins(work: Work, *, handles: bool) -> Begin:
+def begins(work: BridgeWork, *, handles: bool) -> Begin:
     """How a ``tasks_delegate`` becomes a task; with ``handles`` it may say ``wait``, to no effect."""
     about = DELEGATE_HANDLE if handles else DELEGATE
 
@@ -119,7 +119,7 @@ def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
     return [BridgeTool(TASK_STATUS, status), BridgeTool(TASK_RESULT, result)]
 
 
-def with_handles(tools: Sequence[Tool], work: Work, tasks: "Callable[[], Tasks | None]") -> list[Tool]:
+def with_handles(tools: Sequence[Tool], work: BridgeWork, tasks: "Callable[[], Tasks | None]") -> list[Tool]:
     """The tools of the bridge, of which ``tasks_delegate`` takes ``wait``, and the two beside them."""
 
     async def delegate(given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
@@ -133,7 +133,7 @@ def with_handles(tools: Sequence[Tool], work: Work, tasks: "Callable[[], Tasks |
 
 
 async def _begun(
-    work: Work,
+    work: BridgeWork,
     tasks: "Tasks",
     given: Arguments,
     context: FastMCPRequestContext,
@@ -142,11 +142,11 @@ async def _begun(
 ) -> TaskRecord:
     does = work.delegation(given, context)
 
-    async def run(hear: Listener) -> Finished:
+    async def run(hear: Listener) -> TaskOutcome:
         done = await does(hear)
         answer = done.result.text if done.result is not None else ""
         thread = done.result.thread if done.result is not None else ""
-        return Finished(as_json(delegated(done)), answer, thread, done.fault)
+        return TaskOutcome(as_json(delegated(done)), answer, thread, done.fault)
 
     return await tasks.begin(
         work.meant(given, context),

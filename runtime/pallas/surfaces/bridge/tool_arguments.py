@@ -7,7 +7,7 @@ from typing import Any, Final
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.model.safe_text import one_line
 
-from .tool_schemas import About
+from .tool_schemas import ToolListing
 
 _KINDS: Final[Mapping[str, tuple[str, Any]]] = {
     "string": ("a string", lambda value: isinstance(value, str)),
@@ -25,7 +25,7 @@ class Arguments:
     Making one raises Fault (PROTOCOL) that names the argument which is wrong, missing or unknown.
     """
 
-    def __init__(self, about: About, given: Mapping[str, Any]) -> None:
+    def __init__(self, about: ToolListing, given: Mapping[str, Any]) -> None:
         self._about = about
         self._values = {name: value for name, value in given.items() if value is not None}
         known: Mapping[str, Mapping[str, Any]] = about.schema["properties"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 
-class About(NamedTuple):
+class ToolListing(NamedTuple):
     """A tool as it is listed. ``reads`` changes nothing; ``again`` may be called twice like once."""
 
     name: str
@@ -64,7 +64,7 @@ _METADATA: Final = {
     "failed session, to go on with it. Anything else is handed to the agent.",
 }
 
-HEALTH: Final = About(
+HEALTH: Final = ToolListing(
     "bridge_health",
     "Health of the fleet",
     "Whether the fleet can work now: how many agents there are and are ready, how many sessions are open.",
@@ -72,7 +72,7 @@ HEALTH: Final = About(
     reads=True,
     again=True,
 )
-DISCOVER: Final = About(
+DISCOVER: Final = ToolListing(
     "agents_discover",
     "Find agents",
     "The agents that you may use, each with what it can do and whether it is ready, busy or unavailable.",
@@ -89,7 +89,7 @@ DISCOVER: Final = About(
     reads=True,
     again=True,
 )
-CREATE: Final = About(
+CREATE: Final = ToolListing(
     "sessions_create",
     "Open a session",
     "Open a session with an agent. What is said in it is remembered; close it when you are done.",
@@ -101,7 +101,7 @@ CREATE: Final = About(
         }
     ),
 )
-PROMPT: Final = About(
+PROMPT: Final = ToolListing(
     "sessions_prompt",
     "Say something in a session",
     "Say something in a session and get the agent's answer. One prompt at a time, unless queue is true.",
@@ -121,7 +121,7 @@ PROMPT: Final = About(
         "prompt",
     ),
 )
-STATUS: Final = About(
+STATUS: Final = ToolListing(
     "sessions_status",
     "State of a session",
     "Whether a session is active, busy, idle or failed, and when something happened in it last.",
@@ -129,7 +129,7 @@ STATUS: Final = About(
     reads=True,
     again=True,
 )
-CLOSE: Final = About(
+CLOSE: Final = ToolListing(
     "sessions_close",
     "Close a session",
     "Close a session. What was said in it stays in its thread.",
@@ -139,7 +139,7 @@ CLOSE: Final = About(
     ),
     again=True,
 )
-CANCEL: Final = About(
+CANCEL: Final = ToolListing(
     "sessions_cancel",
     "Cancel a prompt",
     "Cancel what is under way in a session; the session stays open. Harmless where nothing is.",
@@ -152,7 +152,7 @@ CANCEL: Final = About(
     ),
     again=True,
 )
-DELEGATE: Final = About(
+DELEGATE: Final = ToolListing(
     "tasks_delegate",
     "Delegate a task",
     "Give an agent one piece of work and get the answer: a session is opened for it and closed after it.",

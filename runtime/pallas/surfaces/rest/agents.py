@@ -5,13 +5,13 @@ from typing import Any
 from pallas.model import Resource
 from pallas.model.safe_text import sanitize
 
-from .response_models import Agent, Ref, iso
+from .response_models import AgentModel, Ref, iso
 
 
-def agent_out(resource: Resource) -> Agent:
+def agent_out(resource: Resource) -> AgentModel:
     """An agent: what its author wrote of it, and how it is now."""
     spec, status = resource.spec, resource.status
-    return Agent(
+    return AgentModel(
         id=resource.id,
         name=resource.name,
         # What files say may hold anything.

@@ -10,13 +10,17 @@ from pallas.model import Fault, Principal
 from pallas.model.safe_text import handle_start, one_line
 from pallas.surfaces.control.token_middleware import path_shown
 
-from .endpoints import Endpoint
+from .endpoints import RestEndpoint
 
 log = logging.getLogger("pallas.audit")
 
 
 def audit(
-    request: Request, endpoint: Endpoint, principal: Principal | None, answer: Response, fault: Fault | None
+    request: Request,
+    endpoint: RestEndpoint,
+    principal: Principal | None,
+    answer: Response,
+    fault: Fault | None,
 ) -> None:
     """Write down what became of a request: nothing for one that only looked and was allowed to.
 
@@ -55,6 +59,6 @@ def audit(
     )
 
 
-def _by_handle(endpoint: Endpoint) -> bool:
+def _by_handle(endpoint: RestEndpoint) -> bool:
     """Whether its path names a thread or a task."""
     return endpoint.path.startswith(("/threads/", "/tasks/"))

@@ -7,7 +7,7 @@ together are the text of the answer as a whole (AG-16), unless a ``rollback`` li
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pallas.model import Event, Fault, RunResult, Said, StepStarted, TextDelta, ToolEvent, codec
+from pallas.model import Event, Fault, LoopMessage, RunResult, StepStarted, TextDelta, ToolEvent, codec
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
@@ -44,7 +44,7 @@ class Chunks:
         """What an event means for the caller: none, one or several chunks."""
         if isinstance(event, TextDelta):
             yield from self._text(event)
-        elif isinstance(event, Said):
+        elif isinstance(event, LoopMessage):
             yield from self._said_of(event)
         elif isinstance(event, ToolEvent):
             yield from self._tool_event(event)
@@ -127,7 +127,7 @@ class Chunks:
 
     # Tools
 
-    def _said_of(self, event: Said) -> Iterator[Chunk]:
+    def _said_of(self, event: LoopMessage) -> Iterator[Chunk]:
         yield from self._end_block()
         if self._fallback:
             return

@@ -23,8 +23,8 @@ from .chunk_stream import MEDIA, event_stream, last_event, wants_stream
 from .idempotency import Keys, digest_of, key_in
 from .pagination import AgentName
 from .request_models import Chat
-from .response_models import Answer
-from .rest_runs import Turns
+from .response_models import ChatAnswerModel
+from .rest_runs import RestRuns
 from .route_table import Routes, principal_of
 from .run_recall import Recall
 from .run_replay import RunLog
@@ -45,11 +45,11 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat: float) -> None:
+def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartbeat: float) -> None:
     """The endpoint that runs agents."""
     parts = routes.parts
 
-    @routes.add("POST", "/agents/{name}/chat", "Say something", response=Answer, responses=_STREAM)
+    @routes.add("POST", "/agents/{name}/chat", "Say something", response=ChatAnswerModel, responses=_STREAM)
     async def chat(
         request: Request,
         name: AgentName,

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from pallas.access.grants import GrantVerb
 
 
-class Endpoint(NamedTuple):
+class RestEndpoint(NamedTuple):
     """One method of one path. ``verb`` on ``resource`` is asked for, of the ``{name}`` in the path if any.
 
     Without a verb nothing is asked here: whoever is known may look at what is their own (AG-21).
@@ -17,40 +17,40 @@ class Endpoint(NamedTuple):
     resource: str = ""
 
 
-def _crud(resource: str) -> tuple[Endpoint, ...]:
+def _crud(resource: str) -> tuple[RestEndpoint, ...]:
     one = f"/{resource}/{{name}}"
     return (
-        Endpoint("GET", f"/{resource}", "view", resource),
-        Endpoint("POST", f"/{resource}", "create", resource),
-        Endpoint("GET", one, "view", resource),
-        Endpoint("PUT", one, "edit", resource),
-        Endpoint("PATCH", one, "edit", resource),
-        Endpoint("DELETE", one, "delete", resource),
+        RestEndpoint("GET", f"/{resource}", "view", resource),
+        RestEndpoint("POST", f"/{resource}", "create", resource),
+        RestEndpoint("GET", one, "view", resource),
+        RestEndpoint("PUT", one, "edit", resource),
+        RestEndpoint("PATCH", one, "edit", resource),
+        RestEndpoint("DELETE", one, "delete", resource),
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+ENDPOINTS: Final[tuple[RestEndpoint, ...]] = (
     *_crud("agents"),
-    Endpoint("POST", "/agents/{name}/chat", "run", "agents"),
-    Endpoint("GET", "/agents/{name}/threads", "run", "agents"),
-    Endpoint("POST", "/agents/{name}/threads", "run", "agents"),
+    RestEndpoint("POST", "/agents/{name}/chat", "run", "agents"),
+    RestEndpoint("GET", "/agents/{name}/threads", "run", "agents"),
+    RestEndpoint("POST", "/agents/{name}/threads", "run", "agents"),
     *_crud("llms"),
     *_crud("secrets"),
     *_crud("projects"),
-    Endpoint("GET", "/projects/{name}/agents", "view", "projects"),
-    Endpoint("GET", "/threads"),
-    Endpoint("GET", "/threads/{id}"),
-    Endpoint("PATCH", "/threads/{id}"),
-    Endpoint("DELETE", "/threads/{id}"),
-    Endpoint("GET", "/threads/{id}/messages"),
-    Endpoint("GET", "/runs"),
-    Endpoint("GET", "/runs/{id}"),
-    Endpoint("DELETE", "/runs/{id}"),
-    Endpoint("GET", "/runs/{id}/events"),
-    Endpoint("GET", "/tasks"),
-    Endpoint("GET", "/tasks/{id}"),
-    Endpoint("DELETE", "/tasks/{id}"),
-    Endpoint("GET", "/tasks/{id}/events"),
-    Endpoint("GET", "/whoami"),
+    RestEndpoint("GET", "/projects/{name}/agents", "view", "projects"),
+    RestEndpoint("GET", "/threads"),
+    RestEndpoint("GET", "/threads/{id}"),
+    RestEndpoint("PATCH", "/threads/{id}"),
+    RestEndpoint("DELETE", "/threads/{id}"),
+    RestEndpoint("GET", "/threads/{id}/messages"),
+    RestEndpoint("GET", "/runs"),
+    RestEndpoint("GET", "/runs/{id}"),
+    RestEndpoint("DELETE", "/runs/{id}"),
+    RestEndpoint("GET", "/runs/{id}/events"),
+    RestEndpoint("GET", "/tasks"),
+    RestEndpoint("GET", "/tasks/{id}"),
+    RestEndpoint("DELETE", "/tasks/{id}"),
+    RestEndpoint("GET", "/tasks/{id}/events"),
+    RestEndpoint("GET", "/whoami"),
 )
 """Every endpoint but the OpenAPI document, which is open. Routes are made from these and no others."""

@@ -57,7 +57,7 @@ HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-store", "x-content-typ
 """What every answer carries that is no stream."""
 
 
-class Refused(Fault):
+class HttpFault(Fault):
     """A Fault (PROTOCOL) of HTTP itself, with the status that HTTP has for it."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -78,7 +78,7 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
     and PROTOCOL is what a worker or a server behind the agent said, unless it names what is wrong here: a key
     of the request, or a message that does not fit the class that a typed handler takes.
     """
-    if isinstance(fault, Refused):
+    if isinstance(fault, HttpFault):
         return fault.status
     if status := _BY_REASON.get(str(fault.data.get(REASON, ""))):
         return status
@@ -98,7 +98,7 @@ def _of_request(fault: Fault) -> bool:
 
 def headers_of(fault: Fault, status: int) -> dict[str, str]:
     """What the status asks for beside the body: ``WWW-Authenticate``, ``Retry-After``."""
-    headers = dict(fault.headers) if isinstance(fault, Refused) else {}
+    headers = dict(fault.headers) if isinstance(fault, HttpFault) else {}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="pallas"'
     seconds = fault.data.get("retry_after", RETRY_AFTER if fault.type is FaultType.TRANSPORT else None)

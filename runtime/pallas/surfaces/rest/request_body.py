@@ -12,7 +12,7 @@ from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType
 
 from ..body_limit import drain_body
-from .http_faults import Refused
+from .http_faults import HttpFault
 
 BODY_TIMEOUT: Final = 60.0
 
@@ -32,7 +32,7 @@ class JsonRequest(Request):
             try:
                 found = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
-                raise Refused(400, f"the body is no JSON: {error}") from None
+                raise HttpFault(400, f"the body is no JSON: {error}") from None
             _check(found)
             self._json = found
         return self._json
@@ -54,13 +54,13 @@ class JsonRequest(Request):
                     if len(taken) > MAX_BODY:
                         await self._too_large(f"more than {MAX_BODY} bytes", more=more)
         except TimeoutError:
-            raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+            raise HttpFault(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
         return bytes(taken)
 
     async def _too_large(self, size: str, *, more: bool = True) -> None:
         if more:  # whoever is still sending hears no answer before it is taken
             await drain_body(self.receive)
-        raise Refused(
+        raise HttpFault(
             413,
             f"the request has {size}; at most {MAX_BODY}: make images smaller (one has room for about 3 MB, "
             "and base64 adds a third), send fewer at once, or leave out what the thread has already",
@@ -75,7 +75,7 @@ def expect_json(request: Request) -> None:
         return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise Refused(415, "send the body as application/json")
+        raise HttpFault(415, "send the body as application/json")
 
 
 def canonical(value: Any) -> bytes:

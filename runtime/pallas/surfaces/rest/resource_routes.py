@@ -23,13 +23,13 @@ from .request_models import (
     SecretChange,
     SecretMade,
 )
-from .response_models import Agent, KeyRef, Llm, PageOf, Project, Secret, iso
+from .response_models import AgentModel, KeyRefModel, LlmModel, PageOf, ProjectModel, SecretModel, iso
 from .route_table import Routes, principal_of
 
 Version = Annotated[int | None, Query(ge=1, description="Only if this is its version still.")]
 
 
-class Kind(NamedTuple):
+class ResourceRoute(NamedTuple):
     """One kind of thing: where it stands, how it is sent, and what is taken."""
 
     kind: ResourceKind
@@ -40,16 +40,16 @@ class Kind(NamedTuple):
     change: Any
 
 
-def llm_out(resource: Resource) -> Llm:
+def llm_out(resource: Resource) -> LlmModel:
     """An LLM as it is sent; never its key."""
     spec, ref = resource.spec, resource.spec.get("apiKeyRef")
-    return Llm(
+    return LlmModel(
         **_kept(resource),
         description=str(spec.get("description") or ""),
         type=spec.get("type") or None,
         model=spec.get("model") or None,
         url=spec.get("url") or None,
-        apiKeyRef=KeyRef(name=ref["name"], key=ref["key"]) if ref else None,
+        apiKeyRef=KeyRefModel(name=ref["name"], key=ref["key"]) if ref else None,
         defaultParams=spec.get("defaultParams"),
         maxOutputTokens=spec.get("maxOutputTokens"),
         extra=spec.get("extra") or None,
@@ -57,19 +57,19 @@ def llm_out(resource: Resource) -> Llm:
     )
 
 
-def secret_out(resource: Resource) -> Secret:
+def secret_out(resource: Resource) -> SecretModel:
     """A secret as it is sent: the names of its keys."""
-    return Secret(
+    return SecretModel(
         **_kept(resource),
         keys=list(resource.spec.get("keys") or []),
         problem=resource.status.get("problem") or None,
     )
 
 
-def project_out(resource: Resource) -> Project:
+def project_out(resource: Resource) -> ProjectModel:
     """A project as it is sent."""
     spec = resource.spec
-    return Project(
+    return ProjectModel(
         **_kept(resource),
         description=str(spec.get("description") or ""),
         servers=list(spec.get("servers") or []),
@@ -79,10 +79,10 @@ def project_out(resource: Resource) -> Project:
 
 
 KINDS: Final = (
-    Kind("agent", "/agents", Agent, agent_out, AgentMade, AgentChange),
-    Kind("llm", "/llms", Llm, llm_out, LlmMade, LlmChange),
-    Kind("secret", "/secrets", Secret, secret_out, SecretMade, SecretChange),
-    Kind("project", "/projects", Project, project_out, ProjectMade, ProjectChange),
+    ResourceRoute("agent", "/agents", AgentModel, agent_out, AgentMade, AgentChange),
+    ResourceRoute("llm", "/llms", LlmModel, llm_out, LlmMade, LlmChange),
+    ResourceRoute("secret", "/secrets", SecretModel, secret_out, SecretMade, SecretChange),
+    ResourceRoute("project", "/projects", ProjectModel, project_out, ProjectMade, ProjectChange),
 )
 
 
@@ -92,14 +92,14 @@ def add_resources(routes: Routes) -> None:
         _add(routes, kind)
     catalog = routes.parts.catalog
 
-    @routes.add("GET", "/projects/{name}/agents", "Agents of a project", response=PageOf[Agent])
+    @routes.add("GET", "/projects/{name}/agents", "Agents of a project", response=PageOf[AgentModel])
     async def list_project_agents(name: Which, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
         """Those attached to it, by name."""
         plain(name, cursor)
         return page_of(await catalog.list("agent", limit=limit, cursor=cursor, project=name), agent_out)
 
 
-def _add(routes: Routes, kind: Kind) -> None:
+def _add(routes: Routes, kind: ResourceRoute) -> None:
     catalog, word = routes.parts.catalog, kind.kind
     one = f"{kind.path}/{{name}}"
 
@@ -178,7 +178,7 @@ def _version(body: dict[str, Any]) -> int | None:
     return version
 
 
-def _spec(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+def _spec(kind: ResourceRoute, body: dict[str, Any]) -> dict[str, Any]:
     """What was written, without what can only be read: an answer may be sent back changed."""
     passed_over = READ_ONLY[kind.kind]
     return {key: value for key, value in body.items() if key != "name" and key not in passed_over}

@@ -51,7 +51,7 @@ class Ref(Out):
     name: str
 
 
-class Kept(Out):
+class ResourceModel(Out):
     """What every resource has."""
 
     id: str
@@ -63,7 +63,7 @@ class Kept(Out):
     updatedAt: Time
 
 
-class Agent(Kept):
+class AgentModel(ResourceModel):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
     ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
@@ -97,27 +97,27 @@ class Agent(Kept):
     payload: JsonObject | None = None
 
 
-class KeyRef(Out):
+class KeyRefModel(Out):
     """A value of a secret."""
 
     name: str
     key: str
 
 
-class Llm(Kept):
+class LlmModel(ResourceModel):
     """A model at a provider."""
 
     type: str | None
     model: str | None
     url: str | None
-    apiKeyRef: KeyRef | None
+    apiKeyRef: KeyRefModel | None
     defaultParams: JsonObject | None
     maxOutputTokens: int | None
     extra: JsonObject | None
     warning: str | None = None
 
 
-class Secret(Out):
+class SecretModel(Out):
     """A secret: the names of its keys, never a value."""
 
     id: str
@@ -130,7 +130,7 @@ class Secret(Out):
     problem: str | None = None
 
 
-class Server(Out):
+class ServerModel(Out):
     """An MCP server that only this project has."""
 
     name: str
@@ -138,7 +138,7 @@ class Server(Out):
     headers: dict[str, str] = {}
 
 
-class Prompt(Out):
+class PromptModel(Out):
     """A text that every agent of the project is told; the highest ``priority`` first."""
 
     name: str = ""
@@ -146,15 +146,15 @@ class Prompt(Out):
     priority: int = 0
 
 
-class Project(Kept):
+class ProjectModel(ResourceModel):
     """Servers and prompts that agents share."""
 
-    servers: list[str | Server]
-    prompts: list[str | Prompt]
+    servers: list[str | ServerModel]
+    prompts: list[str | PromptModel]
     source: str
 
 
-class Thread(Out):
+class ThreadModel(Out):
     """A durable conversation."""
 
     id: str
@@ -168,7 +168,7 @@ class Thread(Out):
     lastTurnAt: Time | None
 
 
-class Call(Out):
+class ToolCallModel(Out):
     """What an agent's model decided to call; ``name`` is ``server__tool``."""
 
     id: str
@@ -176,14 +176,14 @@ class Call(Out):
     arguments: JsonObject
 
 
-class Picture(Out):
+class PictureModel(Out):
     """A picture: ``data`` is base64."""
 
     data: str
     mimeType: str
 
 
-class Message(Out):
+class MessageModel(Out):
     """One row of a thread; ``reason`` says why it is in error, ``toolCallId`` which call it answers."""
 
     id: str
@@ -191,24 +191,24 @@ class Message(Out):
     turnIndex: int
     role: Literal["system", "user", "assistant", "tool"]
     content: str
-    toolCalls: list[Call] | None
+    toolCalls: list[ToolCallModel] | None
     toolCallId: str | None
     status: Literal["pending", "complete", "error"]
     reason: str | None
-    images: list[Picture]
+    images: list[PictureModel]
     runId: str | None
     summary: bool
     createdAt: Time
 
 
-class Tokens(Out):
+class TokensModel(Out):
     """Tokens as the provider counted them."""
 
     inputTokens: int | None
     outputTokens: int | None
 
 
-class Run(Out):
+class RunModel(Out):
     """One run; ``fault`` and ``partial`` are what its caller was told."""
 
     id: str
@@ -222,7 +222,7 @@ class Run(Out):
     seconds: float
     steps: int
     tools: int
-    usage: Tokens | None
+    usage: TokensModel | None
     turnIndex: int | None
     fault: str | None
     partial: str | None
@@ -252,7 +252,7 @@ class Task(Out):
     fault: JsonObject | None
 
 
-class Answer(Out):
+class ChatAnswerModel(Out):
     """What came of a message; ``turnIndex`` is the place of the answer in its thread.
 
     ``backend`` is the provider that answered, where there is a choice; ``routed`` the agent that a router
@@ -268,7 +268,7 @@ class Answer(Out):
     seconds: float
     steps: int
     tools: int
-    usage: Tokens | None
+    usage: TokensModel | None
     backend: str | None = None
     routed: str | None = None
     rerouted: list[str] | None = None

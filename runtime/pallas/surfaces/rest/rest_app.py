@@ -24,10 +24,10 @@ from .idempotency import Keys
 from .resource_routes import add_resources
 from .response_models import FaultBody, Whoami
 from .rest_parts import RestParts as RestParts
-from .rest_runs import COME_BACK, Turns
+from .rest_runs import COME_BACK, RestRuns
 from .route_table import HEAD, Routes, principal_of
 from .run_recall import Recall
-from .run_replay import Replay
+from .run_replay import RunReplay
 from .run_routes import add_runs
 from .task_routes import add_tasks
 from .thread_routes import add_threads
@@ -53,8 +53,8 @@ class RestApi:
     def __init__(
         self, parts: RestParts, *, heartbeat: float = HEARTBEAT, come_back: float = COME_BACK
     ) -> None:
-        self._replay = Replay(parts.ledger)
-        self._turns = Turns(parts.kernel, self._replay, come_back=come_back)
+        self._replay = RunReplay(parts.ledger)
+        self._turns = RestRuns(parts.kernel, self._replay, come_back=come_back)
         recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
         app = FastAPI(
             title="Pallas",
@@ -121,10 +121,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     if methods and request.method == "OPTIONS":
         return Response(status_code=204, headers={**http_faults.HEADERS, **allowed})
     if error.status_code == 405:
-        return http_faults.answer(http_faults.Refused(405, f"this path takes {allowed['allow']}", allowed))
+        return http_faults.answer(http_faults.HttpFault(405, f"this path takes {allowed['allow']}", allowed))
     if error.status_code == 404:
         return http_faults.answer(http_faults.nothing_here())
-    return http_faults.answer(http_faults.Refused(error.status_code, str(error.detail), error.headers))
+    return http_faults.answer(http_faults.HttpFault(error.status_code, str(error.detail), error.headers))
 
 
 def document_of(api: RestApi) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pallas.model.grant_rules import CONTROL_FULL, CONTROL_READ
 from pallas.surfaces.auth import auth_challenge
 from pallas.surfaces.auth.auth_gate import one_bearer
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
-from pallas.surfaces.auth.token_outcome import Refused, Unavailable, Verified
+from pallas.surfaces.auth.token_outcome import TokenRefused, Unavailable, Verified
 from pallas.surfaces.control.control_tokens import ControlTokens, is_loopback
 from pallas.surfaces.request_caller import principal_in
 
@@ -74,13 +74,13 @@ class Authenticator:
     async def _verified(self, auth: AuthConfig | None, token: str | None, address: str) -> Verified:
         try:
             if token is None:
-                raise Refused("it is not one bearer")
+                raise TokenRefused("it is not one bearer")
             if auth is None:
-                raise Refused("it is no token of the control API, and no other is taken")
+                raise TokenRefused("it is no token of the control API, and no other is taken")
             verified = await self._inbound.verifier.verify(auth, token)
             if verified.own:
-                raise Refused("it is that of the fleet itself", guess=False)
-        except Refused as why:
+                raise TokenRefused("it is that of the fleet itself", guess=False)
+        except TokenRefused as why:
             if (seconds := self._inbound.wait(address)) > 0:
                 raise refusals.too_many(auth_challenge.TOO_MANY, seconds) from None
             if why.guess:

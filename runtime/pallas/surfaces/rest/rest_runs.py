@@ -9,10 +9,10 @@ from typing import Final
 
 from pallas.model import Event, Fault, FaultType, RunFinished, RunRequest, RunResult, RunStarted, TextDelta
 from pallas.runs.kernel import Kernel
-from pallas.runs.run import Run
+from pallas.runs.run import ActiveRun
 
 from .chat_chunks import Chunks, answer_of
-from .run_replay import Replay, RunLog
+from .run_replay import RunLog, RunReplay
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ GONE: Final = "its caller went away and did not come back"
 CLOSE_TIMEOUT: Final = 2.0
 
 
-class Turns:
+class RestRuns:
     """Starts runs and owns their tasks. One event loop only; ``close`` ends what is left."""
 
-    def __init__(self, kernel: Kernel, replay: Replay, *, come_back: float = COME_BACK) -> None:
+    def __init__(self, kernel: Kernel, replay: RunReplay, *, come_back: float = COME_BACK) -> None:
         self._kernel = kernel
         self._replay = replay
         self._come_back = come_back
@@ -59,7 +59,7 @@ class Turns:
             self._left(made)
         return made
 
-    def watch(self, run: Run) -> RunLog:
+    def watch(self, run: ActiveRun) -> RunLog:
         """The log of a run that somebody else asked for: what it wrote so far, and from now on all."""
         made = self._replay.open(run.id, kept=False)
         chunks, before, task = Chunks(run.agent), run.listener, run.task
@@ -171,7 +171,7 @@ class Turns:
             log.error("a run broke outside of the kernel", exc_info=error)
 
 
-def _cancelled(run: Run | None = None) -> Fault:
+def _cancelled(run: ActiveRun | None = None) -> Fault:
     because = f": {run.why}" if run is not None and run.why else ""
     return Fault(FaultType.UPSTREAM, f"the run was cancelled{because}", data={"cancelled": True})
 

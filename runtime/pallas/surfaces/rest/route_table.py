@@ -16,7 +16,7 @@ from pallas.model import Fault, FaultType, Principal
 
 from . import http_faults
 from .audit import audit
-from .endpoints import ENDPOINTS, Endpoint
+from .endpoints import ENDPOINTS, RestEndpoint
 from .request_body import JsonRequest, expect_json
 from .rest_parts import RestParts
 
@@ -75,7 +75,7 @@ class Routes:
         return made
 
 
-def _guarded(endpoint: Endpoint, parts: RestParts) -> type[APIRoute]:
+def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
     class Guarded(APIRoute):
         """A route that asks first, and answers everything that goes wrong with a Fault."""
 
@@ -115,7 +115,7 @@ async def _known(request: Request, parts: RestParts) -> Principal:
     return await found if isawaitable(found) else found
 
 
-def _fault_of(error: Exception, endpoint: Endpoint) -> Fault:
+def _fault_of(error: Exception, endpoint: RestEndpoint) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, RequestValidationError):
@@ -123,12 +123,12 @@ def _fault_of(error: Exception, endpoint: Endpoint) -> Fault:
     if isinstance(error, HTTPException):
         if isinstance(error.__cause__, Fault):  # FastAPI's word for all that is wrong with a body
             return error.__cause__
-        return http_faults.Refused(error.status_code, str(error.detail), error.headers)
+        return http_faults.HttpFault(error.status_code, str(error.detail), error.headers)
     log.error("api: %s %s broke", endpoint.method, endpoint.path, exc_info=error)
     return _BROKEN
 
 
-def _responses(endpoint: Endpoint) -> dict[int | str, dict[str, Any]]:
+def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
     """What else an endpoint may answer, for the document."""
     said: dict[int, str] = {400: "Something in the request is wrong; `data.key` says what", 401: "Who asks?"}
     if endpoint.verb is not None:

@@ -9,8 +9,8 @@ from pallas.model.refusals import REASON, not_found
 from pallas.runs.kernel import Kernel
 
 from .chat_chunks import Chunk, error
-from .rest_runs import Turns
-from .run_replay import Replay, RunLog
+from .rest_runs import RestRuns
+from .run_replay import RunLog, RunReplay
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
@@ -21,7 +21,7 @@ class Recall:
     """Finds the chunks of a run."""
 
     def __init__(
-        self, kernel: Kernel, ledger: "Ledger", threads: "Threads", replay: Replay, turns: Turns
+        self, kernel: Kernel, ledger: "Ledger", threads: "Threads", replay: RunReplay, turns: RestRuns
     ) -> None:
         self._kernel = kernel
         self._ledger = ledger

@@ -43,7 +43,7 @@ _PLACE: Final = 1_000_000
 Chunk = dict[str, Any]
 
 
-class Store:
+class RunEventStore:
     """The ledger's rows of one run. Text that comes in pieces is one row, numbered as its last piece."""
 
     def __init__(self, ledger: "Ledger", run_id: str) -> None:
@@ -69,7 +69,7 @@ class RunLog:
     id of who asked, empty where that is not known here; ``writer`` brings it to the ledger.
     """
 
-    def __init__(self, run_id: str, store: Store | None) -> None:
+    def __init__(self, run_id: str, store: RunEventStore | None) -> None:
         self.run_id = run_id
         self.agent = self.owner = self.thread = ""
         self.began_at = time()
@@ -185,7 +185,7 @@ class RunLog:
         if self._store is not None and self._pending and (self.writer is None or self.writer.done()):
             self.writer = asyncio.create_task(self._write(self._store), name=f"chunks of run {self.run_id}")
 
-    async def _write(self, store: Store) -> None:
+    async def _write(self, store: RunEventStore) -> None:
         tries = 0
         while self._pending:
             chunks, size = self._pending, self._pending_size
@@ -216,7 +216,7 @@ class RunLog:
                 return
 
 
-class Replay:
+class RunReplay:
     """The logs of runs that are in flight or were over a short while ago, by the run's id."""
 
     def __init__(self, ledger: "Ledger", clock: Callable[[], float] = monotonic) -> None:
@@ -227,7 +227,7 @@ class Replay:
     def open(self, run_id: str, *, kept: bool = True) -> RunLog:
         """The log of a run that begins; ``kept`` in the ledger as well."""
         self._tidy()
-        store = Store(self._ledger, run_id) if kept else None
+        store = RunEventStore(self._ledger, run_id) if kept else None
         made = self._logs[run_id] = RunLog(run_id, store)
         return made
 
@@ -236,9 +236,9 @@ class Replay:
         self._tidy()
         return self._logs.get(run_id)
 
-    def store(self, run_id: str) -> Store:
+    def store(self, run_id: str) -> RunEventStore:
         """What the ledger has of a run."""
-        return Store(self._ledger, run_id)
+        return RunEventStore(self._ledger, run_id)
 
     async def close(self) -> None:
         """Until everything is written, a second at most."""

@@ -10,7 +10,7 @@ from pallas.model import RunRecord
 
 from .chunk_stream import MEDIA, event_stream, last_event
 from .pagination import Cursor, Filter, Id, Limit, page_of, plain
-from .response_models import PageOf, Run, Tokens, iso, iso_or_none
+from .response_models import PageOf, RunModel, TokensModel, iso, iso_or_none
 from .route_table import HEAD, Routes, principal_of
 from .run_recall import Recall
 
@@ -20,10 +20,10 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def run_out(record: RunRecord) -> Run:
+def run_out(record: RunRecord) -> RunModel:
     """A run as it is sent."""
     counted = record.tokens_in is not None or record.tokens_out is not None
-    return Run(
+    return RunModel(
         id=record.id,
         agent=record.agent,
         threadId=record.thread or None,
@@ -35,7 +35,7 @@ def run_out(record: RunRecord) -> Run:
         seconds=round(record.seconds, 3),
         steps=record.steps,
         tools=record.tools,
-        usage=Tokens(inputTokens=record.tokens_in, outputTokens=record.tokens_out) if counted else None,
+        usage=TokensModel(inputTokens=record.tokens_in, outputTokens=record.tokens_out) if counted else None,
         turnIndex=record.turn_index,
         fault=record.fault or None,
         partial=record.partial or None,
@@ -46,7 +46,7 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
     """The endpoints of runs."""
     parts = routes.parts
 
-    @routes.add("GET", "/runs", "Runs, the newest first", response=PageOf[Run])
+    @routes.add("GET", "/runs", "Runs, the newest first", response=PageOf[RunModel])
     async def list_runs(
         request: Request,
         agent: Filter = "",
@@ -67,14 +67,14 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         )
         return page_of(found, run_out)
 
-    @routes.add("GET", "/runs/{id}", "A run", response=Run)
-    async def get_run(request: Request, id: Id) -> Run:  # noqa: A002 - the word of the path
+    @routes.add("GET", "/runs/{id}", "A run", response=RunModel)
+    async def get_run(request: Request, id: Id) -> RunModel:  # noqa: A002 - the word of the path
         """What was asked of whom, and what came of it."""
         plain(id)
         return run_out(await recall.record(id, principal_of(request)))
 
-    @routes.add("DELETE", "/runs/{id}", "Cancel a run", response=Run, status=202)
-    async def cancel_run(request: Request, id: Id) -> Run:  # noqa: A002 - the word of the path
+    @routes.add("DELETE", "/runs/{id}", "Cancel a run", response=RunModel, status=202)
+    async def cancel_run(request: Request, id: Id) -> RunModel:  # noqa: A002 - the word of the path
         """It ends in a moment, and who waits for it is told; one that is over stays as it is."""
         plain(id)
         record = await recall.record(id, principal_of(request))

@@ -12,7 +12,7 @@ from pallas.model.safe_text import one_line
 
 from .pagination import AgentName, Cursor, Filter, Limit, page_of, plain
 from .request_models import ThreadChange, ThreadMade
-from .response_models import Call, Message, PageOf, Picture, Thread, iso, iso_or_none
+from .response_models import MessageModel, PageOf, PictureModel, ThreadModel, ToolCallModel, iso, iso_or_none
 from .route_table import Routes, principal_of
 
 # Told and not enforced: what is none is not found.
@@ -33,9 +33,9 @@ Whose = Annotated[
 ]
 
 
-def thread_out(record: ThreadRecord) -> Thread:
+def thread_out(record: ThreadRecord) -> ThreadModel:
     """A thread as it is sent."""
-    return Thread(
+    return ThreadModel(
         id=record.id,
         agent=record.agent,
         ownerId=record.owner,
@@ -48,10 +48,13 @@ def thread_out(record: ThreadRecord) -> Thread:
     )
 
 
-def message_out(record: MessageRecord) -> Message:
+def message_out(record: MessageRecord) -> MessageModel:
     """A message as it is sent."""
-    calls = [Call(id=each.id, name=each.name, arguments=dict(each.arguments)) for each in record.tool_calls]
-    return Message(
+    calls = [
+        ToolCallModel(id=each.id, name=each.name, arguments=dict(each.arguments))
+        for each in record.tool_calls
+    ]
+    return MessageModel(
         id=record.id,
         threadId=record.thread,
         turnIndex=record.turn_index,
@@ -61,7 +64,7 @@ def message_out(record: MessageRecord) -> Message:
         toolCallId=record.tool_call_id or None,
         status=record.status,
         reason=record.reason or None,
-        images=[Picture(data=each.data, mimeType=each.mime_type) for each in record.images],
+        images=[PictureModel(data=each.data, mimeType=each.mime_type) for each in record.images],
         runId=record.run or None,
         summary=record.summary,
         createdAt=iso(record.created_at),
@@ -86,7 +89,7 @@ def add_threads(routes: Routes) -> None:
             found = await parts.threads.list(principal, agent=agent or None, limit=limit, cursor=cursor)
         return page_of(found, thread_out)
 
-    @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[Thread])
+    @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[ThreadModel])
     async def list_agent_threads(
         request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
@@ -94,13 +97,13 @@ def add_threads(routes: Routes) -> None:
         plain(cursor, handle)
         return await listed(request, known(name), handle, limit, cursor)
 
-    @routes.add("POST", "/agents/{name}/threads", "Begin a thread", response=Thread, status=201)
+    @routes.add("POST", "/agents/{name}/threads", "Begin a thread", response=ThreadModel, status=201)
     async def create_thread(
         request: Request,
         response: Response,
         name: AgentName,
         body: Annotated[ThreadMade | None, Body()] = None,
-    ) -> Thread:
+    ) -> ThreadModel:
         """An empty one; without a title its first message gives it one."""
         made = await parts.threads.create(
             known(name), principal_of(request), title=body.title if body is not None else "", origin="rest"
@@ -108,7 +111,7 @@ def add_threads(routes: Routes) -> None:
         response.headers["location"] = f"{request.scope.get('root_path', '')}/threads/{made.id}"
         return thread_out(made)
 
-    @routes.add("GET", "/threads", "Threads", response=PageOf[Thread])
+    @routes.add("GET", "/threads", "Threads", response=PageOf[ThreadModel])
     async def list_threads(
         request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
@@ -116,19 +119,19 @@ def add_threads(routes: Routes) -> None:
         plain(agent, cursor, handle)
         return await listed(request, agent, handle, limit, cursor)
 
-    @routes.add("GET", "/threads/{id}", "A thread", response=Thread)
-    async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> Thread:  # noqa: A002
+    @routes.add("GET", "/threads/{id}", "A thread", response=ThreadModel)
+    async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> ThreadModel:  # noqa: A002
         """Without its messages."""
         plain(id, agent)
         return thread_out(await parts.threads.find(id, principal_of(request), agent=agent))
 
-    @routes.add("PATCH", "/threads/{id}", "Rename a thread", response=Thread)
+    @routes.add("PATCH", "/threads/{id}", "Rename a thread", response=ThreadModel)
     async def rename_thread(
         request: Request,
         id: ThreadId,  # noqa: A002 - the word of the path
         body: ThreadChange,
         agent: Whose = "",
-    ) -> Thread:
+    ) -> ThreadModel:
         """Give it another title."""
         plain(id, agent)
         return thread_out(await parts.threads.rename(id, principal_of(request), body.title, agent=agent))
@@ -139,7 +142,7 @@ def add_threads(routes: Routes) -> None:
         plain(id, agent)
         await parts.threads.delete(id, principal_of(request), agent=agent)
 
-    @routes.add("GET", "/threads/{id}/messages", "Messages of a thread", response=PageOf[Message])
+    @routes.add("GET", "/threads/{id}/messages", "Messages of a thread", response=PageOf[MessageModel])
     async def list_messages(
         request: Request,
         id: ThreadId,  # noqa: A002 - the word of the path

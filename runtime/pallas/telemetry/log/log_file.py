@@ -22,7 +22,7 @@ BACKUPS: Final = 5
 _LOST: Final = "%d log records could not be written"
 
 
-class LogFile(logging.Handler):
+class LogFileHandler(logging.Handler):
     """Appends JSON lines to ``path`` (mode 0600), keeping ``backups`` old files of about ``max_bytes`` each.
 
     Never raises into a caller, whatever happens to the disk: what could not be written is counted in

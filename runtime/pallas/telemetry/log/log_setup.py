@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, TextIO
 
-from .log_file import LogFile, Stderr
+from .log_file import LogFileHandler, Stderr
 from .log_forwarder import Forwarder
 from .log_path import fallback_path, log_path
 
@@ -45,7 +45,7 @@ _logger = logging.getLogger("pallas.log")
 class _State:
     """What is installed, and what the caller last asked for."""
 
-    file: LogFile | Forwarder | None = None
+    file: LogFileHandler | Forwarder | None = None
     wanted: Path | None = None
     stderr: Stderr | None = None
     level: str | None = None
@@ -143,7 +143,7 @@ class LogState:
 def log_state() -> LogState | None:
     """How the log is now; None when this process has no file of its own. Safe from any thread."""
     file, wanted = _state.file, _state.wanted
-    if not isinstance(file, LogFile):
+    if not isinstance(file, LogFileHandler):
         return None
     return LogState(file.path, wanted or file.path, file.failed, file.trouble)
 
@@ -179,13 +179,13 @@ def _open_file(wanted: Path) -> str:
         return ""
     warning = ""
     try:
-        opened = LogFile(wanted)
+        opened = LogFileHandler(wanted)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         try:
-            opened = LogFile(fallback_path())
+            opened = LogFileHandler(fallback_path())
         except OSError:  # no temporary folder either: the log is lost, the program is not
-            opened = LogFile(Path(os.devnull))
+            opened = LogFileHandler(Path(os.devnull))
         warning = (
             f"cannot write the log to {wanted} ({reason}); writing to {opened.path}."
             " Set PALLAS_LOG_FILE to another file"
