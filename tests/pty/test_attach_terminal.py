@@ -71,23 +71,21 @@ def bound_to_loopback(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (60, 20)])
-def test_the_same_user_attaches_talks_and_leaves(
-    tmp_path: Path, environment: dict[str, str], columns: int, rows: int
-) -> None:
+def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: dict[str, str]) -> None:
     root = bound_to_loopback(copy_sample(tmp_path, hurry=True))
     with serving(root, environment) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
-        with terminal(command, columns=columns, rows=rows, environment=environment) as desk:
-            desk.until("Write to concierge")
-            desk.type("hello from elsewhere")
-            desk.keys("Enter")
-            desk.until("the concierge of Larkmoor")
-            desk.keys("F5")  # the log of the fleet, which is not ours
-            desk.until("pallas.")
-            desk.keys("C-q")
-            desk.until("left=0")
-        until_ready(origin)
+        for columns, rows in ((120, 40), (60, 20)):
+            with terminal(command, columns=columns, rows=rows, environment=environment) as desk:
+                desk.until("Write to concierge")
+                desk.type("hello from elsewhere")
+                desk.keys("Enter")
+                desk.until("the concierge of Larkmoor")
+                desk.keys("F5")  # the log of the fleet, which is not ours
+                desk.until("pallas.")
+                desk.keys("C-q")
+                desk.until("left=0")
+            until_ready(origin)
     assert not list((tmp_path / "state").rglob("*.json"))
 
 
