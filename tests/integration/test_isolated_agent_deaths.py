@@ -17,6 +17,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support.live import agent_module, ask, client, running, write_project
+from support.pallas_process import below
 from support.waiting import until
 
 from pallas.config import load_project
@@ -178,11 +179,6 @@ async def frail(root: Path) -> AsyncIterator[tuple[ProcessExecutor, Heard]]:
 def run(executor: ProcessExecutor, heard: Heard, text: str, **more: Any) -> asyncio.Task[TurnResult]:
     number = f"run-{len(asyncio.all_tasks())}"
     return asyncio.create_task(executor.run(ExecutorTurn(number, "frail", text, **more), heard.events.append))
-
-
-def below() -> list[psutil.Process]:
-    """Every process that this one started, at whatever remove."""
-    return psutil.Process().children(recursive=True)
 
 
 def alive(pid: int) -> bool:

@@ -17,6 +17,7 @@ from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.live import ECHO, agent_module, ask, client, running, write_project
+from support.pallas_process import below
 from support.ports import free_ports
 from support.waiting import until
 
@@ -47,7 +48,7 @@ def level(root: Path) -> Level:
         "descriptors": here.num_fds(),
         # Without those that wait for short work: the loop keeps so many, and no more.
         "threads": sum(not each.name.startswith(("asyncio_", "AnyIO")) for each in threading.enumerate()),
-        "children": len(here.children(recursive=True)),
+        "children": len(below()),
         "modules": sum(file.startswith(f"{root}/") for file in files),
         # Modules that nobody can import any more are alive all the same while something holds their names.
         "copies": sum(type(each) is dict and each.get("__name__") == "agents.one" for each in alive),

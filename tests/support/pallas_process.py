@@ -36,6 +36,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from .fork_server import ROOM
 
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
@@ -139,8 +141,18 @@ class _Server:
             self._requests.close()
             self._process.wait(_LONGEST)
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, once it was started."""
+        return self._process.pid if self._process is not None else None
+
 
 _server: Final = _Server()
+
+
+def below() -> list[psutil.Process]:
+    """Every process that this one started, at whatever remove; not the server, which stays."""
+    return [each for each in psutil.Process().children(recursive=True) if each.pid != _server.pid]
 
 
 class _Forked(subprocess.Popen[Any]):
