@@ -13,10 +13,10 @@ from support.issuer import AUDIENCE, Issuer, SigningKey, issuing
 
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.surfaces.auth import jwt as jwts
+from pallas.surfaces.auth.inbound_auth import Verifier
 from pallas.surfaces.auth.issuer_keys import REFRESH, RETRY, STALE, KeySet
 from pallas.surfaces.auth.static_tokens import MAX_TOKEN, sha256_of
 from pallas.surfaces.auth.token_outcome import TokenRefused, Unavailable
-from pallas.surfaces.auth.verifier import Verifier
 
 
 def accepting(issuer: Issuer, **more: Any) -> AuthConfig:

@@ -13,7 +13,7 @@ from support.live import write_project
 from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, fault_in
 from pallas.client.chat_stream import ChatStream
 from pallas.client.own_fleet import is_there, needed
-from pallas.client.tokens import TokenCandidates
+from pallas.client.rest_client import TokenCandidates
 from pallas.config import load_project
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.token_file import store_token

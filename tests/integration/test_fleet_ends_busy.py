@@ -22,7 +22,7 @@ from support.served import served, text_of
 from support.waiting import until
 from support.workers import SIMPLE
 
-from pallas.cli.exit_codes import CUT
+from pallas.cli.served_fleet import CUT
 
 SCRIPT = """
 rules:

@@ -37,7 +37,7 @@ from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
 from pallas.health.probe.server_probe import look
 from pallas.model import AgentState, Downstream, HealthStatus, ProbeResult
-from pallas.surfaces.health_text import health_text
+from pallas.surfaces.published_agent import health_text
 
 SECRET = "canary-4f9a2b7c1d"
 

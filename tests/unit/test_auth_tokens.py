@@ -9,9 +9,9 @@ import pytest
 from pallas.config.auth import AuthConfig, TokenConfig
 from pallas.model.fingerprint import fingerprint
 from pallas.surfaces.auth import static_tokens
+from pallas.surfaces.auth.inbound_auth import Verifier
 from pallas.surfaces.auth.static_tokens import MAX_TOKEN, find_token, make_token, sha256_of
 from pallas.surfaces.auth.token_outcome import TokenRefused
-from pallas.surfaces.auth.verifier import Verifier
 
 CI, OPS = "pal_" + "c" * 43, "pal_" + "o" * 43
 

@@ -13,8 +13,7 @@ from pallas.cli.chat_client.chat_options import images_of, params_of, slips, sys
 from pallas.cli.chat_client.chat_terminal import ChatTerminal, folded
 from pallas.cli.chat_client.chat_turn import ChatAnswer, figures
 from pallas.cli.chat_client.exit_status import USAGE, ChatExit
-from pallas.cli.chat_client.history import MAX_BYTES, open_history
-from pallas.cli.chat_client.multiline import goes_on, typed
+from pallas.cli.chat_client.line_input import MAX_BYTES, goes_on, open_history, typed
 from pallas.client import TOKEN_VARIABLE, URL_VARIABLE, place_of, token_of
 from pallas.model import Fault
 

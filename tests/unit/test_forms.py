@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas.bounds.patterns import size
+from pallas.bounds.schema import size
 from pallas_tui.forms import ABSENT, Form, JsonMistake, Kind, Memory, Remembered, Row, rows
 from pallas_tui.forms.check import Checker
 from pallas_tui.forms.json_text import MAX_TEXT, brief, dump, parse, same

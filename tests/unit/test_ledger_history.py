@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
 
 from pallas.ledger import Ledger, lives, open_ledger
-from pallas.ledger.native import images_in
+from pallas.ledger.message_rows import images_in
 from pallas.ledger.thread_history import CompleteRow, history_of
 from pallas.model import Image, Message, ToolCall
 from pallas.model.packed import Packed

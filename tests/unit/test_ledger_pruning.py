@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pallas.ledger import open_ledger
-from pallas.ledger.pruning import KEEP_SECONDS, prune
+from pallas.ledger.ledger import KEEP_SECONDS, prune
 from pallas.model import Message, RunRecord
 
 DAY = 24 * 3600.0

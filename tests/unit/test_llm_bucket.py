@@ -3,7 +3,7 @@
 import pytest
 from support.backends import Time
 
-from pallas.llm.bucket import TokenBucket
+from pallas.llm.backend import TokenBucket
 
 
 def _bucket(capacity: int = 6_000) -> tuple[TokenBucket, Time]:

@@ -10,8 +10,8 @@ from pallas.cli.resources.create_resources import Defaults, parsed, secret_data
 from pallas.cli.resources.delete_resources import delete
 from pallas.cli.resources.fleet_requests import FleetLocation, Wrong, told
 from pallas.cli.resources.resource_kinds import DELETABLE, NoSuchKind, kind_of, split
+from pallas.cli.resources.resource_lists import conversation
 from pallas.cli.resources.text_tables import cells_in, pairs, table
-from pallas.cli.resources.transcript import conversation
 from pallas.model import Fault, FaultType
 
 

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from support.scripted import script
 
-from pallas.scripted.match import find_rule
 from pallas.scripted.openai_wire import answer_of
 from pallas.scripted.scripted_conversation import BadRequest, read_conversation
+from pallas.scripted.scripted_server import find_rule
 from pallas.scripted.template import Facts
 
 

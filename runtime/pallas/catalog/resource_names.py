@@ -6,7 +6,7 @@ from typing import Final
 from pallas.model import ResourceKind
 from pallas.model.safe_text import one_line
 
-from .spec_mistakes import wrong
+from .spec_fields import wrong
 
 MAX_NAME: Final = 100
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")

@@ -2,15 +2,32 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from pallas.config.network import secret_in, url_problem
+from pallas.config.notes import nearest
+from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
 from .secret_references import references_in
+
+
+def wrong(key: str, problem: str) -> Fault:
+    """A Fault (PROTOCOL) that names the key, dotted, in its message and in its data."""
+    shown = one_line(key, 120)
+    return Fault(FaultType.PROTOCOL, f"{shown}: {problem}", data={"key": shown})
+
+
+def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
+    """There is no such key: the nearest one that there is, or else all of them."""
+    names = tuple(known)
+    near = nearest(name, names)
+    hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
+    return wrong(key, f"there is no such key; {hint}")
+
 
 MAX_PROMPT: Final = 200_000
 MAX_DESCRIPTION: Final = 2_000

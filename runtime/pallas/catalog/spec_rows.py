@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import ResourceKind
 
-from .spec_mistakes import wrong
+from .spec_fields import wrong
 from .specs import (
     AgentSpec,
     LlmSpec,

@@ -41,8 +41,9 @@ from .spec_fields import (
     Text,
     Url,
     named,
+    unknown,
+    wrong,
 )
-from .spec_mistakes import unknown, wrong
 
 LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
 NEEDS_URL: Final = frozenset({"generic"})

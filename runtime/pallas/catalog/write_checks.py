@@ -11,7 +11,7 @@ from pallas.model.safe_text import one_line
 from .catalog_view import View
 from .resource_names import slug
 from .secret_references import references_in
-from .spec_mistakes import wrong
+from .spec_fields import wrong
 from .specs import NEEDS_URL, SecretSpec, Spec
 
 

@@ -16,8 +16,7 @@ from pallas.model.safe_text import one_line, sanitize
 from .chat_client.chat_command import Ending, Silence
 from .chat_client.chat_terminal import BOLD, DIM, ChatTerminal
 from .chat_client.exit_status import FAILED, OK, SIGNALLED, USAGE
-from .chat_client.line_input import Interrupted, LineInput, Plain
-from .chat_client.multiline import goes_on, typed
+from .chat_client.line_input import Interrupted, LineInput, Plain, goes_on, typed
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer

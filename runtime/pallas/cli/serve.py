@@ -11,8 +11,8 @@ from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.fleet.gc_policy import begin
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
-from .exit_codes import UNUSABLE
 from .process_signals import Signals
+from .served_fleet import UNUSABLE
 from .systemd_notify import Notifier
 
 

@@ -24,11 +24,22 @@ from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
 from .child_processes import adopting, children, end_children
-from .exit_codes import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 from .sighup import SighupReloads
 from .startup_report import Narrator
 from .systemd_notify import Notifier, ServiceReport
+
+CLEAN: Final = 0
+"""Everything that was in flight has finished."""
+BLOCKED: Final = 1
+"""An agent's code kept the fleet from stopping; it was ended by force."""
+UNUSABLE: Final = 2
+"""The project cannot be used, or a port of it."""
+CUT: Final = 3
+"""Runs were cut short because ``drain_timeout`` was over."""
+SECOND_SIGNAL: Final = 128
+"""Plus the number of the second signal: 130 for SIGINT, 143 for SIGTERM. It ended at once."""
+
 
 log = logging.getLogger(__name__)
 

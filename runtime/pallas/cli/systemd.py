@@ -11,7 +11,7 @@ from typing import Final
 
 from pallas.config import ConfigError, Project, load_project
 
-from .exit_codes import CUT, UNUSABLE
+from .served_fleet import CUT, UNUSABLE
 
 # What stopping takes beyond the time that runs in flight have.
 _LEEWAY: Final = 15

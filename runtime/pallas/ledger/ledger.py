@@ -12,21 +12,58 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, insert, select, tuple_, update
 
 from pallas.model import Fault, FaultType
 
 from . import lives
 from .database import UPGRADE_SECONDS, Database, DatabaseFault, in_detail, insert_new
 from .ledger_address import Address, address_of
-from .pruning import prune
 from .resource_store import ResourceStore
 from .run_store import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
 from .sqlite import SqliteDatabase
-from .tables import idempotency, meta
+from .tables import idempotency, meta, run_events, runs
 from .task_store import TaskStore, forget_old
 from .thread_table import ThreadRows
+
+KEEP_SECONDS: Final = 14 * 24 * 3600.0
+"""How long they are kept after the run began."""
+AT_ONCE: Final = 1_000
+"""Runs that one transaction looks at, so that no writer waits long for it."""
+_MARK: Final = "pruned_until"
+
+
+def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit: int = AT_ONCE) -> bool:
+    """Forget what is older than ``keep`` seconds, ``limit`` runs at most; whether there may be more.
+
+    How far that has come is kept, so that runs which stay are looked at once.
+    """
+    mark = connection.execute(select(meta.c.value).where(meta.c.key == _MARK)).scalar_one_or_none()
+    at, _, last = (mark or "0:").partition(":")
+    old = (
+        select(runs.c.id, runs.c.started_at, runs.c.thread_id)
+        .where(
+            tuple_(runs.c.started_at, runs.c.id) > tuple_(float(at), last),
+            runs.c.started_at < now - keep,
+            runs.c.status != "running",
+        )
+        .order_by(runs.c.started_at, runs.c.id)
+        .limit(limit)
+    )
+    found = connection.execute(old).all()
+    if not found:
+        return False
+    connection.execute(delete(run_events).where(run_events.c.run_id.in_([row.id for row in found])))
+    loose = [row.id for row in found if row.thread_id is None]
+    connection.execute(delete(runs).where(runs.c.id.in_(loose)))
+    value = f"{found[-1].started_at!r}:{found[-1].id}"
+    if mark is None:
+        connection.execute(insert(meta), [{"key": _MARK, "value": value}])
+    else:
+        connection.execute(update(meta).where(meta.c.key == _MARK).values(value=value))
+    return len(found) == limit
+
 
 log = logging.getLogger(__name__)
 

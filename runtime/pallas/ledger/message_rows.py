@@ -1,14 +1,39 @@
 """Between messages and the rows that they are kept in."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
+from pallas.model.codec import Undecodable, loads
 from pallas.model.packed import packed_of
 
-from .native import images_in
 from .storable_text import new_id as new_id
 from .storable_text import storable as storable
+
+_MAX_DEPTH: Final = 12
+
+
+def images_in(native: str) -> tuple[Image, ...]:
+    """The pictures among the content blocks of a message, in order; none where it cannot be read."""
+    try:
+        return tuple(_images(loads(native), _MAX_DEPTH))
+    except Undecodable:
+        return ()
+
+
+def _images(value: Any, depth: int) -> Iterator[Image]:
+    if depth == 0:
+        return
+    if isinstance(value, list):
+        for each in value:
+            yield from _images(each, depth - 1)
+    elif isinstance(value, dict):
+        if value.get("type") == "image" and isinstance(value.get("data"), str):
+            kind = value.get("mimeType", value.get("mime_type"))
+            yield Image(value["data"], kind if isinstance(kind, str) else "image/png")
+        else:
+            for each in value.values():
+                yield from _images(each, depth - 1)
 
 
 def rows_of(

@@ -12,13 +12,25 @@ from pallas.model.ids import mint
 from pallas.model.safe_text import one_line
 
 from . import turn_statements
-from .agent_rows import agent_id
-from .database import Database
+from .database import Database, insert_new
 from .message_rows import message_record, thread_record
 from .model_context import context_of
 from .page_cursor import check_limit, cursor_of, place_of
+from .storable_text import new_id
 from .tables import agents, idempotency, messages, runs, threads
 from .thread_history import history_of
+
+
+def agent_id(connection: Connection, name: str, now: float) -> str:
+    """The id of the agent of that name; one that nobody spoke of before gets a row on the way."""
+    wanted = select(agents.c.id).where(agents.c.name == name)
+    found = connection.execute(wanted).scalar_one_or_none()
+    if found is None:
+        values = {"id": new_id(), "name": name, "created_at": now, "updated_at": now}
+        connection.execute(insert_new(connection, agents).values(values).on_conflict_do_nothing())
+        found = connection.execute(wanted).scalar_one()
+    return str(found)
+
 
 MAX_TITLE: Final = 200
 """Characters of a title."""

@@ -1,12 +1,14 @@
 """What answers handlers' ``complete``: backends, their budgets, and who used how much (HC-27 to HC-33)."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig
@@ -18,10 +20,61 @@ from pallas.telemetry.log import reapply_logging
 from .backend import Backend
 from .backend_request import BackendRequest
 from .backend_selection import Selection, backends_of
-from .completer import completer_of, shown
 from .provider_port import BackendProviders, ModelAnswer, Provider
 from .question import Question, estimated, read_params, read_question
 from .token_budget import Budgets
+
+log = logging.getLogger(__name__)
+
+Ask = Callable[[Completion], Awaitable[LLMResponse]]
+
+# So many characters that a line of the prompt begins with are a quotation of it.
+_QUOTED: Final = 12
+# And so many from the middle of one.
+_PIECE: Final = 24
+_ways: Final[WeakKeyDictionary[object, Ask]] = WeakKeyDictionary()
+
+
+def completer_of(ask: Ask) -> Completer:
+    """A completer that knows nothing but that there is a way to ask."""
+    completer = _Completer()
+    _ways[completer] = ask
+    return completer
+
+
+class _Completer:
+    __slots__ = ("__weakref__",)
+
+    async def complete(self, wanted: Completion) -> LLMResponse:
+        """Raises Fault."""
+        return await _ways[self](wanted)
+
+
+def shown(fault: Fault, prompt: str) -> Fault:
+    """The fault as the handler gets it: what it came of holds the request, and a provider may quote it."""
+    if fault.__cause__ is not None:
+        log.debug("a model could not be asked", exc_info=fault)
+    fault = fault.with_traceback(None)
+    fault.__cause__ = fault.__context__ = None
+    if not _quotes(fault.message, prompt):
+        return fault
+    log.warning("a model's provider quotes what it was sent: %s", fault.message)
+    return Fault(
+        fault.type,
+        "the model's provider refused the request; the log has the details",
+        retryable=fault.retryable,
+        code=fault.code,
+        data=fault.data,
+    )
+
+
+def _quotes(message: str, prompt: str) -> bool:
+    lines = [line.strip() for line in prompt.splitlines() if len(line.strip()) >= _QUOTED]
+    if any(line[:_QUOTED] in message for line in lines):
+        return True
+    told, said = " ".join(prompt.split()), " ".join(message.split())
+    return any(said[at : at + _PIECE] in told for at in range(len(said) - _PIECE + 1))
+
 
 LONGEST: Final = 600.0
 """Seconds that one question may take in all, waits and retries included, where nobody says less."""

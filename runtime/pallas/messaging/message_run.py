@@ -3,17 +3,19 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
+from itertools import count
+from typing import Final
+from weakref import WeakValueDictionary
 
-from pallas.contract import HandlerMetadata
+from pallas.contract import HandlerMetadata, TodoComplete, TodoUntil
 from pallas.model import Fault, FaultType
 from pallas.model.event_types import MessageRoute, ToolPhase
 from pallas.payloads import Payload, PayloadFault
 from pallas.telemetry.trace_context import new_span
 
-from .frame_todos import FrameTodos
 from .frames import HandlerFrame, Passing, is_canonical, new_id
 from .handler_work import MessageTask, Works
 from .message_events import MessageEvents
@@ -21,6 +23,49 @@ from .messaging_port import Delivery, Emit, HandlerEndpoint, HandlerReply, Messa
 from .payload_fit import answer_of, fit, text_of
 from .reply_routing import ReplyRouter
 from .shared_state import MessagingState
+from .todos import Watcher
+
+# A handler may look at what it was given: that leads to no frame, run or fleet.
+_frames: Final[WeakValueDictionary[int, HandlerFrame]] = WeakValueDictionary()
+_numbers: Final = count(1)
+
+
+class FrameTodos:
+    """As ``pallas.invocation.TodoList``. For the fleet's event loop."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, frame: HandlerFrame) -> None:
+        self._number = next(_numbers)
+        _frames[self._number] = frame
+
+    def register(self, wait_for: str, from_listener: str, description: str) -> str:
+        """The id of a new one. Raises Fault: it waits for nothing, there are too many, the frame is over."""
+        if (frame := self._live()) is None:
+            raise Fault(FaultType.PROTOCOL, "this conversation is over: nothing comes in it any more")
+        return frame.run.router.watch(frame, TodoUntil(wait_for, from_listener, description)).id
+
+    def raised(self) -> Sequence[Watcher]:
+        """Those for which what they wait for has come."""
+        return [todo for todo in self._open() if todo.raised]
+
+    def pending(self) -> Sequence[Watcher]:
+        """Those for which it has not."""
+        return [todo for todo in self._open() if not todo.raised]
+
+    def complete(self, id: str) -> bool:  # noqa: A002 - as in the messages
+        """Close one; whether there was one."""
+        frame = self._live()
+        return frame is not None and frame.run.router.unwatch(frame, TodoComplete(id))
+
+    def _open(self) -> Sequence[Watcher]:
+        frame = self._live()
+        return [] if frame is None or frame.todos is None else list(frame.todos.open.values())
+
+    def _live(self) -> HandlerFrame | None:
+        frame = _frames.get(self._number)
+        return None if frame is None or frame.over else frame
+
 
 log = logging.getLogger("pallas.messaging")
 

@@ -1,7 +1,6 @@
 """Sessions: leases on threads, as the bridge opens them (SPEC 7.2, 7.4, DR-9..DR-20)."""
 
-from .admission import Admission
 from .delegation_session import DelegationOutcome
-from .sessions import Sessions
+from .sessions import Admission, Sessions
 
 __all__ = ["Admission", "DelegationOutcome", "Sessions"]

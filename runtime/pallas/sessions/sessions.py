@@ -1,7 +1,8 @@
 """The sessions of a fleet: opened, asked, closed, expired (SPEC 7.4)."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import time
 from typing import Any
 
@@ -32,6 +33,33 @@ from .session_metadata import wanted_by
 from .session_opener import CLOSED, SessionOpener
 from .session_prompt import PromptRequestFacts, about, answer, stop
 from .session_table import GONE, SessionTable
+
+AGAIN: float = 1.0
+"""Seconds after which one that was refused does well to come again."""
+
+
+class Admission:
+    """Counts the requests under way; ``limit`` is asked at each. One event loop only."""
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self.active = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """One request, from its beginning to its end.
+
+        Raises Fault (TRANSPORT, retryable) ``Server overloaded`` where too many are under way; none waits.
+        """
+        limit = self._limit()
+        if self.active >= limit:
+            data = {"limit": limit, "active": self.active, "retry_after": AGAIN}
+            raise Fault(FaultType.TRANSPORT, "Server overloaded", data=data)
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
 
 
 class Sessions:

@@ -17,10 +17,9 @@ from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.model.refusals import not_found
 
 from .control import BASE
-from .health_text import timestamp
 from .icon_files import icon_at
 from .metrics import Metrics
-from .published_agent import identity, published_name, shown_agents
+from .published_agent import identity, published_name, shown_agents, timestamp
 from .server_cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .status_pages import status_pages
 

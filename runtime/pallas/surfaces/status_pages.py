@@ -11,8 +11,8 @@ from starlette.responses import Response
 from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 
-from .health_text import timestamp
 from .metrics import CONTENT_TYPE, Metrics
+from .published_agent import timestamp
 
 Page = Callable[[Request], Awaitable[Response]]
 

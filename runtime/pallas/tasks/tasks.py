@@ -5,6 +5,7 @@ in the same words as one that is not there. What it does goes on when its caller
 """
 
 import asyncio
+import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -19,16 +20,53 @@ from pallas.access.identity import may_continue
 from pallas.asking import Answered, asker
 from pallas.config.kinds import TasksConfig
 from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus, refusals
+from pallas.model.refusals import STOPPED
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.sessions.thread_access import ADMIN
 from pallas.telemetry.event_hub import EventHub
 
-from .ending import CANCELLED, broken, end_of, failed
-from .task_work import MakeRun, TaskWork, is_over
+from .task_work import MakeRun, TaskOutcome, TaskWork, is_over
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
+
+
+CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
+
+type End = dict[str, Any]
+"""The fields of a record that its end changes."""
+
+
+def end_of(work: TaskWork, done: TaskOutcome, *, gone: bool) -> End:
+    """How it ends with what came of it. ``gone``: the fleet stops."""
+    if done.fault is None:
+        end: End = {"status": "completed", "result": done.result, "text": done.text}
+    else:
+        end = failed(work, done.fault, gone=gone)
+        if "result" in end:
+            end["result"] = done.result
+    return {**end, **({"thread": done.thread} if done.thread else {})}
+
+
+def failed(work: TaskWork, fault: Fault, *, gone: bool) -> End:
+    """How it ends with that Fault. Without a result where the fleet went before there was one."""
+    cut = bool(fault.data.get("cancelled"))
+    if cut and not work.cancelled and (work.stopped or gone):
+        left = {key: fault.data[key] for key in ("partial", "conversation_id") if key in fault.data}
+        text = f"{STOPPED}; what it did until then was done: look at its thread, and ask again"
+        lost = Fault(FaultType.UPSTREAM, text, data={"stopped": True, **left})
+        return broken(lost)
+    body = fault.to_body()
+    text = json.dumps(body, ensure_ascii=False)
+    result = {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"status": "cancelled" if cut else "failed", "fault": body, "result": result}
+
+
+def broken(fault: Fault) -> End:
+    """How it ends where what did it broke: without a result, since none was ever given."""
+    return {"status": "failed", "fault": fault.to_body()}
+
 
 log = logging.getLogger(__name__)
 

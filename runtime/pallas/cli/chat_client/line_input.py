@@ -8,14 +8,87 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
+from platformdirs.unix import Unix
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
 from pallas.commands import COMMANDS, ChatHost
 
 from .chat_terminal import ChatTerminal
-from .multiline import goes_on
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.key_binding import KeyBindings
+
+
+QUOTES: Final = '"""'
+
+
+def goes_on(text: str) -> bool:
+    """Whether the next line belongs to it as well."""
+    body = text.lstrip()
+    if body.startswith(QUOTES):
+        return QUOTES not in body[len(QUOTES) :]
+    last = text.rpartition("\n")[2]
+    # An even number of them are backslashes meant as such.
+    return (len(last) - len(last.rstrip("\\"))) % 2 == 1
+
+
+def typed(text: str) -> str:
+    """The message, without what only says that it goes on."""
+    body = text.strip()
+    if body.startswith(QUOTES):
+        inner, _, rest = body[len(QUOTES) :].partition(QUOTES)
+        return (inner + rest).strip("\n")
+    return text.replace("\\\n", "\n")
+
+
+MAX_BYTES: Final = 1_000_000
+
+
+def history_path() -> Path:
+    """Where the file is; nothing is made."""
+    return Unix("pallas", appauthor=False).user_state_path / "chat" / "history"
+
+
+def open_history(path: Path | None = None) -> History:
+    """The history of the prompt, kept in the file; in memory only where that cannot be."""
+    path = path or history_path()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "rb+") as file:
+            os.fchmod(file.fileno(), 0o600)
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                _shorten(file.fileno())
+    except OSError:
+        return InMemoryHistory()
+    return _Kept(str(path))
+
+
+class _Kept(FileHistory):
+    """A file that stops being written where that fails: what is typed goes on."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return super().load_history_strings()
+        except OSError:
+            return ()
+
+    def store_string(self, string: str) -> None:
+        try:
+            super().store_string(string)
+        except OSError:
+            return
+
+
+def _shorten(descriptor: int) -> None:
+    """Leave the newer half, from the beginning of an entry on."""
+    data = os.pread(descriptor, 64 * MAX_BYTES, 0)
+    newer = data[-MAX_BYTES // 2 :]
+    _, entry, rest = newer.partition(b"\n# ")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, entry + rest, 0)
+
 
 _AHEAD: Final = 0.5
 """Seconds of a prompt in which what comes was typed before it was there."""
@@ -96,8 +169,6 @@ class Edited:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output.defaults import create_output
         from prompt_toolkit.shortcuts import CompleteStyle
-
-        from .history import open_history
 
         self._began = 0.0
         # The terminal's own copy: what else prints in this process may be kept away from stdout.

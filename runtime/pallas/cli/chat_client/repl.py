@@ -19,8 +19,7 @@ from .chat_options import ChatOptions
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
 from .chat_turn import ChatTurn, figures, tell_end, tell_thread
 from .exit_status import OK
-from .line_input import Edited, Interrupted, LineInput, Plain
-from .multiline import typed
+from .line_input import Edited, Interrupted, LineInput, Plain, typed
 
 
 async def repl(

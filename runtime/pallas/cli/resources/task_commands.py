@@ -1,11 +1,14 @@
 """`pallas tasks`: tasks of a fleet in tables, as documents, and followed to their end."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pallas.client.chat_stream import DONE, IDLE, MAX_FRAME, Open
+from pallas.client.client_faults import bounded, lost
+from pallas.model import Fault, FaultType, codec
 from pallas.model.safe_text import one_line
 
 from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, told
@@ -13,7 +16,72 @@ from .text_output import FORMATS, as_json, as_yaml, when
 from .text_tables import pairs, table, width_of
 
 if TYPE_CHECKING:
+    import httpx2
+
     from pallas.client import RestClient
+
+
+_AGAIN: Final = (0.3, 1.0, 3.0, 10.0, 20.0)
+"""Seconds before each new try: a fleet that is started again says then what became of its tasks."""
+
+
+async def follow(
+    opened: Open, path: str, origin: str, *, idle: float = IDLE
+) -> AsyncGenerator[dict[str, Any]]:
+    """The task at ``path``, as it is and whenever that is different; the last one is over.
+
+    Raises Fault: what the fleet refused, TRANSPORT where the connection cannot be had again, TIMEOUT when
+    nothing, not even a heartbeat, came for ``idle`` seconds.
+    """
+    import httpx2
+
+    pauses, known = iter(_AGAIN), False
+    while True:
+        begun = False
+        try:
+            async with opened("GET", path, timeout=idle, headers={"accept": "text/event-stream"}) as answer:
+                begun = known = True
+                async for task in _tasks(answer, origin):
+                    pauses = iter(_AGAIN)
+                    yield task
+                    if task.get("status") not in ("working", "input_required"):
+                        return
+            fault = Fault(FaultType.TRANSPORT, f"{origin} ended before the task was over")
+        except Fault as refused:
+            if not known or refused.type is not FaultType.TRANSPORT:
+                raise
+            fault = refused
+        except httpx2.TimeoutException as error:
+            text = f"nothing was heard of {origin} for {idle:.0f} s, not even a sign of life"
+            raise Fault(FaultType.TIMEOUT, text) from error
+        except httpx2.HTTPError as error:
+            fault = lost(error, origin, connected=begun)
+        pause = next(pauses, None)
+        if pause is None:
+            raise fault
+        await asyncio.sleep(pause)
+
+
+async def _tasks(answer: "httpx2.Response", origin: str) -> AsyncGenerator[dict[str, Any]]:
+    import httpx2
+
+    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+        await bounded(answer)
+        raise Fault(FaultType.PROTOCOL, f"{origin} answered something that is no stream")
+    async for message in httpx2.EventSource(answer, MAX_FRAME):
+        if message.data == DONE:
+            return
+        try:
+            chunk = codec.visible(codec.loads(message.data))
+        except codec.Undecodable as error:
+            text = f"{origin} sent something that is not understood: {error}"
+            raise Fault(FaultType.PROTOCOL, text) from error
+        if isinstance(chunk, dict) and isinstance(task := chunk.get("task"), dict):
+            yield task
+        elif isinstance(chunk, dict) and chunk.get("type") == "error":
+            body = {"error": chunk.get("message"), "code": chunk.get("code"), "data": chunk.get("data")}
+            raise codec.fault_of(body, "the task could not be followed")
+
 
 USUAL: Final = 50
 MOST: Final = 10_000
@@ -98,7 +166,6 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
 
 def attach(task: str, output: str, reach: FleetLocation) -> int:
     """Follow a task to its end, its progress on stderr; the status says whether it was answered."""
-    from pallas.client.following import follow
 
     if problem := _wrong(output):
         complain(f"pallas tasks attach: {problem}")

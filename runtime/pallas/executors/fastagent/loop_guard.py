@@ -1,7 +1,7 @@
 """An agent's loop that gets nowhere is stopped, and its answer says why (SPEC PR-24)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -18,7 +18,22 @@ from pallas.model.safe_text import one_line
 
 from ..base import Emit
 from .fastagent_faults import raise_if_cancelled
-from .merge import merged
+
+
+def merged[T](
+    first: Callable[[ToolRunner, T], Awaitable[None]] | None,
+    second: Callable[[ToolRunner, T], Awaitable[None]] | None,
+) -> Callable[[ToolRunner, T], Awaitable[None]] | None:
+    """One after the other; either may be missing."""
+    if first is None or second is None:
+        return first or second
+
+    async def in_order(runner: ToolRunner, message: T) -> None:
+        await first(runner, message)
+        await second(runner, message)
+
+    return in_order
+
 
 # What fast-agent puts between a server and its tool.
 _SEPARATOR: Final = "__"

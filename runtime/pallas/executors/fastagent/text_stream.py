@@ -16,7 +16,7 @@ from pallas.model.packed import packed_of
 from pallas.model.safe_text import sanitize
 
 from ..base import Emit
-from .merge import merged
+from .loop_guard import merged
 from .message_conversion import to_message
 
 

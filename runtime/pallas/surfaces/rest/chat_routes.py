@@ -21,7 +21,7 @@ from . import http_faults
 from .chat_chunks import answer_of
 from .chunk_stream import MEDIA, event_stream, last_event, wants_stream
 from .idempotency import Keys, digest_of, key_in
-from .pagination import AgentName
+from .request_body import AgentName
 from .request_models import Chat
 from .response_models import ChatAnswerModel
 from .rest_runs import RestRuns

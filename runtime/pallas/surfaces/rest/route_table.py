@@ -1,9 +1,10 @@
 """A route of the API: who asks and what they may comes first, then the body, then the work."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,14 +12,43 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
-from pallas.model import Fault, FaultType, Principal
+from pallas.access.grants import Grants
+from pallas.config.models import Project
+from pallas.model import Fault, FaultType, FleetSnapshot, Principal
+from pallas.runs.kernel import Kernel
 
 from . import http_faults
 from .audit import audit
 from .endpoints import ENDPOINTS, RestEndpoint
 from .request_body import JsonRequest, expect_json
-from .rest_parts import RestParts
+
+if TYPE_CHECKING:
+    from pallas.catalog import Catalog
+    from pallas.ledger import Ledger
+    from pallas.sessions.thread_access import Threads
+    from pallas.tasks import Tasks
+
+
+Authenticate = Callable[[Scope], Awaitable[Principal] | Principal]
+"""Who makes the request of that scope. Raises Fault (AUTH) for whom nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestParts:
+    """The fleet as the REST API sees it; everything belongs to the fleet's event loop."""
+
+    kernel: Kernel
+    threads: "Threads"
+    catalog: "Catalog"
+    grants: Grants
+    authenticate: Authenticate
+    project: Callable[[], Project]
+    snapshot: Callable[[], FleetSnapshot]
+    ledger: "Ledger"
+    tasks: "Tasks | None" = None
+
 
 log = logging.getLogger(__name__)
 

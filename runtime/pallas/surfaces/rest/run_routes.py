@@ -9,7 +9,7 @@ from starlette.responses import Response
 from pallas.model import RunRecord
 
 from .chunk_stream import MEDIA, event_stream, last_event
-from .pagination import Cursor, Filter, Id, Limit, page_of, plain
+from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .response_models import PageOf, RunModel, TokensModel, iso, iso_or_none
 from .route_table import HEAD, Routes, principal_of
 from .run_recall import Recall

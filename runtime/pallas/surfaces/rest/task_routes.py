@@ -13,7 +13,7 @@ from pallas.tasks import Tasks, is_over
 
 from .chat_chunks import Chunk
 from .chunk_stream import MEDIA, event_stream
-from .pagination import Cursor, Filter, Id, Limit, page_of, plain
+from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .response_models import PageOf, Task, iso
 from .route_table import HEAD, Routes, principal_of
 

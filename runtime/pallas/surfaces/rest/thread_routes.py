@@ -10,7 +10,7 @@ from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.model.refusals import not_found
 from pallas.model.safe_text import one_line
 
-from .pagination import AgentName, Cursor, Filter, Limit, page_of, plain
+from .request_body import AgentName, Cursor, Filter, Limit, page_of, plain
 from .request_models import ThreadChange, ThreadMade
 from .response_models import MessageModel, PageOf, PictureModel, ThreadModel, ToolCallModel, iso, iso_or_none
 from .route_table import Routes, principal_of
