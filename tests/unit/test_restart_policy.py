@@ -48,23 +48,23 @@ def test_chance_takes_a_tenth_off_at_most_and_never_adds() -> None:
 
 def test_so_many_failures_in_the_window_are_a_crash_loop() -> None:
     tried, clock = policy()
-    fates = []
+    decisions = []
     for _ in range(4):
-        fates.append(tried.failed())
+        decisions.append(tried.failed())
         clock.pass_by(10)
-    assert [each.fate for each in fates] == [
-        AfterFailure.AGAIN,
-        AfterFailure.AGAIN,
-        AfterFailure.AGAIN,
+    assert [each.after for each in decisions] == [
+        AfterFailure.RESTART,
+        AfterFailure.RESTART,
+        AfterFailure.RESTART,
         AfterFailure.CRASH_LOOP,
     ]
-    assert [each.crashes for each in fates] == [1, 2, 3, 4]
-    assert fates[-1].delay == 0
+    assert [each.crashes for each in decisions] == [1, 2, 3, 4]
+    assert decisions[-1].delay == 0
 
 
 def test_one_failure_is_a_crash_loop_where_one_is_too_many() -> None:
     tried, _ = policy(RestartConfig(crashes=1))
-    assert tried.failed().fate is AfterFailure.CRASH_LOOP
+    assert tried.failed().after is AfterFailure.CRASH_LOOP
 
 
 def test_failures_that_are_longer_ago_than_the_window_do_not_count() -> None:
@@ -75,16 +75,16 @@ def test_failures_that_are_longer_ago_than_the_window_do_not_count() -> None:
     assert tried.crashes == 3
     clock.pass_by(0.1)
     assert tried.crashes == 0
-    assert tried.failed().fate is AfterFailure.AGAIN
+    assert tried.failed().after is AfterFailure.RESTART
 
 
 def test_failures_far_apart_never_are_a_crash_loop_but_wait_longer_each_time() -> None:
     tried, clock = policy()
     delays = []
     for _ in range(20):
-        verdict = tried.failed()
-        assert verdict.fate is AfterFailure.AGAIN
-        delays.append(verdict.delay)
+        decision = tried.failed()
+        assert decision.after is AfterFailure.RESTART
+        delays.append(decision.delay)
         clock.pass_by(40)
         tried.well()
         clock.pass_by(10)
@@ -97,7 +97,7 @@ def test_a_stable_run_forgets_the_backoff() -> None:
         tried.failed()
     tried.well()
     clock.pass_by(100)
-    assert tried.failed() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
+    assert tried.failed() == RestartDecision(AfterFailure.RESTART, 1, 1.0)
 
 
 def test_a_run_that_is_not_long_enough_forgets_nothing() -> None:
@@ -119,19 +119,19 @@ def test_time_that_passes_while_it_is_down_is_no_stable_run() -> None:
 
 def test_never_leaves_it_and_counts_all_the_same() -> None:
     tried, _ = policy(RestartConfig(policy="never", crashes=2))
-    assert tried.failed() == RestartDecision(AfterFailure.LEFT, 1)
-    assert tried.failed() == RestartDecision(AfterFailure.LEFT, 2)
-    assert tried.ended().fate is AfterFailure.LEFT
+    assert tried.failed() == RestartDecision(AfterFailure.STAY_DOWN, 1)
+    assert tried.failed() == RestartDecision(AfterFailure.STAY_DOWN, 2)
+    assert tried.ended().after is AfterFailure.STAY_DOWN
 
 
 def test_what_ends_well_is_started_again_only_by_always() -> None:
     tried, _ = policy()
-    assert tried.ended() == RestartDecision(AfterFailure.LEFT, 0)
+    assert tried.ended() == RestartDecision(AfterFailure.STAY_DOWN, 0)
     always, clock = policy(RestartConfig(policy="always", backoff=1.0, crashes=3, within=100.0))
-    assert always.ended() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
+    assert always.ended() == RestartDecision(AfterFailure.RESTART, 1, 1.0)
     clock.pass_by(1)
-    assert always.failed() == RestartDecision(AfterFailure.AGAIN, 2, 2.0)
-    assert always.ended().fate is AfterFailure.CRASH_LOOP
+    assert always.failed() == RestartDecision(AfterFailure.RESTART, 2, 2.0)
+    assert always.ended().after is AfterFailure.CRASH_LOOP
 
 
 def test_who_mends_it_by_hand_begins_anew() -> None:
@@ -140,14 +140,14 @@ def test_who_mends_it_by_hand_begins_anew() -> None:
         tried.failed()
     tried.reset()
     assert tried.crashes == 0
-    assert tried.failed() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
+    assert tried.failed() == RestartDecision(AfterFailure.RESTART, 1, 1.0)
 
 
 def test_another_configuration_counts_from_the_next_failure_on() -> None:
     tried, _ = policy()
     tried.failed()
     tried.config = RestartConfig(policy="never")
-    assert tried.failed().fate is AfterFailure.LEFT
+    assert tried.failed().after is AfterFailure.STAY_DOWN
 
 
 steps = st.lists(
@@ -179,17 +179,17 @@ def test_whatever_happens_delays_and_counts_stay_within_their_bounds(
         elif what == "well":
             tried.well()
         else:
-            verdict = tried.failed() if what == "fail" else tried.ended()
-            assert verdict.crashes == tried.crashes <= config.crashes
+            decision = tried.failed() if what == "fail" else tried.ended()
+            assert decision.crashes == tried.crashes <= config.crashes
             if config.policy == "never":
-                assert verdict.fate is AfterFailure.LEFT
-            if verdict.fate is AfterFailure.AGAIN:
-                assert config.backoff * (1 - JITTER) * 0.999 <= verdict.delay <= config.backoff_max
-                assert verdict.crashes < config.crashes
+                assert decision.after is AfterFailure.STAY_DOWN
+            if decision.after is AfterFailure.RESTART:
+                assert config.backoff * (1 - JITTER) * 0.999 <= decision.delay <= config.backoff_max
+                assert decision.crashes < config.crashes
             else:
-                assert verdict.delay == 0
-            if verdict.fate is AfterFailure.CRASH_LOOP:
-                assert verdict.crashes == config.crashes
+                assert decision.delay == 0
+            if decision.after is AfterFailure.CRASH_LOOP:
+                assert decision.crashes == config.crashes
 
 
 @given(configs, st.lists(st.floats(0, 20), min_size=2, max_size=40))
@@ -199,8 +199,8 @@ def test_without_a_stable_run_no_delay_is_shorter_than_the_one_before(
     tried, clock = policy(config)
     delays = []
     for gap in gaps:
-        verdict = tried.failed()
-        if verdict.fate is AfterFailure.AGAIN:
-            delays.append(verdict.delay)
+        decision = tried.failed()
+        if decision.after is AfterFailure.RESTART:
+            delays.append(decision.delay)
         clock.pass_by(gap)
     assert all(before <= after for before, after in pairwise(delays))

@@ -189,7 +189,7 @@ async def test_nothing_is_started_after_the_end() -> None:
     frail = Frail(SOON)
     frail.supervisor.failed()
     await frail.supervisor.close()
-    assert frail.supervisor.failed().fate is AfterFailure.LEFT
+    assert frail.supervisor.failed().after is AfterFailure.STAY_DOWN
     frail.supervisor.resume(0.0)
     assert not tasks()
     assert frail.starts == 0

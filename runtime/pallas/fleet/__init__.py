@@ -1,1 +1,1 @@
-"""Agents alive: start order, readiness, state, and an orderly end."""
+"""A project's agents while they live: start, stop, versions, reload, restarts and ports."""

@@ -1,4 +1,4 @@
-"""One agent of the fleet: its port, what answers behind it, and how it is."""
+"""One agent of the fleet: its port, its executor, its state and its health."""
 
 import asyncio
 import importlib
@@ -64,11 +64,11 @@ DRAIN_SECONDS: Final = 3.0
 
 
 class FleetAgent:
-    """An agent's port and surface, which stay, and its executor, which may go and be exchanged.
+    """An agent: its port and surface stay, its executor is started, swapped and ended.
 
-    The port answers ``get_health`` from the moment ``open`` returns, whatever becomes of the agent.
-    ``project`` and ``config`` are those that the executor was made of. ``pages``, by path, are served on the
-    same port, behind the same guard.
+    The port answers ``get_health`` once ``open`` has returned, in every state of the agent. The executor was
+    made from ``project`` and ``config``. ``pages``, by path, are served on the same port, behind the same
+    guard.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class FleetAgent:
 
     @property
     def executor(self) -> Executor | None:
-        """What answers now."""
+        """The executor that answers now."""
         return self._versions.current
 
     @property
@@ -216,17 +216,18 @@ class FleetAgent:
         return AuthGate(app, asking)
 
     async def start(self, *, fresh: bool = False) -> bool:
-        """Import, connect, be ready, ``start_timeout`` at most; says whether it is. Never raises.
+        """Import, connect and become ready within ``start_timeout``; return whether it is. Never raises.
 
-        What fails for a reason that may pass is started again by its restart policy; else the state is
-        ``error`` and says why. ``fresh`` reads code anew that was loaded before. One that is ready stays so.
+        After a failure that may pass, its restart policy starts it again; after any other the state is
+        ``error``, with the reason. ``fresh`` reads code again that was loaded before. An agent that is ready
+        stays as it is.
         """
         return await self._lifecycle.start(fresh=fresh)
 
     async def stop(self, reason: str = "", seconds: float | None = None) -> None:
         """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
 
-        ``reason`` is told to callers and in the health; without one they are asked to come again.
+        Callers and health show ``reason``; without one callers are asked to come again.
         """
         seconds = DRAIN_SECONDS if seconds is None else seconds
         async with self._lifecycle.taken():
@@ -248,12 +249,12 @@ class FleetAgent:
         began: float | None = None,
         force: bool = False,
     ) -> Reloaded:
-        """Another version, made of these, answers from the moment that it is ready; says what came of it.
+        """Make another version from these, let it answer once it is ready, and return the outcome.
 
-        Runs in flight finish on the one before, and new ones begin there until then. Where that fails it goes
-        on. ``files`` are those that were changed, relative to the project, ``began`` is when that was seen
-        (``time.monotonic``). What is, byte for byte, as it was makes no new version, unless with ``force``.
-        Raises nothing but what cancels it.
+        Until then the version before answers, and runs in flight finish there; if the new one fails, it goes
+        on. ``files`` are those that changed, relative to the project; ``began`` is when the change was seen
+        (``time.monotonic``). A version that is the same byte for byte is not made, unless with ``force``.
+        Raises only cancellation.
         """
         since = monotonic() if began is None else began
         async with self._lifecycle.held():
@@ -282,12 +283,12 @@ class FleetAgent:
         await self._redescribe()
 
     async def connecting(self, executor: Executor) -> None:
-        """What is to answer knows what it is, and connects now."""
+        """Watch the servers of an executor that is loaded and connects now."""
         await self._watch_over(executor)
         self.move_to(AgentState.CONNECTING)
 
     def ready(self, detail: str = "") -> None:
-        """What answers now takes runs."""
+        """Take runs from now on."""
         if self._started_in is None:
             self._started_in = time() - self._began
         self._taken_over += 1
@@ -353,7 +354,7 @@ class FleetAgent:
         return replace(found, message=health_for_callers(found.message, self.reason))
 
     async def check_health(self) -> None:
-        """Look at the health now, whoever asks or not; never raises."""
+        """Look at the health now; never raises."""
         if self.state in (AgentState.STOPPED, AgentState.BACKOFF, AgentState.CRASH_LOOP):
             self.watched.refresh()
             return
@@ -393,7 +394,7 @@ class FleetAgent:
             yield found
 
     def _doubt(self) -> None:
-        """Tell what answers which of its servers a probe did not reach."""
+        """Report to the executor which of its servers a probe did not reach."""
         doubt = getattr(self.executor, "doubt", None)
         if doubt is not None:
             found = (each for each in self.watched.downstreams if each.transport != "stdio")

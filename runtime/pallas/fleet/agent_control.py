@@ -1,8 +1,7 @@
-"""Start, stop, restart and reload of one agent by hand, while the rest of the fleet goes on.
+"""Starts, stops, restarts and reloads one agent by hand, while the rest of the fleet goes on.
 
-Each verb is a task of the fleet's, one at a time for an agent, with a deadline; its outcome is told in
-``AgentChanged`` and, where it was refused or failed, in a ``Notice``. Whoever watches files does what that
-asks for in turn with these.
+Each verb is a task of the fleet, one at a time for an agent, with a deadline. ``AgentChanged`` reports its
+outcome, a ``Notice`` that it was refused or failed. Reloads of changed files take turns with these.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ class AgentControl:
         self._under_way: dict[str, tuple[Verb, asyncio.Task[Any]]] = {}
 
     def ask(self, name: str, verb: Verb) -> None:
-        """Begin; returns at once and never raises. What cannot be done is told in a Notice."""
+        """Begin a verb and return; never raises. A Notice reports what cannot be done."""
         agent = self._context.agents.get(name)
         if verb not in _VERBS:
             self._tell("warning", f"there is no {one_line(str(verb), 40)!r}; agents can {', '.join(_VERBS)}")
@@ -52,12 +51,12 @@ class AgentControl:
         elif problem := self._problem(agent, verb):
             self._tell("warning", f"{name}: {verb} was not done: {problem}", agent)
         else:
-            # In an empty context: nothing of whoever asks, nor of its request, stays with the executor.
+            # In an empty context: the executor keeps no variables of the caller or its request.
             task = asyncio.create_task(self._do(agent, verb), name=f"{verb} {name}", context=Context())
             self._under_way[name] = (verb, task)
 
     async def held(self, name: str, work: Callable[[], Coroutine[Any, Any, Reloaded]]) -> Reloaded:
-        """Do ``work`` with an agent when nothing else is done with it; meanwhile nobody can ask for a verb.
+        """Do ``work`` once no verb is under way for the agent; until it is over no verb can begin.
 
         Raises what it raises.
         """
@@ -76,7 +75,7 @@ class AgentControl:
         return task.result()
 
     async def close(self) -> None:
-        """Cancel what is under way; what it made is ended by its agent."""
+        """Cancel the verbs under way; each agent ends what they made."""
         tasks = {task for _, task in self._under_way.values()}
         for task in tasks:
             task.cancel()
@@ -132,7 +131,7 @@ class AgentControl:
         if verb == "rollback":
             self._say(agent, verb, await agent.rollback())
             return
-        # Before anything else: a mistake in a file stops nobody.
+        # Before anything else: a mistake in a file stops no agent.
         project, config = await self._read(agent)
         if verb == "reload" and agent.executor is not None:
             outcome = await agent.swap(project, config, force=True)
@@ -148,7 +147,7 @@ class AgentControl:
             self._tell("error", f"{agent.name} could not be started: {agent.reason}", agent)
 
     async def _read(self, agent: FleetAgent) -> tuple[Project, AgentConfig]:
-        """The project's files anew, as far as they concern this agent. Raises ConfigError, Fault (CONFIG)."""
+        """Read the project's files again for this agent. Raises ConfigError, Fault (CONFIG)."""
         project = self._among(await asyncio.to_thread(load_project, agent.project.root))
         config = project.agents.get(agent.name)
         if config is None:
@@ -156,7 +155,7 @@ class AgentControl:
                 FaultType.CONFIG,
                 f"{project.agents_file.name} does not have it any more; start the fleet again without it",
             )
-        agent.inbound.adopt(project)  # whatever becomes of its code
+        agent.inbound.adopt(project)  # also if its code fails
         await asyncio.to_thread(redact_project, project)
         export_env(project.root)
         fill_unset(project.root, project.unset)
@@ -167,7 +166,7 @@ class AgentControl:
         return project, config
 
     def _say(self, agent: FleetAgent, verb: Verb, outcome: Reloaded) -> None:
-        """Take over the configuration of what answers now, or tell why there is nothing new."""
+        """Go by the configuration of the new version, or report why there is none."""
         if outcome.outcome == "live":
             self._context.current.adopt_agent(agent.config)
             return

@@ -1,4 +1,4 @@
-"""How one agent is: what was found, what its real calls met, what is shown meanwhile, and since when."""
+"""The health of one agent: probes, outcomes of real calls, what is shown, and since when."""
 
 import asyncio
 import logging
@@ -63,9 +63,9 @@ class AgentHealth:
     async def watch_over(
         self, downstreams: Sequence[DownstreamConfig], required: Collection[str] = ()
     ) -> None:
-        """From now on these are the agent's downstreams; what is known of the same ones stays.
+        """Watch these downstreams from now on; what is known of those that stay is kept.
 
-        Without those that are ``required`` it does not answer.
+        Without the ``required`` ones the agent does not answer.
         """
         self._required = frozenset(required)
         if self._loop is not None and tuple(downstreams) == self._watched:
@@ -82,10 +82,10 @@ class AgentHealth:
             self.refresh()
 
     async def ask(self, problems: Collection[str]) -> Health:
-        """How the agent is found now; probes at most every ten seconds and never a model (PI-9).
+        """Return the health as it is found now; probe at most every ten seconds and never a model (PI-9).
 
-        Who asks hears what was found. What the fleet shows meanwhile is the same without flapping.
-        ``problems`` as ``Prober.probe`` takes them.
+        The caller gets what was found; what the fleet shows does not flap. ``problems`` as for
+        ``Prober.probe``.
         """
         if self._condition()[0] is not AgentState.READY:
             return self.refresh()
@@ -103,7 +103,7 @@ class AgentHealth:
             log.exception("%s: its health could not be looked at", self._name)
 
     def refresh(self) -> Health:
-        """Show what is known already; tells the hub when that is something else than before."""
+        """Show what is known already, and publish it if it has changed."""
         health, before = self._compose(self._prober.latest), self._shown
         since = health.since if before.status is not health.status else before.since
         self._shown = replace(health, since=since)

@@ -111,7 +111,7 @@ class Lifecycle:
 
 
 class BackgroundTasks:
-    """The tasks that a fleet runs beside everything else; it cancels them when it stops."""
+    """The tasks that a fleet runs until it stops, which cancels them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

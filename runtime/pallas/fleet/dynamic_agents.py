@@ -72,7 +72,7 @@ class DynamicAgents:
     # What the fleet asks
 
     def live(self) -> None:
-        """The fleet has its agents now: what is registered from here on is made at once."""
+        """Make what is registered from now on at once: the fleet has its agents."""
         self._began = True
 
     async def open_catalog(self, ledger: "Ledger") -> None:
@@ -94,7 +94,7 @@ class DynamicAgents:
         self._context.current.adopt(self.among(self.files))
 
     def read(self, files: Project) -> Project:
-        """The files were read anew: the project with all that belongs to it."""
+        """Take files that were read again; return the project with the agents of catalog and code."""
         self.files = files
         if self.catalog is not None:
             self._own_declaring(self.catalog)
@@ -103,15 +103,15 @@ class DynamicAgents:
         return self.among(files)
 
     def among(self, files: Project) -> Project:
-        """``files``, which were just read, with what was made over the API, and what is registered."""
+        """Lay the agents of the catalog and of code over ``files``, which were just read."""
         return self.registrations.over(self._merger.merged(files, self._wanted(files), self._leaving))
 
     def now(self, project: Project) -> Project:
-        """``project``, made of the files read last, with what was made over the API as it is now."""
+        """Return ``project`` with the agents of the catalog and of code as they are now."""
         return replace(project, agents=self.among(self.files).agents)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel what is being made."""
         tasks = [*self._tasks.values(), *([self._declaring] if self._declaring is not None else [])]
         for task in tasks:
             task.cancel()
@@ -123,21 +123,21 @@ class DynamicAgents:
         if self.catalog is not None:
             self.catalog.close()
 
-    # What is asked of it for what is registered
+    # As ``RegistrationHost``
 
     def whole(self) -> Project:
-        """As ``Live`` of what is registered."""
+        """As ``RegistrationHost.whole``."""
         return self._merger.merged(self.files, self._wanted(self.files), self._leaving)
 
     def changed(self, name: str) -> asyncio.Task[None] | None:
-        """As ``Live`` of what is registered."""
+        """As ``RegistrationHost.changed``."""
         if self._began and not self._context.lifecycle.refusal:
             return self._settling(name)
         self._context.current.adopt(self.now(self._context.project))
         return None
 
     def agent(self, name: str) -> FleetAgent | None:
-        """As ``Live`` of what is registered."""
+        """As ``RegistrationHost.agent``."""
         return self._context.agents.get(name)
 
     # What the catalog asks
@@ -219,11 +219,11 @@ class DynamicAgents:
         return agent.config.definition is None and own != wanted
 
     def _settling(self, name: str) -> asyncio.Task[None]:
-        """The task that makes of an agent what is wanted, once more from now on."""
+        """Return the task that makes the agent what is wanted, and have it look once more."""
         self._again.add(name)
         task = self._tasks.get(name)
         if task is None or task.done():
-            # In an empty context: nothing of whoever asks stays with the agent.
+            # In an empty context: the agent keeps no variables of the caller.
             task = asyncio.create_task(self._settle(name), name=f"make {name}", context=Context())
             self._tasks[name] = task
             task.add_done_callback(lambda done: self._over(name, done))
@@ -268,7 +268,7 @@ class DynamicAgents:
         self._problems.pop(config.name, None)
 
     async def _change(self, name: str) -> Reloaded:
-        """The agent becomes what is wanted; nothing else is done with it meanwhile."""
+        """Make the agent what is wanted; no verb runs on it until that is done."""
         if (starting := self._context.agents.get(name)) is not None:
             async with asyncio.timeout(DEADLINE):
                 await starting.settled.wait()

@@ -116,7 +116,7 @@ class FleetSurfaces:
         return self._storage.tasks
 
     def agent_pages(self) -> Mapping[str, Page]:
-        """What is served on the agent's own port, by path: the status of one that is served alone."""
+        """The pages on the agent's own port, by path: the status of an agent that is served alone."""
         return self._status() if self._context.is_alone else {}
 
     def open_control(self, port: FleetPort, log_file: Path) -> "ServedControlApi | None":
@@ -184,7 +184,7 @@ class FleetSurfaces:
         return "" if self._context.is_alone else urlsplit(base_url(self._context.project)).netloc
 
     async def _make_rest(self) -> None:
-        """The REST API of a fleet with a database; it is imported in a thread meanwhile."""
+        """Make the REST API of a fleet with a database; it is imported in a thread."""
         ledger, threads, catalog = self._storage.ledger, self._storage.threads, self._catalog()
         if ledger is None or threads is None or catalog is None:
             return

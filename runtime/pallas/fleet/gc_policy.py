@@ -1,9 +1,9 @@
-"""What a start made is left out of collections, and what is replaced of it is freed when nobody waits.
+"""Keeps Python's garbage collector from stopping a fleet.
 
-Looking through a whole fleet for garbage takes a quarter of a second, in which no thread goes on. What the
-start made stays, so it is left out for good. But a version of an agent that was left out and is replaced
-would stay for ever too: now and then, when no run is in flight, everything is looked through once. While a
-start is making all that there is hardly any garbage, and it is looked for seldom.
+A collection over a whole fleet takes a quarter of a second, in which no thread goes on. So what the start
+made is frozen: the collector leaves it out. A version of an agent that was frozen and is replaced would stay
+for ever, so now and then, when no run is in flight, everything is collected once. During a start there is
+hardly any garbage, and collections are rare.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ def begin() -> None:
 
 
 def settle() -> None:
-    """Leave out of collections whatever there is now."""
+    """Freeze all objects that there are now."""
     if gc.get_threshold()[0] == _SELDOM:  # else a project's code has a will of its own
         gc.set_threshold(*_USUAL)
     gc.freeze()
 
 
 async def tend(hub: EventHub, runs: InFlight, *, every: float = EVERY) -> None:
-    """Until cancelled: free what was left out and replaced, ``every`` seconds at most, never during ``runs``.
+    """Free frozen objects that were replaced, at most every ``every`` seconds and never during ``runs``.
 
-    Does nothing where nothing was left out, or where no agent got a new version.
+    Runs until it is cancelled. Does nothing where no object was frozen, or no agent got a new version.
     """
     loop = asyncio.get_running_loop()
     replaced = asyncio.Event()

@@ -52,7 +52,7 @@ class HandlerMessages:
 
     @cached_property
     def llms(self) -> "LlmService":
-        """What answers handlers' questions to models."""
+        """Answers the questions of handlers to models."""
         from pallas.llm.llm_service import LlmService
 
         return LlmService(lambda: self._context.project, self._context.hub.publish)
@@ -62,7 +62,7 @@ class HandlerMessages:
         return self.pump.envelopes(run_id, after, limit) if "pump" in vars(self) else ()
 
     def adopt(self, project: Project) -> None:
-        """The project's files were read anew."""
+        """Go by the project's files, which were read again."""
         if "llms" in vars(self):
             self.llms.adopt(project)
 
@@ -85,7 +85,7 @@ class HandlerMessages:
             await converse(self._context.hub, self, self.peers)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the messages and questions under way."""
         if "pump" in vars(self):
             await self.pump.close()
         if "llms" in vars(self):

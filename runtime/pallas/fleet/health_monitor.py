@@ -71,7 +71,7 @@ class ProviderChecks:
         self.reports: tuple[ProviderReport, ...] = ()
 
     def problem(self) -> str:
-        """What is wrong with the active provider, empty when nothing is; the others do no harm."""
+        """The problem of the active provider, empty without one; the others do no harm."""
         return "; ".join(report.message for report in self.reports if report.active and not report.ok)
 
     async def check(self) -> None:

@@ -31,17 +31,17 @@ from pallas.toolbox.server_endpoint import ServerEndpoint, downstream_endpoint, 
 from .agent import FleetAgent
 from .context import FleetContext
 
-# Tasks at one time: whoever asks in a loop is told to wait.
+# Tasks at one time: a client that calls in a loop is asked to wait.
 MAX_PENDING: Final = 100
 # Seconds that cancelled ones have to close what they opened, when the fleet stops.
 _CLOSE_TIMEOUT: Final = 2.5
 
 
 class PendingCalls:
-    """Owns what is asked of one fleet. Belongs to its event loop.
+    """The calls of one fleet's inspector. Belongs to its event loop.
 
-    Whoever waits may go, or be told that it took too long, at once; the task then closes what it opened
-    (a child process, a session) undisturbed: a second cancel in the middle of that would leave it behind.
+    A caller may be cancelled or time out at once; the task then closes what it opened (a child process, a
+    session) in peace: a second cancellation in the middle of that would leave it behind.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class PendingCalls:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+            task.exception()  # its caller may be gone
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:
@@ -183,7 +183,7 @@ class Inspector:
         return outcome
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the calls under way."""
         await self._pending.close()
 
     async def _server(

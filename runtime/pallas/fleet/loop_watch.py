@@ -1,8 +1,8 @@
-"""Who blocks the event loop, told while it is blocked.
+"""Reports what blocks the event loop while it is blocked.
 
-All agents of a fleet share a loop. Code of one that does not give it back (a ``time.sleep``, a long
-computation, a database without ``await``) holds up every other agent, its own cancel and the health checks,
-and nothing in the loop can say so: a thread beside it can.
+All agents of a fleet share a loop. Code that does not give it back (a ``time.sleep``, a long computation, a
+database without ``await``) stops every other agent, its own cancellation and the health checks. Nothing in
+the loop can report that; a thread can.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 
 MAX_FRAMES: Final = 60
 _MAX_STACK: Final = 20_000
-# Part of a pause in which this process must have worked, or the whole machine slept and nobody is to blame.
+# Part of a pause in which this process must have worked, or the whole machine slept and no code is to blame.
 _BUSY: Final = 0.5
 
 
 class LoopWatch:
-    """Asks the running loop for a sign of life and tells, as ``LoopBlocked``, when none comes for ``lag`` s.
+    """Publishes ``LoopBlocked`` when the running loop shows no sign of life for ``lag`` seconds.
 
-    ``root`` is the project, whose file and line are told. Two events for each time: when it is noticed and
-    when it is over. A fleet that starts imports in its loop: watch it from when it runs. ``apart`` says of an
-    agent whether it may have a process of its own.
+    ``root`` is the project whose file and line are reported. Each time there are two events: when it is
+    noticed and when it is over. A fleet imports in its loop while it starts: watch it once it runs. ``apart``
+    tells of an agent whether it may have a process of its own.
     """
 
     def __init__(

@@ -44,8 +44,10 @@ class MessagePeers:
         self._listeners: tuple[Project | None, frozenset[str]] = None, frozenset()
 
     def add(self, endpoint: HandlerEndpoint) -> Callable[[], None]:
-        """Something of the fleet's own takes messages under a name from now on, until what is returned is
-        called. Raises Fault (CONFIG) where another one does."""
+        """Deliver messages to that name to ``endpoint``, until the returned function is called.
+
+        Raises Fault (CONFIG) where the name takes messages already.
+        """
         name = endpoint.name
         if self.knows(name):
             raise Fault(FaultType.CONFIG, f"{name} takes messages already")
@@ -123,10 +125,10 @@ class MessagePeers:
         images: tuple[Image, ...] = (),
         params: Params | None = None,
     ) -> RunResult:
-        """Have an agent of another kind answer, as the run's principal may have it.
+        """Have an agent of another kind answer, as far as the run's principal may run it.
 
-        The conversation is over with its answer: each message to a peer has a frame of its own. The caller's
-        bearer goes along only where who asks says ``forward_inbound_auth``. Raises Fault.
+        Its conversation is over with the answer: each message to a peer has a frame of its own. The caller's
+        bearer is passed on only if the asking handler has ``forward_inbound_auth``. Raises Fault.
         """
         found = self._agent(agent)
         if found is None or not self._context.grants.may_run(asker.principal, agent):
@@ -183,8 +185,10 @@ class MessagePeers:
             del self._tallies[run_id]
 
     def budget_above(self, run_id: str) -> str:
-        """The conversation whose budget a run below others has: that of the next handler above it, through
-        whatever models are between; empty without one. Else what a handler asks through a model is free.
+        """Return the conversation whose budget a run below others uses; empty without one.
+
+        It is that of the next handler above the run, through any models in between: otherwise what a handler
+        asks through a model would be free.
         """
         flight = self._context.kernel.in_flight
         while (run := flight.get(run_id)) is not None and (run_id := run.within):
@@ -195,7 +199,7 @@ class MessagePeers:
     # How it is done
 
     def _heard(self, asker: MessageSender) -> NestedEvents | None:
-        """What hears the run that is asked for, so that whoever began the asking one hears of it."""
+        """Return the listener that passes events of the asked run to the run that asks."""
         run = self._context.kernel.in_flight.get(asker.run_id)
         if run is None:
             return None

@@ -1,4 +1,4 @@
-"""How a project is served: one agent alone or all, where, and what is recorded."""
+"""How a project is served: all agents or one, at which address, with or without a record."""
 
 import os
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from pallas.config import Project
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """What is decided when a fleet is made."""
+    """The options of a fleet, fixed when it is made."""
 
     bind: str
     """The address that every port is bound to."""

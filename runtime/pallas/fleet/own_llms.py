@@ -33,7 +33,7 @@ class _Known:
 
 
 class OwnLlms:
-    """What was found of each LLM, however many agents use it. Belongs to one event loop.
+    """The last check of each LLM, shared by the agents that use it. Belongs to one event loop.
 
     ``pause`` gives the seconds until one is asked again, after so many failures in a row.
     """
@@ -43,7 +43,7 @@ class OwnLlms:
         self._known: dict[LlmConfig, _Known] = {}
 
     def problem(self, llm: LlmConfig) -> str:
-        """What is wrong with it, in one line; empty when nothing is, or when nobody has looked yet."""
+        """Its problem in one line; empty without one, or before the first check."""
         known = self._known.get(llm)
         return known.problem if known is not None else ""
 

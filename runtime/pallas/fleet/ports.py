@@ -87,7 +87,7 @@ class FleetPorts:
         return f"{'http' if self.project.tls is None else 'https'}://{reachable_host(self._host)}:{port}"
 
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with TLS though it can be served: dates, and calls that would not speak it."""
+        """Problems of TLS that do not stop the fleet: dates, and calls that would not use it."""
         if self._certificate is None:
             return ()
         own = {self.project.registry_port, *(agent.port for agent in self.project.agents.values())}
@@ -149,13 +149,11 @@ class FleetPorts:
     async def move(
         self, moves: Mapping[AgentAddress, AgentConfig], keep: Collection[int] = (), grace: float = GRACE
     ) -> dict[AgentAddress, Fault]:
-        """Each of these answers at the port that its configuration says from now on, all of them at once.
+        """Move each address to the port of its configuration, all of them at once.
 
-        They may take over one another's. A port that nobody has then is closed, with ``grace`` seconds for
-        the requests under way; those of ``keep`` answer on until another address takes them or until
-        ``close_free``.
-
-        Ports that could not be had are told as Faults (CONFIG, INTERNAL): those agents stay where they are.
+        They may take over one another's ports. A port without an address after that is closed, with ``grace``
+        seconds for the requests under way; those of ``keep`` answer until another address takes them or until
+        ``close_free``. Returns a Fault (CONFIG, INTERNAL) for each agent that stays where it is.
         """
         wanted, problems = dict(moves), dict[AgentAddress, Fault]()
         ports: dict[AgentAddress, AgentPort | None] = {}
@@ -180,7 +178,7 @@ class FleetPorts:
                 except Fault as fault:
                     problems[address] = fault
         for port in before - {address.port for address in wanted}:
-            if port is not None and port.holder in wanted:  # nobody else's yet
+            if port is not None and port.holder in wanted:  # not taken over
                 port.abandon()
         self.close_free(keep, grace)
         return problems
@@ -258,7 +256,7 @@ class FleetPorts:
         return tuple((key, each) for key, each in (*self._served, *own) if each.is_open)
 
     def forget(self, place: AgentMount | None) -> None:
-        """Callers find nobody at ``place`` any more."""
+        """Remove the place from the fleet's port."""
         if place is None:
             return
         if self._places is not None and place in self._places:
@@ -336,14 +334,14 @@ def reserve_ports(
 
 
 def reachable_host(host: str) -> str:
-    """The host by which this machine reaches what is bound to ``host``, as it stands in a URL."""
+    """The host, as in a URL, by which this machine reaches what is bound to ``host``."""
     if host in (ANYWHERE, "::", "", "localhost"):
         return LOOPBACK
     return f"[{host}]" if ":" in host else host
 
 
 async def answers(url: str) -> None:
-    """Until something speaks HTTP at ``url``, whatever certificate it shows; the caller bounds it."""
+    """Wait until something speaks HTTP at ``url``, with any certificate; the caller bounds it."""
     async with httpx2.AsyncClient(timeout=2.0, trust_env=False, verify=False) as client:
         while True:
             try:

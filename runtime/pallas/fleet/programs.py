@@ -1,4 +1,4 @@
-"""Programs of the project that run beside the agents: started, watched and stopped with the fleet."""
+"""Programs of the project under ``servers:``: started, watched and stopped with the fleet."""
 
 import asyncio
 import logging
@@ -32,10 +32,10 @@ _POLL: Final = 0.1
 
 
 class Program:
-    """One entry of ``servers:`` as a child process in a group of its own, started again when it fails.
+    """One entry of ``servers:`` as a child process in its own group, started again when it fails.
 
     Its output goes to the log, line by line. ``start`` returns when its URL answers, or when it is clear that
-    it does not for now; ``state`` and ``error`` tell which. What happens later is told in Notices.
+    it does not for now; ``state`` and ``error`` tell which. Notices report what happens later.
     """
 
     def __init__(self, config: ServerConfig, hub: EventHub | None = None) -> None:
@@ -95,21 +95,21 @@ class Program:
             except Exception as error:
                 log.exception("server %s: it could not be looked after", self.config.name)
                 self.error, well = f"internal error ({type(error).__name__})", False
-            verdict = self._policy.ended() if well else self._policy.failed()
-            if verdict.fate is AfterFailure.LEFT:
+            decision = self._policy.ended() if well else self._policy.failed()
+            if decision.after is AfterFailure.STAY_DOWN:
                 self._fail(AgentState.STOPPED if well else AgentState.ERROR, self.error)
                 return
-            if verdict.fate is AfterFailure.CRASH_LOOP:
+            if decision.after is AfterFailure.CRASH_LOOP:
                 within = f"{self.config.restart.within:g} s"
                 self._fail(
                     AgentState.CRASH_LOOP,
-                    f"{self.error}; failure {verdict.crashes} within {within}, so it stays down: mend "
+                    f"{self.error}; failure {decision.crashes} within {within}, so it stays down: fix "
                     f"it, then start the fleet again or save {self.config.where.file}",
                 )
                 return
-            self._restart_at = time() + verdict.delay
-            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {verdict.delay:.1f} s")
-            await asyncio.sleep(verdict.delay)
+            self._restart_at = time() + decision.delay
+            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {decision.delay:.1f} s")
+            await asyncio.sleep(decision.delay)
             self._restart_at = None
             self._restarts += 1
 
@@ -194,7 +194,7 @@ class Program:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TERM_TIMEOUT):
                         await _exit_of(process)
-        finally:  # also when whoever stops it is in a hurry
+        finally:  # also when the caller is cancelled
             _signal(process, signal.SIGKILL)
         with suppress(TimeoutError):
             async with asyncio.timeout(_TERM_TIMEOUT):
@@ -223,7 +223,7 @@ class Program:
         while True:
             try:
                 raw = await stream.readline()
-            except ValueError:  # a line over the limit: what was read of it is dropped
+            except ValueError:  # a line over the limit is dropped
                 continue
             if not raw:
                 return
@@ -296,7 +296,7 @@ def _how(status: int) -> str:
 
 
 def _command(config: ServerConfig) -> tuple[str, ...]:
-    """What is run: a server that speaks over its standard streams is served by a program of ours."""
+    """The command to run: a server that speaks over standard streams is served by our bridge."""
     if config.transport == "http":
         return config.command
     return (sys.executable, "-m", "pallas.stdio_bridge", config.url, *config.command)

@@ -1,4 +1,4 @@
-"""Agents that code gives to a fleet beside those of its files: handlers, workers (SPEC DR-4, DR-5, C14)."""
+"""Agents that code registers with a fleet: handlers and workers (SPEC DR-4, DR-5, C14)."""
 
 import asyncio
 import inspect
@@ -42,11 +42,11 @@ class RegistrationHost(Protocol):
         ...
 
     def whole(self) -> Project:
-        """With what was made over the API, and without what is registered."""
+        """With the agents made over the API, and without the registered ones."""
         ...
 
     def changed(self, name: str) -> asyncio.Task[None] | None:
-        """Make of the agent what is wanted now; None while the fleet has not started, or has ended."""
+        """Make the agent what is wanted now; None before the start and after the end."""
         ...
 
     def agent(self, name: str) -> FleetAgent | None:
@@ -85,7 +85,7 @@ class Registration:
 
 
 class Registrations:
-    """What is registered with one fleet. Belongs to its event loop, and may be used before that runs."""
+    """The registered agents of one fleet. Belongs to its event loop; may be used before it runs."""
 
     def __init__(
         self, live: RegistrationHost, hub: EventHub, refusal: Callable[[], str], *, alone: bool
@@ -150,7 +150,7 @@ class Registrations:
         return self._changed(name)
 
     def over(self, project: Project) -> Project:
-        """``project`` with what is registered laid over it; the same object for the same one."""
+        """Lay the registered agents over ``project``; the same object for the same one."""
         if not self._entries:
             return project
         if self._laid is None or self._laid[0] is not project:
@@ -158,7 +158,7 @@ class Registrations:
         return self._laid[1]
 
     def look(self, project: Project) -> None:
-        """These are the files now, with what was made over the API: what stands before what is told."""
+        """Report which registered agents take precedence over agents of these files and the API."""
         found = {}
         for name in dict.fromkeys(key[0] for key in self._entries):
             first, *others = self._of(name, project)
@@ -173,7 +173,7 @@ class Registrations:
         self._told = found
 
     def before(self, name: str) -> str:
-        """Where the one is declared that stands before an agent of that name made over the API; or empty."""
+        """Where the agent is declared that takes precedence over one made over the API; or empty."""
         return SOURCE if any(key[0] == name for key in self._entries) else ""
 
     # How it is done
@@ -245,7 +245,7 @@ class Registrations:
             if taken.get(first.slug, name) != name:  # a file declares another one that is published so
                 continue
             declared = project.agents.get(name)
-            # The place of an agent in its project is that of whoever answers under its name.
+            # The agent that answers under the name takes the place of the declared one in the project.
             port, auth = (0, project.auth) if declared is None else (declared.port, declared.auth)
             shadows = tuple(dict.fromkeys(each.kind for each in others))
             agents[name] = self._placed(first, port, auth, shadows)

@@ -1,4 +1,4 @@
-"""A project as its files say, with what was made over the API laid over it."""
+"""Agents made over the API under the agents of the project's files, which take precedence (SPEC UN-6)."""
 
 import logging
 from collections.abc import Collection
@@ -23,9 +23,9 @@ class ProjectMerger:
         self._merged: Project | None = None
 
     def merged(self, files: Project, wanted: DesiredFleet, without: Collection[str]) -> Project:
-        """``files`` with the agents of ``wanted``, but for those of ``without``, and with its defaults.
+        """Return ``files`` with the agents of ``wanted``, except those of ``without``, and its defaults.
 
-        What a file declares goes before what was made, and its ``params`` before defaults.
+        Agents of files take precedence over those that were made, and their ``params`` over defaults.
         """
         same = self._files is files and self._wanted is wanted and self._without == frozenset(without)
         if self._merged is None or not same:
@@ -42,7 +42,7 @@ class ShadowNotices:
         self._known: dict[str, str] = {}
 
     def look(self, files: Project, wanted: DesiredFleet) -> None:
-        """These are the files now, and what was made: what is new about their names is told."""
+        """Report which made agents are newly shadowed by a file, and which no longer are."""
         found = {name: place for name in wanted.agents if (place := shadow(files, name))}
         for name in found.keys() - self._known.keys():
             self._tell(f"{name}: {found[name]} declares it now; the agent that was made over the API waits")

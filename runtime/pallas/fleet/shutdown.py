@@ -40,10 +40,10 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ShutdownParts:
-    """What of a fleet is to be ended, as it is when the end begins.
+    """The parts of a fleet to end, as they are when the end begins.
 
-    ``helpers`` cancel what somebody asked for by hand; ``layers`` are the agents, each layer needing only
-    those before it; ``pages`` are ended with the listeners that serve them.
+    ``helpers`` cancel what was asked for by hand; ``layers`` are the agents, each layer needing only those
+    before it; ``pages`` are ended with the listeners that serve them.
     """
 
     tasks: Collection[asyncio.Task[None]]
@@ -57,7 +57,7 @@ class ShutdownParts:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What came of a drain: runs that ended by themselves, runs that were cut short, and seconds it took."""
+    """The outcome of a drain: runs that finished, runs that were cut short, and seconds it took."""
 
     finished: int = 0
     cut: int = 0
@@ -74,9 +74,9 @@ class Drained:
 async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> Drained:
     """Take no new runs, wait ``seconds`` at most for those in flight, then cut them short.
 
-    What a run in flight asks of another agent is let in and waited for as well. Whoever was answered last has
-    ``AFTER`` for what it asks next, as far as ``seconds`` allow. ``tell`` is given a line now and then that
-    says what is waited for.
+    A run in flight may still ask another agent, and that is waited for as well. The last caller has ``AFTER``
+    seconds for what it asks next, as far as ``seconds`` allow. ``tell`` gets a line now and then with what is
+    waited for.
     """
     kernel.refuse()
     runs, began = kernel.in_flight, monotonic()
@@ -110,9 +110,9 @@ def _runs(count: int) -> str:
 
 
 async def end(kernel: Kernel, parts: ShutdownParts) -> None:
-    """End everything within ``STOP_TIMEOUT``; what is left then is cancelled. Never raises for a part.
+    """End everything within ``STOP_TIMEOUT``; cancel what is left then. Never raises for a part.
 
-    Whatever takes its time keeps no other part from its own end.
+    A part that takes long does not keep another from its end.
     """
     ending = _Ending(kernel, parts)
     try:
@@ -126,7 +126,7 @@ async def end(kernel: Kernel, parts: ShutdownParts) -> None:
 
 
 class _Ending:
-    """The one end of a fleet. What was begun for it is its own until ``cut``."""
+    """One shutdown. It owns the tasks that it begins until ``cut``."""
 
     def __init__(self, kernel: Kernel, parts: ShutdownParts) -> None:
         self._kernel = kernel
@@ -161,7 +161,7 @@ class _Ending:
         await self._wait(self._left, *self._begun)
 
     async def cut(self) -> int:
-        """Cancel what is not over; how much that was."""
+        """Cancel what is not over, and return how many tasks that was."""
         late = {task for task in self._begun if not task.done()}
         for task in late:
             task.cancel()

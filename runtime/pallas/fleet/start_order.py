@@ -118,7 +118,7 @@ async def _fulfilled(needed: FleetAgent, need: Need, changes: _Changes) -> str:
             return needed.reason or needed.state.value
         await changes.wait(_LOOK_EVERY if need.condition != "started" else _LOOK_SOON)
         if need.condition == "healthy" and needed.state is AgentState.READY:
-            await needed.check_health()  # nobody else looks while the fleet starts
+            await needed.check_health()  # nothing else looks while the fleet starts
     await answers(needed.url)
     return ""
 

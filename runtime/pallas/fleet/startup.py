@@ -45,7 +45,7 @@ def children_use_our_python() -> None:
 
 
 def startup_notices(context: FleetContext, warnings: Iterable[str]) -> Iterator[Notice]:
-    """Yield what is wrong with the project though it can be served, and who may call its agents."""
+    """Yield problems of the project that do not stop it, and who may call its agents."""
     for text in (*(each.sentence for each in context.project.warnings), *warnings):
         yield Notice(level="warning", text=text)
     names = [each.name for each in context.served()]
@@ -53,7 +53,7 @@ def startup_notices(context: FleetContext, warnings: Iterable[str]) -> Iterator[
 
 
 def is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches what is bound there."""
+    """Whether only this machine reaches a port that is bound there."""
     try:
         return ip_address(bind).is_loopback
     except ValueError:

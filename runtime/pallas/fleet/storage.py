@@ -1,4 +1,4 @@
-"""What of a fleet lasts: its ledger, opened with the fleet and closed behind its last run."""
+"""The fleet's storage. Opens the ledger at startup and closes it after the last run."""
 
 import asyncio
 import importlib
@@ -31,10 +31,10 @@ RECORDS: Final = 0.5
 
 
 class Storage:
-    """The ledger of one fleet and what stands on it. Belongs to the fleet's loop.
+    """The ledger of one fleet, its threads and its tasks. Belongs to the fleet's loop.
 
-    ``url`` is that of the database, None for a fleet that keeps nothing. ``tasks`` says what holds for tasks
-    now, ``stopping`` whether the fleet ends.
+    ``url`` is that of the database, None for a fleet without one. ``tasks`` gives the limits of tasks as they
+    are now, ``stopping`` whether the fleet ends.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Storage:
         self.tasks: Tasks | None = None
 
     async def open(self, project: Project) -> None:
-        """Open the database, make the tables what they should be, mark what an earlier life left pending.
+        """Open the database, migrate its tables, and mark runs that an earlier process left pending.
 
-        Where nobody said which database and the usual file cannot be had, what is said is kept in memory
-        alone, and a Notice says so. Raises Fault (CONFIG) for one that was asked for.
+        If the database is the usual file and cannot be opened, conversations stay in memory, and a Notice
+        reports that. Raises Fault (CONFIG) if the project or the environment names the database.
         """
         if self._url is None:
             return
@@ -100,9 +100,9 @@ class Storage:
             self._hub.publish(Notice(level="warning", text=text))
 
     async def close(self, seconds: float = CLOSE_TIMEOUT) -> None:
-        """Write what waits, and let go of the database, within so many seconds. Safe to call twice.
+        """Write what waits and close the database within so many seconds. Safe to call twice.
 
-        One that does not answer is left as it is: the next start finds what was not written.
+        A database that does not answer is left as it is: the next start completes what was not written.
         """
         ledger, self.ledger, self.threads = self.ledger, None, None
         if ledger is None:
@@ -133,9 +133,9 @@ _salts: Final[list[bytes]] = []
 
 
 def _same_principals(salt: bytes) -> None:
-    """Whoever comes with a token that nobody checks is the same principal after a restart.
+    """Keep unchecked tokens the same principals after a restart.
 
-    Of several fleets in a process the first decides: another salt would make strangers of its callers.
+    Of several fleets in a process the first decides: another salt would make its callers other principals.
     """
     if not _salts:
         _salts.append(salt)

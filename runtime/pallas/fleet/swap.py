@@ -1,4 +1,4 @@
-"""New versions of one agent in the place of old ones, and back."""
+"""Swaps the version of one agent for a new one, and back."""
 
 import asyncio
 import logging
@@ -44,9 +44,9 @@ class SwapHost(Protocol):
 
 
 class VersionSwap:
-    """Puts new versions of an agent in the place of old ones. Whoever asks holds the agent: one at a time.
+    """Puts new versions of an agent in the place of old ones. The caller holds the agent: one at a time.
 
-    ``seconds`` are those that runs in flight have, when another version takes over.
+    ``seconds`` are those that runs in flight have when another version takes over.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class VersionSwap:
             return await self._failed(error, began, files, changed, project, config)
         try:
             async with asyncio.timeout(config.start_timeout) as limit:
-                # Whoever says that these concern it knows more than what is read: a server's code.
+                # The caller knows of files that the agent does not read: a server's code.
                 version = await self._versions.make(project, config, fresh=True, also=known)
         except Exception as failed:
             error = failed
@@ -220,7 +220,7 @@ def _names(project: Project, files: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _between(before: AgentVersion | None, after: AgentVersion) -> tuple[tuple[Change, ...], tuple[Path, ...]]:
-    """What is different from one version to another, both known, and in which files."""
+    """List the changes from one known version to another, and the files that differ."""
     if before is None:
         return (), ()
     old, new = before.sources.digests, after.sources.digests

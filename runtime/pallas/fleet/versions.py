@@ -1,4 +1,4 @@
-"""Who answers for an agent: the version of now, those before until their runs are over, one to go back to."""
+"""The versions of one agent: the one that answers, earlier ones with runs, and one to go back to."""
 
 import asyncio
 import logging
@@ -38,12 +38,12 @@ class _Leaving:
 
 
 class AgentVersions:
-    """Makes, exchanges, parks and ends the versions of the agent ``name``. Belongs to one event loop.
+    """Makes, switches, parks and ends the versions of the agent ``name``. Belongs to one event loop.
 
-    Whatever it made it also ends, in tasks of its own: a caller that is cancelled leaves nothing behind.
-    ``version`` answers, ``spare`` is the one before it, parked as soon as its runs are over; one that is the
-    same, byte for byte, is no other version. While nobody answers, ``rested`` is who did; ``broken`` is who
-    failed by itself last.
+    It ends all that it made, in tasks of its own: a caller that is cancelled leaves nothing behind.
+    ``version`` answers; ``spare`` is the one before it, parked as soon as its runs are over. One that is the
+    same byte for byte is no other version. While none answers, ``rested`` is the last that did; ``broken`` is
+    the last that failed by itself.
     """
 
     def __init__(self, name: str, kernel: Kernel, make: MakeExecutor) -> None:
@@ -64,12 +64,12 @@ class AgentVersions:
 
     @property
     def current(self) -> Executor | None:
-        """What answers now."""
+        """The executor that answers now."""
         return self.version.executor if self.version is not None else None
 
     @property
     def before(self) -> AgentVersion | None:
-        """The version that one can go back to: not the one that broke, which is why somebody wants to."""
+        """The version to go back to; never the one that broke, which is why an operator goes back."""
         if self.rested is not None and self.rested is self.broken:
             return self.spare
         return self.rested or self.spare
@@ -88,7 +88,7 @@ class AgentVersions:
         self.broken = self.version
 
     def forget_attempt(self) -> None:
-        """Forget the attempt that failed: what was wrong is as it was."""
+        """Forget the attempt that failed: the files are as they were before it."""
         self.attempted = None
 
     async def make(
@@ -100,12 +100,11 @@ class AgentVersions:
         loaded: Callable[[Executor], Awaitable[None]] | None = None,
         also: Collection[Path] = (),
     ) -> AgentVersion:
-        """A new version, ready to answer; it is nobody's yet. ``loaded`` is called before it connects.
+        """Make a new version, ready to answer. ``loaded`` is called before it connects.
 
-        ``also`` are files that concern it beside those that it reads.
-
-        Waits while many others are just being closed. Raises what its ``load`` and ``start`` raise; one that
-        did not get ready is closed, and ``attempted`` is what is known of it, None after a success.
+        ``also`` are files that affect it besides those that it reads. Waits while many others are just being
+        closed. Raises what its ``load`` and ``start`` raise; a version that did not get ready is closed, and
+        ``attempted`` is what is known of it, None after a success.
         """
         while len(self._ending) >= MAX_PREDECESSORS:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
@@ -172,14 +171,14 @@ class AgentVersions:
                 self._send_off(each, 0.0)
 
     async def end(self) -> None:
-        """Nobody answers any more; returns when what the executor ran is gone. Its runs must be over."""
+        """End the version that answers; returns when what it ran is gone. Its runs must be over."""
         before, self.version = self.version, None
         if before is not None:
             self.rested = before
             await asyncio.wait({self._send_off(before, 0.0)})  # who waits may be cancelled, this may not
 
     async def all_ended(self) -> None:
-        """Until what was given up has let go of what it ran; the caller bounds it."""
+        """Wait until abandoned executors have ended what they ran; the caller bounds it."""
         while self._ending:
             await asyncio.wait(self._ending)
 
@@ -201,7 +200,7 @@ class AgentVersions:
         return task
 
     async def _leave(self, version: AgentVersion, seconds: float) -> None:
-        """Finish the runs, then be parked for as long as somebody may go back to it, else end."""
+        """Finish the runs, then park the version while it may be gone back to, else end it."""
         leaving = self._leaving[version]
         try:
             if seconds:

@@ -70,9 +70,9 @@ class AgentFacts:
 
     ``files`` are those of the version that answers and of the last attempt at another; ``scripts`` those that
     its stdio servers run, by server. ``servers`` are the downstreams it declares and ``providers`` those that
-    it asks, None where nobody knows; ``names_models``: it never asks the project's ``default_model``.
+    it asks, None if that is not known; ``names_models``: it never asks the project's ``default_model``.
     ``failed``: it does not answer, or its last version could not be made. ``idle``: it is stopped, and reads
-    everything when it is started. ``owed``: it was concerned before and nothing was done.
+    everything when it is started. ``owed``: an earlier change affected it and it was not reloaded.
     """
 
     name: str
@@ -91,9 +91,9 @@ class AgentFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """What is different: ``files`` (absolute), ``variables`` of ``.env``; ``reread`` with the project itself.
+    """Changed ``files`` (absolute) and ``variables`` of ``.env``; ``reread`` if the project was read again.
 
-    ``mentions`` says whether a file holds a word; it is asked about variables alone.
+    ``mentions`` tells whether a file contains a word; it is asked about variables alone.
     """
 
     files: frozenset[Path] = frozenset()
@@ -104,7 +104,7 @@ class ChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """What is to be done. Names are of agents or programs; ``reload`` and ``restart`` say because of what.
+    """What a reload does. Names are of agents or programs; ``reload`` and ``restart`` give the reasons.
 
     ``layers`` are the agents to reload and to add: each layer after those before it. ``needs`` are, for each
     agent, those it calls or waits for. ``at_start`` are keys that only another start takes over.

@@ -12,7 +12,7 @@ from pallas.executors import Child, ExecutorInfo
 from pallas.model import ToolDetail
 from pallas.toolbox.plain_json import json_text
 
-# What of an agent's configuration is told under other words, or concerns nobody outside.
+# Keys of an agent's configuration that are shown otherwise, or do not matter outside.
 _NOT_KEYS: Final = frozenset({"name", "where", "auth"})
 _MAX_SETTINGS: Final = 32 * 1024
 

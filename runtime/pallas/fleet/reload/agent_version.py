@@ -30,7 +30,7 @@ class AgentVersion:
         return frozenset(self.project.root / name for name in self.executor.info.files)
 
     def look(self, since: float, also: Collection[Path] = ()) -> None:
-        """Note how it looks and the texts of its files; what was written after ``since`` is not certain.
+        """Note its digest and the texts of its files; texts written after ``since`` are not certain.
 
         Blocks; may be called again when more is known.
         """
@@ -57,7 +57,7 @@ def same_settings(project: Project, config: AgentConfig, other: Project, its: Ag
 
 
 def differences(before: AgentVersion, after: AgentVersion, files: tuple[Path, ...]) -> tuple[Change, ...]:
-    """What is different outside; where nothing is, and where more than one file was changed, those too.
+    """List what differs outside; also the files, if that is nothing or more than one file changed.
 
     Blocks.
     """

@@ -67,9 +67,9 @@ class Applier:
         return agent is not None and agent.predecessors >= MAX_PREDECESSORS
 
     async def apply(self, plan: ReloadPlan, new: Project, began: float) -> tuple[Reloaded, ...]:
-        """Carry it out. ``began`` is when the first change was seen (``time.monotonic``).
+        """Carry out a plan. ``began`` is when the first change was seen (``time.monotonic``).
 
-        Never raises for an agent or a program: what came of each is told.
+        Never raises for an agent or a program: an event reports the outcome of each.
         """
         old, members = self._on.fleet.project, self._on.members
         self._tell_at_start(plan, new)
@@ -210,7 +210,7 @@ class Applier:
             new = self._on.now(new)
             if name in plan.reload or name in self.owed or name not in new.agents:
                 continue
-            if new.agents[name].definition != agent.config.definition:  # whoever changed it is at it
+            if new.agents[name].definition != agent.config.definition:  # its change is under way
                 continue
             config = replace(new.agents[name], port=agent.config.port)
             await agent.adopt(new, config)
@@ -246,7 +246,7 @@ class Applier:
         return event
 
     def _tell_at_start(self, plan: ReloadPlan, new: Project) -> None:
-        """Keys that are looked at once, at the start of a fleet: each new value is told once."""
+        """Report each new value of a key that is read only when a fleet starts, once."""
         for key in plan.at_start:
             place = place_of_key(new, key)
             text = f"{place}: {key} is taken over when the fleet is started again"
@@ -267,7 +267,7 @@ def place_of_key(project: Project, key: str) -> str:
 
 
 def config_changes(plan: ReloadPlan, old: Project, new: Project) -> tuple[Change, ...]:
-    """What is different in agents.yaml beyond what new versions of agents tell themselves."""
+    """List the changes of agents.yaml that new versions of agents do not report."""
     file = shown(new.root, new.agents_file)
     found = [_change(_KEYS.get(key, key), getattr(old, key), getattr(new, key)) for key in plan.keys]
     found += [Change("agent", "removed", name) for name in plan.remove]

@@ -1,4 +1,4 @@
-"""What is told of an attempt that failed."""
+"""The report of an attempt that failed."""
 
 import traceback
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class SelfWrites:
         self._span = (began, ended)
 
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
-        """Those of the changed files that are to be left alone until somebody else writes them. Blocks."""
+        """Return the changed files to leave alone until another program writes them. Blocks."""
         began, ended = self._span
         self._counts = {
             path: self._counts.get(path, 0) + 1 for path in paths if began <= _written(path) < ended - _TICK
@@ -45,9 +45,9 @@ def _written(path: Path) -> float:
         return -1.0
 
 
-# Seconds that a file may be missing or empty before that is taken for what was meant.
+# Seconds that a file may be missing or empty before that is taken as intended.
 _WHOLE: Final = 0.25
-# From so many files at once on somebody is putting another state of the project there.
+# With so many changed files at once, a tool is checking out another state of the project.
 _MANY: Final = 20
 # Seconds without another change that are waited for then, and how long at most.
 _CALM: Final = 0.15
@@ -56,7 +56,7 @@ _LOOK: Final = 0.02
 
 
 async def until_quiet(root: Path, count: Callable[[], int], paths: Callable[[], Collection[Path]]) -> None:
-    """Until nobody seems to be in the middle of writing: not a version control system, nor an editor.
+    """Wait until no version control system and no editor seems to be in the middle of writing.
 
     ``paths`` are those that changed so far, ``count`` how many.
     """
@@ -125,21 +125,21 @@ class FileFingerprints:
         return frozenset(path for path in paths if self._marks.get(path) != _mark(path))
 
     def note(self, paths: Iterable[Path]) -> None:
-        """What they hold now is what is acted on."""
+        """Remember the contents of these files as those that are acted on."""
         for path in paths:
             self._marks[path] = _mark(path)
 
     def note_new(self, paths: Iterable[Path], since: float) -> frozenset[Path]:
-        """The same for files of which nothing is known, unless they changed after ``since`` (Unix seconds).
+        """Remember files that are not known yet, unless they changed after ``since`` (Unix seconds).
 
-        Those were read at some time between, and nobody can say what they held then; they are given back.
+        Those were read at an unknown moment; they are returned.
         """
         later = set()
         for path in paths:
             if path in self._marks:
                 continue
             mark = _mark(path)
-            # Asked last: what is written between the two is not taken for what was read.
+            # Asked last: a text written between the two is not taken for the one that was read.
             if changed_at(path) < since:
                 self._marks[path] = mark
             else:

@@ -1,4 +1,4 @@
-"""Hears of every file that changes in a project's folders, and goes on whatever happens to them."""
+"""Watches every file in a project's folders, and starts again after every failure."""
 
 import asyncio
 import logging
@@ -65,7 +65,7 @@ class FileWatcher:
         self._regroup = asyncio.Event()
         self._anew = False
         self._told_many = False
-        # When what was told lately was written, in the words of the file system.
+        # When the files that were reported lately were written, by the file system.
         self._lately: dict[Path, float] = {}
         self.ready = asyncio.Event()
 
@@ -76,7 +76,7 @@ class FileWatcher:
             self._regroup.set()
 
     async def run(self) -> None:
-        """Watch for ever; the owner cancels. When it fails that is told, and it begins anew."""
+        """Watch until cancelled. Report a failure, and begin again."""
         logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each change says nothing
         pause = _AGAIN[0]
         while True:

@@ -15,7 +15,7 @@ def more_mistakes(event: Reloaded) -> list[str]:
 
 
 def report_line(event: Reloaded) -> str:
-    """An attempt in one line: who, which version, how long, because of what, and what is different."""
+    """An attempt in one line: agent, version, duration, files and differences."""
     who = event.agent or "project"
     because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
     if event.outcome == "unchanged":

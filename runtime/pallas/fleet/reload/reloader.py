@@ -45,12 +45,12 @@ _DOWN: Final = (AgentState.ERROR, AgentState.CRASH_LOOP)
 
 
 class Reloader:
-    """Applies changed files to a fleet: by itself while it watches, and when it is asked to.
+    """Applies changed files to a fleet: by itself while it watches, and on request.
 
-    One reload at a time, while the fleet runs; what changes meanwhile makes one more afterwards. ``take``
-    makes a project that was just read the fleet's and returns it with all that no file declares; ``script``
-    takes the script of the offline model. Belongs to the fleet's event loop; ``snapshot`` may be called from
-    any thread.
+    One reload at a time, while the fleet runs; changes during a reload make one more after it. ``take`` makes
+    a project that was just read the fleet's and returns it with all that no file declares; ``script`` takes
+    the script of the offline model. Belongs to the fleet's event loop; ``snapshot`` may be called from any
+    thread.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Reloader:
         self._since: float | None = None
         self._broken: tuple[Mistake, ...] = ()
         self._wake = asyncio.Event()
-        # What was heard during a reload and concerned nobody before it: it may concern what came of it.
+        # Changes during a reload that affected no agent before it: they may affect the new versions.
         self._aside: set[Path] | None = None
         self._began = time()
         self._looked = False  # nothing is known of the files before
@@ -105,7 +105,7 @@ class Reloader:
             ready.cancel()
 
     def heard(self, paths: Iterable[Path]) -> None:
-        """These changed, or what is below them. Returns at once."""
+        """Note that these paths changed, or files below them. Returns at once."""
         root = self._fleet.project.root
         if self._uses is None:
             found = {path for path in paths if may_matter(path, root)}
@@ -143,7 +143,7 @@ class Reloader:
             self._tell("warning", f"{verb}: this fleet does not watch its files; start it with --watch")
         else:
             self._mode = "paused" if verb == "pause" else "on"
-            if self._since is not None:  # the wait while it was paused is nobody's delay
+            if self._since is not None:  # the pause does not count as a delay
                 self._since = monotonic()
             self._mode_since = time()
             waiting = f"; {len(self._waiting)} changed" if self._waiting else ""
@@ -201,7 +201,7 @@ class Reloader:
         return bool(self._heard or self._unknown or self._all)
 
     async def _turn(self, asked: bool) -> None:
-        """One reload: what is different now, what that concerns, and that done."""
+        """Reload once: find what changed and what that affects, and apply it."""
         self._aside = set()
         try:
             await self._reload(asked)
@@ -246,7 +246,7 @@ class Reloader:
     async def _different(
         self, uses: FileUsage, candidates: frozenset[Path], heard: frozenset[Path]
     ) -> frozenset[Path]:
-        """Those that hold something else than what was acted on last; noted as acted on now."""
+        """Return the files whose contents are new, and remember them as acted on."""
         different = await asyncio.to_thread(self._contents.different, candidates)
         # Whoever saves a file of an agent that does not answer wants it tried again.
         failed = [each for each in self._known(uses) if each.failed]
@@ -259,7 +259,7 @@ class Reloader:
     async def _read(
         self, files: frozenset[Path], began: float, *, told: bool
     ) -> tuple[Project, frozenset[str]] | None:
-        """The project anew, with the variables of ``.env`` that changed; None when it has mistakes."""
+        """Read the project again, with the changed variables of ``.env``; None if it has mistakes."""
         root = self._fleet.project.root
         try:
             new = await asyncio.to_thread(load_project, root)
@@ -341,9 +341,9 @@ class Reloader:
             self._watcher.also(uses.folders)
         if first:
             self._heard = set(uses.among(self._heard))
-            if self._watcher is not None:  # before the watch began nobody heard
+            if self._watcher is not None:  # nothing was heard before the watch began
                 self._heard |= later
-            if not self._is_due():  # what was heard while it started concerns nobody
+            if not self._is_due():  # what was heard while it started affects no agent
                 self._since = None
             elif self._since is None:
                 self._since = monotonic()
@@ -372,7 +372,7 @@ class Reloader:
         return found
 
     def _known(self, uses: FileUsage) -> list[AgentFacts]:
-        """What is known of the agents of now, with the files that were found to concern them."""
+        """The agents as they are now, with the files that affect them."""
         before = {each.name: each for each in uses.agents}
         return [
             replace(now, files=now.files | was.files, scripts=was.scripts)
@@ -400,7 +400,7 @@ class Reloader:
         self._fleet.hub.publish(event)
 
     def _note(self, event: Event) -> None:
-        """A line in the log for each attempt, whoever made it."""
+        """Log a line for each attempt."""
         if not isinstance(event, Reloaded):
             return
         self._last = event

@@ -63,9 +63,9 @@ class SourceFiles:
         return known.text if known is not None else None
 
     def with_more(self, paths: Iterable[Path], since: float) -> "SourceFiles":
-        """These and ``paths`` as they are now. Blocks.
+        """Return these and ``paths`` as they are now. Blocks.
 
-        What was written after ``since`` (Unix seconds) may not be what was read then.
+        A text written after ``since`` (Unix seconds) may not be the one that was read then.
         """
         files = dict(self.files)
         texts = sum(source.text is not None for source in files.values())

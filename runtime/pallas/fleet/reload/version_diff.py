@@ -1,4 +1,4 @@
-"""What is different between two versions of an agent."""
+"""The differences between two versions of an agent."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _MAX_LINES: Final = 20_000
 
 
 def changes(before: AgentDigest, after: AgentDigest) -> tuple[Change, ...]:
-    """What is different outside, ``MAX_CHANGES`` at most; the last one says how many more there are."""
+    """List what differs outside, ``MAX_CHANGES`` at most; the last one says how many more there are."""
     return bounded(
         (
             *_of_instruction(before, after),
@@ -209,7 +209,7 @@ def _cut(text: str) -> str:
 
 
 def bounded(found: Iterable[Change]) -> tuple[Change, ...]:
-    """``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs together; what is left out is told."""
+    """Return ``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs; say what is left out."""
     told: list[Change] = []
     left, more = MAX_ALL, 0
     for change in found:

@@ -9,19 +9,19 @@ from typing import Final
 # More than a project has; one with more is told, and the rest is not looked at.
 MAX_FOLDERS: Final = 4_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
-# What editors, compilers and programs leave beside the files that somebody wrote.
+# What editors, compilers and programs leave beside a person's files.
 _LEFT: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".orig", ".pyc", ".log")
 _DATABASE: Final = (".sqlite", ".sqlite3", ".db", "-journal", "-wal", "-shm")
 
 
 def is_skipped(folder: Path) -> bool:
-    """Whether nothing below this folder is a project's own: hidden, compiled, or somebody's packages."""
+    """Whether nothing below this folder is a project's own: hidden, compiled, or installed packages."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED or (folder / "pyvenv.cfg").exists()
 
 
 def may_matter(path: Path, root: Path) -> bool:
-    """Whether a file of that name could be somebody's work, of which nothing else is known."""
+    """Whether a file of that name could be written by a person, if nothing else is known of it."""
     if not path.is_relative_to(root):
         return False
     parts = path.relative_to(root).parts
@@ -33,9 +33,9 @@ def may_matter(path: Path, root: Path) -> bool:
 
 
 def folders_of(root: Path, others: Iterable[Path] = ()) -> tuple[frozenset[str], bool]:
-    """The folders to look at, and whether there are more than that. Blocks.
+    """Return the folders to look at, and whether there are more than that. Blocks.
 
-    ``others`` are folders beside those below ``root``; what is not there is left out.
+    ``others`` are folders outside ``root``; folders that do not exist are left out.
     """
     found = {str(each) for each in others if each.is_dir()}
     for folder, below, _ in root.walk():
@@ -52,12 +52,12 @@ def stamps(folders: Iterable[str]) -> dict[str, tuple[int, int, int]]:
 
 
 def changed_since(folders: Iterable[str], since: float) -> frozenset[Path]:
-    """What was put or written into these folders after ``since`` (Unix seconds) and is there. Blocks."""
+    """The existing files that were put or written there after ``since`` (Unix seconds). Blocks."""
     return frozenset(Path(path) for path, status in _entries(folders) if status.st_ctime >= since)
 
 
 def changed_at(path: Path) -> float:
-    """When a file was written or put there (Unix seconds), whatever date it has; 0 without one. Blocks."""
+    """When a file was written or put there (Unix seconds), for any date; 0 without one. Blocks."""
     try:
         return path.stat().st_ctime
     except OSError:

@@ -21,7 +21,7 @@ from .failure_outcome import lost, passes
 from .restart_policy import RestartPolicy
 from .supervisor import Supervisor
 
-# Seconds that whoever cancels a start waits for its clean-up; that goes on by itself after it.
+# Seconds that the canceller of a start waits for its clean-up, which then goes on by itself.
 _GRACE: Final = 1.0
 
 
@@ -56,18 +56,18 @@ class StartAttempt:
         return task.result()
 
     async def over(self) -> None:
-        """Until what was given up has cleaned up; the caller bounds it."""
+        """Wait until an abandoned attempt has cleaned up; the caller bounds it."""
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 
     async def close(self) -> None:
-        """Give up what is under way, in about a second."""
+        """Abandon the attempt under way, in about a second."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_GRACE)
         if self._task is not None and self._task.done():
             with suppress(BaseException):
-                self._task.exception()  # nobody asks for it any more
+                self._task.exception()  # no caller asks for it any more
 
 
 # What runs in flight have beyond their own limit, when another executor takes over.
@@ -109,7 +109,7 @@ class LifecycleHost(Protocol):
 
     @property
     def executor(self) -> Executor | None:
-        """What answers now."""
+        """The executor that answers now."""
         ...
 
     async def connecting(self, executor: Executor) -> None:
@@ -117,7 +117,7 @@ class LifecycleHost(Protocol):
         ...
 
     def ready(self, detail: str = "") -> None:
-        """What answers now takes runs."""
+        """Take runs from now on."""
         ...
 
     def fail(
@@ -141,7 +141,7 @@ class LifecycleHost(Protocol):
 
 
 class AgentLifecycle:
-    """Starts, breaks and restarts what answers for ``agent``; its tasks end with it. One event loop only.
+    """Starts and ends what answers for ``agent``; its tasks end with it. One event loop only.
 
     Nothing is started while something else is started, stopped or swapped. An executor that fails by itself
     fails the agent, whose restart policy (``RestartPolicy``) decides whether ``Supervisor`` starts it again.
@@ -173,7 +173,7 @@ class AgentLifecycle:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """Somebody takes the agent in hand: it is not started by itself, and no failure of before counts."""
+        """Hold the agent for a start or stop by hand: no restart by itself, and failures are forgotten."""
         await self.supervisor.forget()
         async with self._turn:
             await self.supervisor.forget()  # it may have broken while this waited
@@ -181,9 +181,9 @@ class AgentLifecycle:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Somebody puts another version in the place of what answers, or of what failed.
+        """Hold the agent while another version replaces what answers, or what failed.
 
-        Until that is over nothing is started by itself; where it fails, that is made up for.
+        Until that is over no restart begins by itself; if it fails, a restart that was due is made up for.
         """
         left = await self.supervisor.put_off()
         agent = self._agent
@@ -198,12 +198,12 @@ class AgentLifecycle:
                 self.supervisor.resume(left)
 
     async def end(self) -> None:
-        """Nobody answers any more; only who has ``taken`` it may. Returns when what was run is gone."""
+        """End what answers; only while ``taken``. Returns when what it ran is gone."""
         await self.versions.end()
         await self._attempt.over()
 
     def took_over(self) -> None:
-        """What answers now takes runs; it may have broken on its way."""
+        """Note that the executor takes runs; it may have broken on its way."""
         self.supervisor.well()
         broken, self._broken = self._broken, []
         for executor, reason in broken:
@@ -211,7 +211,7 @@ class AgentLifecycle:
                 asyncio.get_running_loop().call_soon(self._broke, executor, reason)
 
     def own(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Do that beside everything else, until it is over or the agent ends."""
+        """Run ``work`` until it is over or the agent ends."""
         task = asyncio.create_task(work, name=f"{self._agent.name}: {what}", context=Context())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
@@ -232,7 +232,7 @@ class AgentLifecycle:
 
     async def _try(self, *, fresh: bool) -> None:
         agent = self._agent
-        if agent.state is AgentState.READY:  # somebody else was first
+        if agent.state is AgentState.READY:  # another start was first
             return
         if agent.executor is not None:  # it broke
             await self.versions.end()
@@ -258,7 +258,7 @@ class AgentLifecycle:
             agent.settled.set()
 
     async def _version(self, *, fresh: bool) -> AgentVersion:
-        """What is to answer. A version that broke is started once more as it was, whatever its files say."""
+        """The version to start. One that broke is started once more as it was, without its new files."""
         agent = self._agent
         fell = self.versions.broken
         if fell is not None and self.versions.rested is fell:

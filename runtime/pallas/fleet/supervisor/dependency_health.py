@@ -30,7 +30,7 @@ class DependencyHealth:
         self._unlisten = hub.listen(self._hear)
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Stop listening."""
         self._unlisten()
         if self._pending is not None:
             self._pending.cancel()
@@ -67,7 +67,7 @@ class DependencyHealth:
 
 
 def trouble_of(agent: FleetAgent) -> str:
-    """What is wrong with an agent that others need, in one line; empty when nothing is."""
+    """What is wrong with an agent that others need, in one line; empty if nothing is."""
     if agent.state is AgentState.STOPPED:
         return one_line(agent.reason, _MAX_REASON)  # without a reason it is only being restarted
     state = agent.state

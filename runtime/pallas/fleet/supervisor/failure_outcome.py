@@ -1,4 +1,4 @@
-"""What a failure is called: the state that it leads to, and the words for whoever has to know."""
+"""The outcome of a failure: the state that it leads to, and the words for operators and callers."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,26 +24,26 @@ class FailureOutcome:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same start may succeed at another time, without anybody mending anything."""
+    """Whether the same start may succeed at another time, without any edit."""
     if isinstance(error, Fault):
         return error.retryable or error.type not in _LASTING
     return isinstance(error, OSError)
 
 
 def lasting(cause: str) -> FailureOutcome:
-    """A failure that only somebody can mend."""
+    """A failure that only an edit fixes."""
     return FailureOutcome(AgentState.ERROR, cause, cause)
 
 
-def outcome_of(verdict: RestartDecision, cause: str, config: RestartConfig) -> FailureOutcome:
-    """What follows from a failure for the ``cause``, one line, by the verdict of its restart policy."""
-    if verdict.fate is AfterFailure.AGAIN:
+def outcome_of(decision: RestartDecision, cause: str, config: RestartConfig) -> FailureOutcome:
+    """What follows from a failure for the ``cause``, one line, by the decision of its restart policy."""
+    if decision.after is AfterFailure.RESTART:
         of = f" of {config.crashes}" if config.crashes < FOR_EVER else ""
-        count = f"failure {verdict.crashes}{of} within {config.within:g} s"
-        when = f"it is started again in {round(verdict.delay, 2):g} s"
+        count = f"failure {decision.crashes}{of} within {config.within:g} s"
+        when = f"it is started again in {round(decision.delay, 2):g} s"
         return FailureOutcome(AgentState.BACKOFF, cause, f"{cause}; {when} ({count})")
-    if verdict.fate is AfterFailure.CRASH_LOOP:
-        times = "1 failure" if verdict.crashes == 1 else f"{verdict.crashes} failures"
+    if decision.after is AfterFailure.CRASH_LOOP:
+        times = "1 failure" if decision.crashes == 1 else f"{decision.crashes} failures"
         reason = f"{times} within {config.within:g} s, the last: {cause}; correct that and start it again"
         return FailureOutcome(AgentState.CRASH_LOOP, reason, f"crash loop: {reason}")
     told = f"{cause} (restart: never)" if config.policy == "never" else cause
@@ -51,9 +51,9 @@ def outcome_of(verdict: RestartDecision, cause: str, config: RestartConfig) -> F
 
 
 def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) -> Fault:
-    """What the callers of runs in flight are told when what answered them broke.
+    """The Fault for callers of runs in flight when the executor that answered them broke.
 
-    ``seconds`` as ``Supervisor.retry_after``; ``down`` says that only somebody starts it again.
+    ``seconds`` as ``Supervisor.retry_after``; with ``down`` it does not restart by itself.
     """
     data: dict[str, str | float] = {"stage": "run"}
     again = "it is not started again by itself; send it again once it is up" if down else "send it again"

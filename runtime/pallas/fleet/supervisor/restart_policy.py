@@ -1,4 +1,4 @@
-"""When something that failed is started again, and when that was tried often enough; no I/O, no task."""
+"""Decides when a failed agent or program is started again, and when no more; no I/O, no task."""
 
 import random
 from collections.abc import Callable
@@ -14,24 +14,26 @@ JITTER: Final = 0.1
 
 
 class AfterFailure(Enum):
-    """What becomes of something that has just failed or ended."""
+    """What happens to an agent or program that has just failed or ended."""
 
-    AGAIN = "again"
+    RESTART = "restart"
     CRASH_LOOP = "crash-loop"
-    LEFT = "left"
+    STAY_DOWN = "stay down"
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    """``delay`` is in seconds, 0 unless it is started again; ``crashes`` as ``RestartPolicy.crashes``."""
+    """What follows from a failure."""
 
-    fate: AfterFailure
+    after: AfterFailure
     crashes: int
+    """As ``RestartPolicy.crashes``."""
     delay: float = 0.0
+    """Seconds until the restart, 0 without one."""
 
 
 class RestartPolicy:
-    """The failures of one agent or program, and what follows from each.
+    """Decides on the restarts of one agent or program.
 
     The delay doubles with each failure since it last was well for ``within`` seconds on end, up to
     ``backoff_max``; the ``crashes``-th failure within the last ``within`` seconds is a crash loop. Values may
@@ -65,7 +67,7 @@ class RestartPolicy:
         """It failed now."""
         if self.config.policy == "never":
             self._count()
-            return RestartDecision(AfterFailure.LEFT, self.crashes)
+            return RestartDecision(AfterFailure.STAY_DOWN, self.crashes)
         return self._again()
 
     def ended(self) -> RestartDecision:
@@ -73,7 +75,7 @@ class RestartPolicy:
         if self.config.policy == "always":
             return self._again()
         self._well_since = None
-        return RestartDecision(AfterFailure.LEFT, self.crashes)
+        return RestartDecision(AfterFailure.STAY_DOWN, self.crashes)
 
     def adopt(self, config: RestartConfig) -> None:
         """Follow this configuration from now on, and forget all failures."""
@@ -91,7 +93,7 @@ class RestartPolicy:
         # Bounded before it is worked out: a float ends at 2**1024.
         doubled = self.config.backoff * 2.0 ** min(self._streak - 1, 64)
         delay = min(doubled, self.config.backoff_max) * (1.0 - JITTER * self._chance())
-        return RestartDecision(AfterFailure.AGAIN, self.crashes, delay)
+        return RestartDecision(AfterFailure.RESTART, self.crashes, delay)
 
     def _count(self) -> None:
         now = self._clock()

@@ -1,4 +1,4 @@
-"""The restart that something waits for: one at most, with an owner that calls it off."""
+"""Starts an agent or program again after a failure: at most one restart waits, and it can be called off."""
 
 import asyncio
 import logging
@@ -56,16 +56,16 @@ class Supervisor:
         return self._follow(self.policy.ended())
 
     def well(self) -> None:
-        """It is up from now on, whoever started it."""
+        """Note that it is up from now on."""
         self.policy.well()
         self._due = self.restart_at = None
 
     def adopt(self, config: RestartConfig) -> None:
-        """Somebody changed it: from now on this is its policy, and what was before does not count."""
+        """Follow this policy from now on, and forget earlier failures."""
         self.policy.adopt(config)
 
     async def forget(self) -> None:
-        """Somebody takes it in hand: nothing is started by itself any more, and no failure counts."""
+        """Call off the restart and forget failures: an operator takes over."""
         self.policy.reset()
         await self._call_off()
 
@@ -83,22 +83,22 @@ class Supervisor:
             self._wait(seconds)
 
     async def close(self) -> None:
-        """Nothing is started any more, whatever fails."""
+        """Start nothing any more."""
         self._closed = True
         await self._call_off()
 
-    def _follow(self, verdict: RestartDecision) -> RestartDecision:
-        if verdict.fate is not AfterFailure.AGAIN:
-            return verdict
+    def _follow(self, decision: RestartDecision) -> RestartDecision:
+        if decision.after is not AfterFailure.RESTART:
+            return decision
         if self._closed:
-            return RestartDecision(AfterFailure.LEFT, verdict.crashes)
-        self._wait(verdict.delay)
-        return verdict
+            return RestartDecision(AfterFailure.STAY_DOWN, decision.crashes)
+        self._wait(decision.delay)
+        return decision
 
     def _wait(self, seconds: float) -> None:
         self._due, self.restart_at = monotonic() + seconds, time() + seconds
         if self._task is None or self._task.done():
-            # In an empty context: nothing of the run that failed stays with what is started.
+            # In an empty context: the restart keeps no variables of the run that failed.
             self._task = asyncio.create_task(self._run(), name=f"restart {self._name}", context=Context())
 
     async def _run(self) -> None:
