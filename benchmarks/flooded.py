@@ -25,7 +25,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas.telemetry.event_hub import EventHub
-from pallas_tui.fleets import PlaceholderFleet
+from pallas_tui.placeholder_fleet import PlaceholderFleet
 
 BATCH_EVERY = 0.005
 AGENTS = tuple(f"agent{number}" for number in range(8))

@@ -23,10 +23,10 @@ from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
 from .chat.kept_tabs import KeptTabs
 from .diagnostics import Section, as_text, paths, process, terminal, versions
-from .fleets import BrokenFleet, PlaceholderFleet
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import Everything
+from .placeholder_fleet import BrokenFleet, PlaceholderFleet
 from .pump import PERIOD, Counts, Pump
 from .runs.feed import MAX_RUNS, MAX_STEPS
 from .screens.main import LatePane, MainScreen

@@ -137,7 +137,7 @@ def _settle() -> None:
 def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
     """Paint, serve, stop; returns what the workbench broke on, and the report of that."""
     from .app import SIGNALS, Workbench
-    from .fleets import outlives
+    from .placeholder_fleet import outlives
     from .settings import settings_path
 
     settings, instances = wishes()

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pallas.model import Fault, FleetVerb, RunningFleet
 from pallas.model.operations import READ_ONLY
+from pallas_tui.placeholder_fleet import outlives
 
-from ..fleets import outlives
 from ..settings import Settings
 from ..text import count
 from .boundary import Bounded

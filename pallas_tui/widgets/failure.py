@@ -9,9 +9,10 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from pallas_tui.placeholder_fleet import outlives
+
 from ..actions import bindings
 from ..clipboard import copy
-from ..fleets import outlives
 from ..state import Tone
 from ..text import Glyphs, count
 from .tones import DIM, KEY, STYLES

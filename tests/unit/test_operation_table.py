@@ -20,7 +20,7 @@ from pallas.model import (
     operation,
     operations_of,
 )
-from pallas_tui.fleets import PlaceholderFleet
+from pallas_tui.placeholder_fleet import PlaceholderFleet
 from pallas_tui.remote.remote_fleet import RemoteFleet
 
 TABLE = {each.name: each for each in operations_of(FleetPort)}

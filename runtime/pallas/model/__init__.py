@@ -45,6 +45,7 @@ from .event_types import (
     ToolPhase,
 )
 from .fault import Fault, FaultType
+from .fleet_port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .health import CallOutcome, Downstream, Health, HealthStatus, ProbeResult
 from .inspection import (
     AgentDetail,
@@ -69,7 +70,6 @@ from .ledger_records import (
 )
 from .operations import ArgumentRules, Operation, OperationParameter, TokenScope, operation, operations_of
 from .params import NO_PARAMS, Params
-from .port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .reload import Change, ChangeKind, Part, Reloaded, ReloadOutcome, WatchMode, WatchSnapshot
 from .run_values import (
     ANONYMOUS,
