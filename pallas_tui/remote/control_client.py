@@ -11,7 +11,7 @@ from pallas.model.safe_text import one_line
 from pallas.surfaces.control import BASE
 
 from ..trust import trust_in
-from .fleet_address import is_loopback
+from .fleet_address import is_loopback_url
 
 if TYPE_CHECKING:
     import httpx2
@@ -65,7 +65,7 @@ class ControlClient:
                 "accept-encoding": "identity",
             },
             timeout=httpx2.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
-            trust_env=not is_loopback(origin),
+            trust_env=not is_loopback_url(origin),
             verify=trust_in(origin),
             follow_redirects=False,
         )

@@ -1,11 +1,11 @@
 """The address of a remote fleet, and of its agents as reached from here."""
 
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from pallas.model import FleetSnapshot
+from pallas.surfaces.control.control_tokens import is_loopback
 
 from ..instances.address import WELL_KNOWN, document_url, label_of
 
@@ -33,13 +33,9 @@ def label(origin: str) -> str:
     return label_of(origin)
 
 
-def is_loopback(url: str) -> bool:
+def is_loopback_url(url: str) -> bool:
     """Whether the URL's host is this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 def as_reached(snapshot: FleetSnapshot, origin: str) -> FleetSnapshot:
@@ -48,10 +44,10 @@ def as_reached(snapshot: FleetSnapshot, origin: str) -> FleetSnapshot:
     The fleet is another machine's when ``origin`` is no loopback: then its own loopback is that host. What
     is on the same port as its registry is reached as that is, through the same proxy.
     """
-    if is_loopback(origin):
+    if is_loopback_url(origin):
         return snapshot
     own = _origin(snapshot.registry_url)
-    if own and is_loopback(own):
+    if own and is_loopback_url(own):
         snapshot = replace(
             snapshot,
             registry_url=_through(snapshot.registry_url, own, origin),
@@ -83,6 +79,6 @@ def _moved(url: str, host: str) -> str:
         port = parts.port
     except ValueError:
         return url
-    if not parts.hostname or not is_loopback(url):
+    if not parts.hostname or not is_loopback_url(url):
         return url
     return parts._replace(netloc=f"{host}:{port}" if port else host).geturl()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.model import Event, Fault, FaultType, FleetSnapshot, Health, HealthChanged
 from pallas.model.operations import READ_ONLY
 
-from .fleet_address import as_reached, is_loopback
+from .fleet_address import as_reached, is_loopback_url
 from .fleet_mirror import FleetMirror
 from .token_source import TokenSource
 
@@ -178,7 +178,7 @@ class FleetConnection:
     def _first_words(self) -> None:
         if not self._mirror.can_control:
             self._mirror.notify("info", READ_ONLY)
-        if self.origin.startswith("http:") and not is_loopback(self.origin):
+        if self.origin.startswith("http:") and not is_loopback_url(self.origin):
             self._mirror.notify(
                 "warning",
                 "the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of the fleet",

@@ -10,7 +10,7 @@ from pallas.model import Fault, FaultType
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, READ_VARIABLE, VARIABLES
 from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
-from .fleet_address import is_loopback
+from .fleet_address import is_loopback_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TokenSource:
         """Tokens to try. Raises Fault CONFIG where a file is there that cannot be trusted."""
         if self.given:
             return (self.given,)
-        if not is_loopback(self.origin):
+        if not is_loopback_url(self.origin):
             return ()
         port = urlsplit(self.origin).port or 80
         try:
@@ -43,7 +43,7 @@ class TokenSource:
         if self.given:
             return "the token that was given is not one of this fleet: see what the fleet was started with"
         give = f"put its token into {FULL_VARIABLE}, or {READ_VARIABLE} to look only"
-        if is_loopback(self.origin):
+        if is_loopback_url(self.origin):
             return (
                 "no token for it is stored for this user: start the workbench as the user who started the "
                 f"fleet, or {give}"

@@ -23,7 +23,7 @@ MAX_LENGTH: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class TokenHolder:
     """The sender of a request: the scope and the fingerprint of their token."""
 
     scope: TokenScope
@@ -43,7 +43,7 @@ class ControlTokens:
     local: bool = False
     texts: str = field(default="", repr=False)
 
-    def caller_of(self, presented: str, address: str) -> Caller | None:
+    def caller_of(self, presented: str, address: str) -> TokenHolder | None:
         """The holder of that token; None for a wrong one. Takes the same time in both cases.
 
         ``address`` is where the request comes from.
@@ -55,7 +55,7 @@ class ControlTokens:
             found = scope if token and same else found
         if found is TokenScope.FULL and self.local and not is_loopback(address):
             return None
-        return Caller(found, fingerprint(presented)) if found is not None else None
+        return TokenHolder(found, fingerprint(presented)) if found is not None else None
 
     def _known(self) -> tuple[tuple[str, TokenScope], ...]:
         return (self.read, TokenScope.READ), (self.texts, TokenScope.TEXTS), (self.full, TokenScope.FULL)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.model import Fault, FaultType, codec
 from pallas.model.refusals import REASON
 
-from .control_tokens import Caller
+from .control_tokens import TokenHolder
 from .token_middleware import CALLER
 
 log = logging.getLogger(__name__)
@@ -139,10 +139,10 @@ def number_of(request: Request, name: str, default: int, most: int) -> int:
     return int(given)
 
 
-def caller_of(request: Request) -> Caller:
+def caller_of(request: Request) -> TokenHolder:
     """The sender, as the middleware found them."""
     caller = request.scope[CALLER]
-    assert isinstance(caller, Caller)
+    assert isinstance(caller, TokenHolder)
     return caller
 
 

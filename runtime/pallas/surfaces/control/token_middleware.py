@@ -15,14 +15,14 @@ from .control_tokens import (
     READ_VARIABLE,
     TEXTS_VARIABLE,
     Attempts,
-    Caller,
     ControlTokens,
+    TokenHolder,
 )
 
 log = logging.getLogger(__name__)
 
 CALLER: Final = "pallas.caller"
-"""The key of the ASGI scope that holds the ``Caller``."""
+"""The key of the ASGI scope that holds the ``TokenHolder``."""
 _LOOKS: Final = frozenset({"GET", "HEAD"})
 _HANDLES_BELOW: Final = frozenset({"threads", "tasks"})
 _HINT: Final = (
@@ -79,7 +79,7 @@ class TokenMiddleware:
         await self._app({**scope, "headers": headers, CALLER: caller}, receive, send)
 
 
-def audit(caller: Caller, scope: Scope, outcome: str, what: str, **more: str) -> None:
+def audit(caller: TokenHolder, scope: Scope, outcome: str, what: str, **more: str) -> None:
     """Log who asked for a change, from where, and whether it was accepted."""
     address = str((scope.get("client") or ("unknown", 0))[0])
     log.log(
