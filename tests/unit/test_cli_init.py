@@ -8,10 +8,12 @@ import yaml
 from pallas.cli.check import check
 from pallas.cli.init import init
 from pallas.config import load_project
+from pallas.config.json_schema import SCHEMA_FILE, schema_text
 from pallas.model.safe_text import sanitize
 
 FILES = {
     ".gitignore",
+    ".pallas/agents.schema.json",
     "README.md",
     "agents.yaml",
     "agents/__init__.py",
@@ -34,6 +36,9 @@ def test_it_writes_a_project_that_passes_the_check(
     out, err = capsys.readouterr()
     assert (f"next:  pallas dev '{target}'" in out, err) == (True, "")
     assert written(target) == FILES
+    first = (target / "agents.yaml").read_text().splitlines()[0]
+    assert first == f"# yaml-language-server: $schema={SCHEMA_FILE}"
+    assert (target / SCHEMA_FILE).read_text() == schema_text()
     assert check(target, do_import=True) == 0
     project = load_project(target, {})
     assert [warning for warning in project.warnings if "can be written" not in warning.problem] == []

@@ -236,6 +236,18 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON Schema of agents.yaml, by which editors complete and check it; needs no project.
+
+    `pallas init` writes it to .pallas/agents.schema.json and names it in the first line of agents.yaml. After
+    an update of Pallas write it again: pallas schema > .pallas/agents.schema.json
+    """
+    from pallas.cli.schema import schema as print_schema
+
+    raise typer.Exit(print_schema())
+
+
+@app.command()
 def ready(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, read_project
+from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
 from pallas.config.command import program_problem
-from pallas.config.files import shown
+from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
+from pallas.config.textfile import read_text
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
@@ -26,6 +27,8 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
         mistakes += _script_mistakes(found.scripted)
     if found is not None:
         mistakes += _program_warnings(found)
+    if found is not None:
+        mistakes += _schema_warnings(found)
     if found is not None:
         mistakes += _code_mistakes(found, do_import)
     ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
@@ -81,6 +84,21 @@ def _program_warnings(project: Project) -> tuple[Mistake, ...]:
         if worker is not None and (problem := program_problem(worker.command, worker.cwd, path)):
             hint = "install it, or name it with its path; paths start at its cwd"
             notes.warn(agent.where, f"agents.{agent.name}.command", problem, hint)
+    return notes.sorted([])
+
+
+def _schema_warnings(project: Project) -> tuple[Mistake, ...]:
+    """The schema that editors read, where another version of Pallas wrote it."""
+    path = project.root / ".pallas" / "agents.schema.json"
+    if not is_file(path):
+        return ()
+    from pallas.config.json_schema import SCHEMA_FILE, is_stale
+
+    notes = Notes()
+    text = read_text(path, SCHEMA_FILE, notes)
+    if text is not None and is_stale(text):
+        problem = "was written by another version of Pallas, so editors know other keys"
+        notes.warn(Where(SCHEMA_FILE), "", problem, f"run pallas schema > {SCHEMA_FILE}")
     return notes.sorted([])
 
 

@@ -11,6 +11,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from pallas.config.json_schema import SCHEMA_FILE, schema_text
+
 _TEMPLATE: Final = "templates/project"
 _NAME: Final = "name: my-project\n"
 # Installers and git would act on a file of that name inside the package.
@@ -46,7 +48,7 @@ def init(target: Path) -> int:
 
 
 def _template() -> Iterator[tuple[str, str]]:
-    """The files of the template: relative name and text, sorted by name."""
+    """The files of the template, sorted by name, and the schema for editors: relative name and text."""
 
     def below(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -57,7 +59,8 @@ def _template() -> Iterator[tuple[str, str]]:
             else:
                 yield name, entry.read_text(encoding="utf-8")
 
-    return below(files("pallas") / _TEMPLATE, "")
+    yield from below(files("pallas") / _TEMPLATE, "")
+    yield SCHEMA_FILE, schema_text()
 
 
 def _named(text: str, target: Path) -> str:

@@ -33,6 +33,13 @@ _Capacity = Annotated[int, Field(ge=1, le=100_000)]
 _Env = dict[str, Word] | None
 
 
+TYPED_KEYS: Final = (
+    "agent", "timeout", "broadcast", "group", "isolation", "memory", "env", "forward_inbound_auth", "files",
+    "prompt", "peers",
+)  # fmt: skip
+"""Keys of a handler that need a ``payload``."""
+
+
 def _shape(value: Any) -> str:
     if isinstance(value, Given):
         return "mapping"
@@ -135,6 +142,8 @@ class AgentEntry(FileModel):
 class LlmEntry(AgentEntry):
     """An agent of fast-agent's: an instruction, a model, and tools. It needs ``module`` or ``card``."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["module"]}, {"required": ["card"]}]})
+
     kind: Annotated[Literal["llm"], CHOICE] = "llm"
     """What answers: a model."""
     module: Annotated[Maybe[Annotated[str, Text(module_problem)]], Field(examples=["agents.jarvis"])] = None
@@ -180,6 +189,10 @@ class UnknownEntry(LlmEntry):
 
 class HandlerEntry(AgentEntry):
     """Python code that answers. With a ``payload`` it is a typed handler."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"dependentRequired": {key: ["payload"] for key in TYPED_KEYS}}
+    )
 
     kind: Annotated[Literal["handler"], CHOICE]
     """What answers: Python code."""

@@ -7,7 +7,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pallas.model.redaction import is_sensitive
 
-from .agent_entries import AgentEntry, HandlerEntry, RemoteEntry, RouterEntry, WorkerEntry
+from .agent_entries import (
+    TYPED_KEYS,
+    AgentEntry,
+    HandlerEntry,
+    RemoteEntry,
+    RouterEntry,
+    WorkerEntry,
+)
 from .command import command_of
 from .files import is_folder, module_problem
 from .kinds import HandlerConfig, RemoteConfig, RouterConfig, TypedConfig, WorkerConfig
@@ -29,7 +36,6 @@ MAX_WORD: Final = 64
 MAX_EXAMPLE: Final = 500
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_PLAIN_KEYS: Final = frozenset((*AgentEntry.model_fields, "handler", "params", "capacity"))
 
 type Members = tuple[tuple[str, str, Where], ...]
 """Names of other agents that an agent names, each with its key and its place."""
@@ -131,8 +137,8 @@ def _typed(entry: HandlerEntry, root: Path, name: str) -> TypedConfig | None:
     """The value of a typed handler, None for one that takes plain text (its keys are noted then)."""
     section = entry.at
     if "payload" not in section:
-        for key in HandlerEntry.model_fields:
-            if key in section and key not in _PLAIN_KEYS:
+        for key in TYPED_KEYS:
+            if key in section:
                 section.error(
                     key,
                     "is a key of typed handlers, and this one has no payload",

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .agent_entries import AnyAgent
 from .auth_section import ProjectAuth
@@ -36,6 +36,16 @@ def _version_problem(text: str) -> str | None:
 
 class AgentsFile(FileModel):
     """A project of Pallas: who is in the fleet, and where each agent listens."""
+
+    # Agents need ports of their own unless there is one for everything.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["port"]},
+                {"properties": {"agents": {"additionalProperties": {"required": ["port"]}}}},
+            ]
+        }
+    )
 
     name: Annotated[str, Text(most=100), Field(examples=["my-project"])]
     """The project's name, on screen and in the log."""

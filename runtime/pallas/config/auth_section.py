@@ -99,6 +99,7 @@ class TokenEntry(FileModel):
 class IssuerEntry(FileModel):
     """Who signs JWTs that are taken. One of ``jwks_url``, ``public_key`` and ``secret_env`` is needed."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in _KEYS]})
     not_a_mapping: ClassVar = ("write {issuer: …, audience: …, …}",)
 
     issuer: Annotated[str, Text(most=500), Field(examples=["https://id.example.com/"])]

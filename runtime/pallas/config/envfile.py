@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
-from dotenv.parser import parse_stream
-from dotenv.variables import parse_variables
-
 from .files import is_there, whole
 from .models import ConfigError, Where
 from .notes import Notes
@@ -28,6 +25,10 @@ def read_env(root: Path, environ: Mapping[str, str], notes: Notes) -> dict[str, 
     path = root / ENV_FILE
     if not is_there(path):
         return {}
+    # 10 ms, and many projects have no such file.
+    from dotenv.parser import parse_stream
+    from dotenv.variables import parse_variables
+
     warn_if_shared(path, ENV_FILE, notes)
     text = read_text(path, ENV_FILE, notes)
     values: dict[str, str] = {}

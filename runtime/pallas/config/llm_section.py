@@ -22,6 +22,11 @@ MAX_MODEL: Final = 200
 MAX_TOKENS: Final = 1_000_000_000
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _STRATEGIES: Final[tuple[str, ...]] = get_args(LlmStrategy)
+# Editors know no flag for this.
+_ANY_CASE: Final = "|".join(
+    "^" + "".join("[-_]" if char == "-" else f"[{char}{char.upper()}]" for char in each) + "$"
+    for each in _STRATEGIES
+)
 
 
 def _provider_problem(text: str) -> str | None:
@@ -82,9 +87,7 @@ class LlmSection(FileModel):
     strategy: Annotated[
         LlmStrategy,
         BeforeValidator(_dashed),
-        WithJsonSchema(
-            {"enum": [*_STRATEGIES, *(each.replace("-", "_") for each in _STRATEGIES if "-" in each)]}
-        ),
+        WithJsonSchema({"anyOf": [{"enum": list(_STRATEGIES)}, {"pattern": _ANY_CASE}]}),
     ] = "failover"
     """Which backend is asked: by priority, each in turn, or the one with the least to do."""
     retries: Annotated[int, Field(ge=0, le=20)] = 3

@@ -13,20 +13,59 @@ from .tree import Items, Leaf, Node, Table, plain
 
 DEFAULT_KEYS = tuple(key for key in KEYS if key not in PER_CALL_KEYS)
 """The keys that may be defaults."""
-_WHOLE: Final = {"type": ["integer", "null"]}
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
-    "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 2},
-    "top_p": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-    "top_k": _WHOLE,
-    "max_tokens": _WHOLE | {"minimum": 1},
-    "stop": {"type": ["string", "array", "null"], "items": {"type": "string"}, "maxItems": 4},
-    "presence_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
-    "frequency_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
-    "seed": _WHOLE,
-    "response_format": {"type": ["object", "null"]},
-    "tool_choice": {"anyOf": [{"enum": ["auto", "none", "required", None]}, {"type": "object"}]},
-    "tools_allowlist": {"type": ["array", "null"], "items": {"type": "string"}},
-    "extra": {"type": ["object", "null"]},
+    "temperature": {
+        "type": ["number", "null"],
+        "minimum": 0,
+        "maximum": 2,
+        "description": "How varied answers are.",
+    },
+    "top_p": {
+        "type": ["number", "null"],
+        "minimum": 0,
+        "maximum": 1,
+        "description": "The share of likely words.",
+    },
+    "top_k": {"type": ["integer", "null"], "minimum": 0, "description": "The number of likely words."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "description": "Tokens of an answer at most."},
+    "stop": {
+        "type": ["string", "array", "null"],
+        "items": {"type": "string"},
+        "maxItems": 4,
+        "description": "Texts that end an answer.",
+    },
+    "presence_penalty": {
+        "type": ["number", "null"],
+        "minimum": -2,
+        "maximum": 2,
+        "description": "How much words that are there already are avoided.",
+    },
+    "frequency_penalty": {
+        "type": ["number", "null"],
+        "minimum": -2,
+        "maximum": 2,
+        "description": "How much words that are there often are avoided.",
+    },
+    "seed": {"type": ["integer", "null"], "description": "The same seed gives the same answer, mostly."},
+    "response_format": {
+        "type": ["object", "null"],
+        "description": "The form of an answer.",
+    },
+    "tool_choice": {
+        "type": ["string", "object", "null"],
+        "description": "auto, none, required, or one function.",
+    },
+    "tools_allowlist": {
+        "type": ["array", "null"],
+        "items": {"type": "string"},
+        "description": "The only tools that the model is offered.",
+    },
+    "extra": {"type": ["object", "null"], "description": "What one provider alone knows."},
+}
+_SYNONYMS: Final = {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "stop_sequences": "stop",
 }
 
 
@@ -36,26 +75,20 @@ def _spellings(key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((key, first + "".join(each.title() for each in others))))
 
 
-_SYNONYMS: Final = {
-    "max_completion_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "stop_sequences": "stop",
+PARAMS: Final = "Params"
+"""The name of their JSON Schema."""
+PARAMS_SCHEMA: Final[dict[str, Any]] = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "description": "Parameters of a run; null clears what is below.",
+    "properties": {
+        each: _SCHEMAS[_SYNONYMS.get(key, key)]
+        for key in (*DEFAULT_KEYS, *_SYNONYMS)
+        for each in _spellings(key)
+    },
 }
-ParamsMapping = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": ["object", "null"],
-            "additionalProperties": False,
-            "properties": {
-                each: _SCHEMAS[_SYNONYMS.get(key, key)]
-                for key in (*DEFAULT_KEYS, *_SYNONYMS)
-                for each in _spellings(key)
-            },
-        }
-    ),
-]
-"""The mapping in a file, read by ``read_params``: null clears what is below."""
+ParamsMapping = Annotated[Any, WithJsonSchema({"$comment": PARAMS})]
+"""The mapping in a file, read by ``read_params``."""
 
 
 def read_params(section: Section) -> Params:
