@@ -28,7 +28,7 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
+.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots house install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -41,6 +41,7 @@ help:
 	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
 	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
+	@echo "make house    signs of order in the source, beside their targets (ARGS='--list SIGN' for the places)"
 	@echo "make screenshots  draw the pictures of the README anew"
 	@echo "make install  set up $(VENV) only"
 
@@ -135,6 +136,9 @@ soak: $(STAMP)
 # Reads XML as strangers write it: the status is 1 when anything but a refusal was raised, or something hung.
 fuzz: $(STAMP)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.fuzz_xml $(N) $(ARGS)
+
+house: $(STAMP)
+	@$(BIN)/python tools/house.py $(ARGS)
 
 screenshots: $(STAMP)
 	@$(BIN)/python docs/screenshots.py
