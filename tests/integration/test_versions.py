@@ -217,8 +217,7 @@ async def test_tools_of_a_downstream_that_changed_are_told_by_the_lines_that_dif
     async with running(root) as fleet:
         server = root / "echo_server.py"
         text = server.read_text().replace("Say it again.", "Say it once more.")
-        more = 'if name == "echo":\n        tool["inputSchema"]["properties"]["times"] = {"type": "integer"}'
-        server.write_text(text.replace("return {**tool", f"{more}\n    return {{**tool"))
+        server.write_text(text.replace("def echo(text: str)", "def echo(text: str, times: int = 1)"))
         outcome = await exchange(fleet, "echo_server.py", force=True)
         (tool,) = [each for each in outcome.changes if each.part == "tools"]
         assert (tool.kind, tool.name) == ("changed", "echo/echo")
