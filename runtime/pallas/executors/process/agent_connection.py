@@ -119,6 +119,8 @@ class AgentConnection(ChildConnection[AgentCall]):
             await call.answer
         finally:
             self.forget(call)
+        self.is_loaded = True
+        self.is_started = self.is_started or name == "start"
 
     def _new_call(self) -> AgentCall:
         return self._add(AgentCall(self._next_number()))

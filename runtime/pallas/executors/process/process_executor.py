@@ -116,7 +116,7 @@ class ProcessExecutor:
         if connection is None:
             connection = await self._spawn()
         await connection.command("start")
-        self._is_started = connection.is_started = True
+        self._is_started = True
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault."""
@@ -136,7 +136,7 @@ class ProcessExecutor:
             for part in message_parts(turn.history[keep:], whole=False):
                 connection.send(HistoryPart(call.number, part))
                 await connection.wait_for_room()
-            connection.send(AgentTurn(call.number, _without_identity(turn), keep, context, wire is not None))
+            connection.send(AgentTurn(call.number, _turn_to_send(turn), keep, context, wire is not None))
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
             await asyncio.wait({call.answer})
             result = _result(call)
@@ -207,7 +207,6 @@ class ProcessExecutor:
             if hint := withheld_in([fault.message], env):
                 log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
             raise
-        connection.is_loaded = True
         return connection
 
     def _project_of_agent(self) -> Project:
@@ -229,7 +228,7 @@ class ProcessExecutor:
                 self._on_failure(one_line(reason, 300))
 
 
-def _without_identity(turn: ExecutorTurn) -> ExecutorTurn:
+def _turn_to_send(turn: ExecutorTurn) -> ExecutorTurn:
     """The turn as its process sees it: without its history, and without what would open the conversation."""
     return replace(turn, history=(), thread="", handle="", session="", sender="", depth=0)
 

@@ -66,7 +66,7 @@ class HandlerCall(PendingCall):
 
 
 class HandlerConnection(ChildConnection[HandlerCall]):
-    """The process of an isolated handler, which is believed nothing.
+    """The process of an isolated handler, which the fleet does not trust.
 
     ``on_end`` gets how it ended and whether another process may take its place: the fleet ended it, or it ran
     out of memory. ``memory`` is how many bytes it may have, 0 for any.

@@ -47,7 +47,7 @@ class TypedExecutor:
         self._info = ExecutorInfo(capabilities=config.capabilities)
         self._work = HandlerTasks(config.name)
         self._started = False
-        self._patience = self._own.timeout
+        self._finish_timeout_s = self._own.timeout
 
     # As an executor
 
@@ -92,7 +92,7 @@ class TypedExecutor:
         """Take messages from now on. Loads first if needed, and raises what ``load`` raises."""
         await self.load()
         await self._host.start()
-        self._started, self._patience = True, self._own.timeout
+        self._started, self._finish_timeout_s = True, self._own.timeout
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer a message from outside in the form it has; without an answer the text is empty (HC-5).
@@ -132,7 +132,7 @@ class TypedExecutor:
 
     def hurry(self, seconds: float) -> None:
         """Give the messages of other agents' runs that it still handles so many seconds: its agent stops."""
-        self._patience = min(seconds, self._own.timeout)
+        self._finish_timeout_s = min(seconds, self._own.timeout)
 
     async def park(self, timeout: float) -> None:
         """Take no more messages; those that are handled now have ``timeout`` seconds."""
@@ -261,7 +261,7 @@ class TypedExecutor:
 
     async def _finish(self, timeout: float) -> None:
         self._started = False
-        patience = max(0.0, min(timeout - GRACE, self._patience))
+        patience = max(0.0, min(timeout - GRACE, self._finish_timeout_s))
         await self._work.end(GRACE, patience=patience)
 
 

@@ -201,17 +201,9 @@ class WorkerExecutor:
         dialect = connection.dialect
         output = TurnOutput(turn, emit, self._limits.answer)
         answer: asyncio.Future[Any] | None = None
-        stage, leaves = "session/new", False
+        leaves = False
         try:
-            before = ""
-            if not session.id:
-                session.id = connection.sessions.take_opened(turn.session) or await connection.open()
-                before = history_block(turn.history, self._limits.history)
-            stage = "session/prompt"
-            connection.outputs[session.id] = output
-            answer = await dialect.begin(session.id, before, turn.text, turn.images)
-            output.begin()
-            self._report_left_out(turn, output)
+            answer = await self._begin(connection, session, turn, output)
             await self._wait_answer(answer, output)
             said = dialect.parse_answer(answer.result(), output)
             question = Message("user", turn.text, turn.images)
@@ -228,7 +220,7 @@ class WorkerExecutor:
             session.loose = True
             if "session" in refused.message.lower():  # it lost its own session
                 connection.sessions.drop(session)
-            raise dialect.fault(refused, stage) from None
+            raise dialect.fault(refused, "session/prompt" if session.id else "session/new") from None
         except Fault as fault:
             session.loose = True
             if fault.type is not FaultType.UPSTREAM or output.full.done():
@@ -241,6 +233,20 @@ class WorkerExecutor:
             output.end(ok=False)
             if not leaves:
                 connection.finish_turn(session)
+
+    async def _begin(
+        self, connection: WorkerConnection, session: WorkerSession, turn: ExecutorTurn, output: TurnOutput
+    ) -> asyncio.Future[Any]:
+        """Send the prompt, to a new session if needed. Raises Fault, JsonRpcError."""
+        before = ""
+        if not session.id:
+            session.id = connection.sessions.take_opened(turn.session) or await connection.open()
+            before = history_block(turn.history, self._limits.history)
+        connection.outputs[session.id] = output
+        answer = await connection.dialect.begin(session.id, before, turn.text, turn.images)
+        output.begin()
+        self._report_left_out(turn, output)
+        return answer
 
     def _report_left_out(self, turn: ExecutorTurn, output: TurnOutput) -> None:
         """Report parameters of the run, once each: neither dialect has a place for them."""
