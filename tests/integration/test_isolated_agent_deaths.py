@@ -483,7 +483,7 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
 
 async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     root = project(tmp_path, other=agent_module("other", ("echo",)))
-    env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.telemetry.log")}
+    env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
     command = [sys.executable, "-m", "pallas.server", "--serve", "--project", str(root)]
     fleet = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
         command, env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

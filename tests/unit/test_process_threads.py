@@ -137,7 +137,7 @@ async def test_a_message_of_the_agent_library_survives_the_trip() -> None:
         ((piece,),) = message_parts([entry], whole=True)
         assert piece.native is not None
         back = messages.revived(Message(piece.role, piece.text, piece.images, Packed(piece.native)))
-        assert type(back.native) is messages.Kept
+        assert type(back.native) is messages.FrozenMessage
         assert back.native == entry.native
         assert (back.role, back.text, back.images) == (entry.role, entry.text, entry.images)
         # An executor in the fleet's own process goes on with it as well.
