@@ -55,7 +55,7 @@ def serve(
         redact_project(project)
         try:
             serving = importlib.import_module("pallas.cli.served_fleet")
-            status: int = serving.Serving(
+            status: int = serving.ServedFleet(
                 project, signals, notifier, log_file, agent=agent, dev=dev, watch=watch
             ).run()
             return status
