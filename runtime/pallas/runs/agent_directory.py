@@ -1,4 +1,4 @@
-"""Which agents there are, for whom, and which one is meant (SPEC DR-3..DR-7, C10, C14, C21)."""
+"""The agents of a fleet for one principal, and which agent a call means (SPEC DR-3..DR-7, C10, C14, C21)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,57 +27,60 @@ from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
 
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
-"""Kinds that answer in this process: they stand before workers, and workers before remote ones (C14)."""
+"""Kinds that answer in this process.
+
+They take precedence over workers, and workers over remote agents (C14).
+"""
 MAX_NAMED: Final = 100
-"""Ids that a Fault names at most."""
+"""Most ids that a Fault lists."""
 _REASON: Final = 300
 
 
 def rank(kind: AgentKind) -> int:
-    """Which of two agents of one id is meant: the lower one."""
+    """The precedence of a kind: of two agents with one id, the one with the lower rank is used."""
     return 0 if kind in IN_PROCESS else 1 if kind == "worker" else 2
 
 
 class ListedAgent(LiveAgent, Protocol):
-    """What the directory asks of an agent: the fleet's own object offers it."""
+    """What the directory reads of an agent. The fleet's own object has it."""
 
     def snapshot(self) -> AgentSnapshot: ...
 
 
 Source = Callable[[], Sequence[ListedAgent]]
-"""Agents that there are now, in their order; asked again only after something changed."""
+"""Returns the current agents in order. Called again only after a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """An agent by its id; ``info`` is all that does not change from one moment to the next."""
+    """One agent by its id. ``info`` holds what does not change from one moment to the next."""
 
     info: AgentInfo
     agent: ListedAgent
 
     @property
     def kind(self) -> AgentKind:
-        """What answers for it."""
+        """The kind of the agent."""
         return self.info.kind
 
     @property
     def capacity(self) -> int:
-        """What its executor says of how much it takes at a time, 0 where it says nothing."""
+        """The capacity that its executor reports, 0 if it reports none."""
         executor = self.agent.executor
         return 0 if executor is None else executor.info.capacity
 
     def now(self, match: str = "") -> AgentInfo:
-        """The agent as it is at this moment."""
+        """The agent's info with its current status and reason."""
         found = self.agent.snapshot()
         return replace(self.info, status=found.availability, reason=_reason(found), match=match)
 
 
 class AgentDirectory:
-    """The agents of one fleet by id. What it tells may be asked for from any thread.
+    """The agents of one fleet by id. Its methods may be called from any thread.
 
-    ``sources`` are asked once, and again after an agent came, went or changed (``invalidate``, and what the
-    ``hub`` tells). ``may_run`` says whether a principal may run an agent: others do not exist for it (C10).
-    ``default`` is the project's ``default_agent``.
+    ``sources`` are called once, and again after an agent was added, removed or changed (``invalidate``, or an
+    event of the ``hub``). ``may_run`` says whether a principal may run an agent; other agents do not exist
+    for that principal (C10). ``default`` returns the project's ``default_agent``.
     """
 
     def __init__(
@@ -95,17 +98,18 @@ class AgentDirectory:
         self._unlisten = hub.listen(self._hear)
 
     def close(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening to the hub."""
         self._unlisten()
 
     def invalidate(self) -> None:
-        """Agents came, went or changed: the sources are asked again when somebody looks next."""
+        """Agents were added, removed or changed: call the sources again at the next look-up."""
         self._version = object()
 
     def infos(self, principal: Principal, capability: str | None = None) -> tuple[AgentInfo, ...]:
-        """The agents that ``principal`` may run, in their order; with ``capability`` those that list it.
+        """The agents that ``principal`` may run, in order; with ``capability`` only those that list it.
 
-        Each is told as it is now. One that nobody has finds nothing, and is no error (DR-3).
+        Each carries its current status. A capability that no agent lists finds nothing and is no error
+        (DR-3).
         """
         wanted = capability.strip() if capability is not None else ""
         match = f"lists the capability {one_line(wanted, 80)}" if wanted else ""
@@ -116,11 +120,12 @@ class AgentDirectory:
         )
 
     def resolve(self, agent: str | None, principal: Principal) -> str:
-        """The id of the agent that is meant; nobody's state matters, so nobody is rerouted (C13).
+        """The id of the agent that a call means. Its state does not matter: no call is rerouted (C13).
 
-        Without one: ``default_agent``, else the first that answers in this process, else the first worker,
-        else the first remote one (DR-6). Raises Fault: CONFIG where there is none at all, UPSTREAM for one
-        that is not there or that is none of this principal's, with those that are (DR-7).
+        Without an id: ``default_agent``, else the first agent in this process, else the first worker, else
+        the first remote agent (DR-6). Raises Fault: CONFIG if there are no agents, UPSTREAM if the agent does
+        not exist or the principal may not run it; the Fault lists the agents that the principal may run
+        (DR-7).
         """
         known = self._of(principal)
         if not known:
@@ -134,11 +139,11 @@ class AgentDirectory:
         raise not_there(agent, [entry.info.id for entry in known])
 
     def entry(self, agent: str) -> DirectoryEntry | None:
-        """The agent of that id, whoever asks; None where there is none."""
+        """The agent of that id for any principal, None if there is none."""
         return self._all().get(agent)
 
     def entries(self) -> tuple[DirectoryEntry, ...]:
-        """All agents, whoever asks, in their order."""
+        """All agents in order, for any principal."""
         return tuple(self._all().values())
 
     def _of(self, principal: Principal) -> list[DirectoryEntry]:
@@ -147,7 +152,7 @@ class AgentDirectory:
     def _all(self) -> Mapping[str, DirectoryEntry]:
         version, entries = self._known
         if version is not self._version:
-            version = self._version  # what changes while this looks shows in the next look
+            version = self._version  # a change during this look-up is seen by the next one
             entries = _entries([each for source in self._sources for each in source()])
             self._known = version, entries
         return entries
@@ -158,7 +163,9 @@ class AgentDirectory:
 
 
 def _entries(found: Sequence[ListedAgent]) -> dict[str, DirectoryEntry]:
-    """One for each id, in the order of the first that has it: the one that stands before the others (C14)."""
+    """One entry for each id, in the order of its first agent; of several agents the one of lowest
+    rank (C14).
+    """
     of: dict[str, list[tuple[AgentSnapshot, ListedAgent]]] = {}
     for agent in found:
         of.setdefault(agent.name, []).append((agent.snapshot(), agent))
@@ -193,7 +200,7 @@ def _provider(facts: ProviderFacts) -> ProviderFacts:
 
 
 def _reason(shown: AgentSnapshot) -> str:
-    """Why it is not ready, or what is wrong with one that is, in one line."""
+    """Why the agent is not ready, or what is wrong with a ready one, in one line."""
     if shown.state is not AgentState.READY:
         return one_line(shown.health.message, _REASON) or why_not(shown.state)
     if shown.health.status is not HealthStatus.OK:
@@ -202,7 +209,7 @@ def _reason(shown: AgentSnapshot) -> str:
 
 
 def not_there(agent: str, known: Sequence[str]) -> Fault:
-    """There is no such agent for who asks; those that there are are in its data (DR-7)."""
+    """The Fault for an agent that does not exist for the caller. Its data lists those that do (DR-7)."""
     near = get_close_matches(agent, known, 1, 0.5)
     data = {
         REASON: "not_found",

@@ -1,6 +1,8 @@
-"""``messages`` of a call: a whole conversation as OpenAI's chat completions write it (SPEC AG-14).
+"""The ``messages`` parameter of a call: a whole conversation in the form of OpenAI's chat completions (SPEC
+AG-14).
 
-What the REST API tells of a thread's messages (``toolCalls``, ``toolCallId``, ``images``) is understood too.
+The names that the REST API uses for a thread's messages (``toolCalls``, ``toolCallId``, ``images``) are
+accepted too.
 """
 
 import json
@@ -19,22 +21,19 @@ _ROLES: Final = ("user", "assistant", "system", "tool")
 
 @dataclass(frozen=True, slots=True)
 class MessageOverride:
-    """What a call is about, in place of its conversation: ``history``, then ``text`` with its ``images``.
+    """What a call is about, in place of its conversation."""
 
-    ``system`` is what rows of that role say, for this call only; empty where there is none.
-    """
-
-    history: tuple[Message, ...]
-    text: str
+    history: tuple[Message, ...]  # the messages before ``text``
+    text: str  # what the user says now, with its ``images``
     images: tuple[Image, ...] = ()
-    system: str = ""
+    system: str = ""  # the rows of role system, for this call only; empty if there are none
 
 
 def read_messages(value: Any) -> MessageOverride:
-    """The messages of a call, the last of which is what the user says now.
+    """Read the messages of a call. The last one is what the user says now.
 
-    Raises Fault (PROTOCOL) that names what is wrong as ``messages[i]...``: a row that is not understood, a
-    call without its answer or an answer without its call, a last row that is not the user's.
+    Raises Fault (PROTOCOL) that names the mistake as ``messages[i]...``: an invalid row, a call without its
+    answer, an answer without its call, or a last row that is not the user's.
     """
     if not isinstance(value, list) or not value:
         raise _wrong("messages", "must be a list of messages, each with role and content")
@@ -63,7 +62,7 @@ class _Row:
 
 
 def _joined(rows: Iterator[_Row]) -> Iterator[Message]:
-    """Rows as messages: answers to one message's calls are one message."""
+    """Yield rows as messages; all answers to the calls of one message become one message."""
     open_calls: dict[str, ToolCall] = {}
     answers: list[ToolAnswer] = []
     asked = ""
@@ -195,7 +194,7 @@ def _call(where: str, value: Any) -> ToolCall:
         try:
             arguments = json.loads(arguments.strip() or "{}")
         except (ValueError, RecursionError):
-            arguments = 0  # told of below
+            arguments = 0  # reported below
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, Mapping) or not is_json(arguments):

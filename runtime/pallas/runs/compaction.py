@@ -1,7 +1,7 @@
-"""A conversation near its model's window: the older part is told by a summary, and nothing cut in silence.
+"""Compaction: replaces the older part of a conversation by a summary when it nears its model's window.
 
-Tokens are estimated, since only providers can count theirs: too high costs a summary too early, too low is
-caught by the share of the window that stays free.
+Nothing is cut silently. Tokens are estimated, since only providers can count theirs: an estimate that is too
+high costs an early summary, one that is too low is covered by the share of the window that stays free.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 FULL: Final = 0.75
 """The share of the window that history and question may take; the rest is for tools and the answer."""
 LEFT: Final = 0.25
-"""The share that the newest messages may take which stay as they are."""
+"""The share that the newest messages, which stay as they are, may take."""
 PART: Final = 0.5
 """The share that is summarised at a time."""
 SUMMARY_TOKENS: Final = 2_000
@@ -36,16 +36,16 @@ _HEAD: Final = "[Summary of the {count} earlier messages of this conversation, w
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """A summary, how many of the newest messages stay behind it, and the tokens that it took."""
+    """A summary, and what it replaces."""
 
     summary: Message
-    left: int
+    left: int  # how many of the newest messages stay after the summary
     event: Compacted
-    usage: Usage
+    usage: Usage  # the tokens that the summary took
 
 
 def both(one: Usage, other: Usage) -> Usage:
-    """The tokens of both together; None where neither was counted."""
+    """The sum of two usages; a count is None if neither has it."""
     pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
     return Usage(*(None if pair == (None, None) else sum(each or 0 for each in pair) for pair in pairs))
 
@@ -56,11 +56,11 @@ class Compaction:
     async def of(
         self, turn: ExecutorTurn, executor: Executor, window: int, run: ActiveRun, known: int | None = None
     ) -> CompactionResult | None:
-        """The summary that this turn's history needs before it can be asked; None where there is room.
+        """The summary that this turn's history needs before it can be sent, None if there is room.
 
-        ``known`` is what the history is estimated at, where somebody knows: it is not counted then.
-        Where none can be made the history stays whole: the provider then says what is wrong, and a Notice
-        says why. Raises CancelledError only.
+        ``known`` is an estimate of the history's tokens that the caller already has; the history is not
+        counted then. If no summary can be made, the history stays whole, a Notice says why, and the provider
+        reports the problem. Raises CancelledError only.
         """
         asked = tokens_of(Message("user", turn.text, turn.images))
         if window <= 0 or (known is not None and known + asked <= window * FULL):
@@ -100,7 +100,9 @@ class Compaction:
         sizes: Sequence[int],
         window: int,
     ) -> tuple[str, Usage]:
-        """One part after the other, each with the summary of those before it. Raises Fault."""
+        """Summarise one part after the other, each together with the summary of the parts before it. Raises
+        Fault.
+        """
         text, start, usage = "", 0, Usage()
         while start < len(older):
             end, size = start, 0
@@ -129,7 +131,7 @@ class Compaction:
 
 
 def _left(history: Sequence[Message], sizes: Sequence[int], window: int) -> int:
-    """How many of the newest messages stay: those that fit, from a question of the user on."""
+    """How many of the newest messages stay: those that fit, starting at a question of the user."""
     room, index = window * LEFT, len(history)
     while index > 0 and room >= sizes[index - 1]:
         room -= sizes[index - 1]
@@ -140,14 +142,14 @@ def _left(history: Sequence[Message], sizes: Sequence[int], window: int) -> int:
 
 
 def _whole(messages: Sequence[Message], start: int, end: int) -> int:
-    """The end of a part that tears no call from its answers."""
+    """Extend the end of a part so that no call is separated from its answers."""
     while end < len(messages) and messages[end].role == "tool":
         end += 1
     return end
 
 
 def _unheard(event: Event) -> None:
-    """What happens while a summary is written is nobody's business."""
+    """Drop the events of a summary: no caller listens to them."""
 
 
 def _notice(agent: str, why: str) -> Notice:

@@ -1,4 +1,4 @@
-"""Conversations in memory: whose they are, what was said, and one run at a time in each."""
+"""Conversations in memory: their owners, their messages, and a lock that allows one run at a time."""
 
 import asyncio
 from collections import OrderedDict
@@ -15,30 +15,23 @@ from pallas.model.refusals import not_found
 from pallas.model.token_estimate import tokens_of
 
 # Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
-# one, and how long a run waits for its turn.
+# Conversations an agent keeps, by number and by characters of text and pictures; how many runs may wait
+# in one, and how many seconds a run waits for its turn.
 KEEP: Final = 10_000
 KEEP_SIZE: Final = 256 * 1024 * 1024
 QUEUE: Final = 100
 QUEUE_TIMEOUT: Final = 1800.0
-# A conversation nobody used for a day is forgotten.
+# A conversation that was not used for a day is forgotten.
 IDLE_SECONDS: Final = 24 * 3600.0
 MAX_HANDLE: Final = 200
-# How many old ones are looked at when a new one comes: enough to shrink, never a pause.
+# How many old conversations are checked when one is added: enough to shrink, without a pause.
 _LOOKED_AT: Final = 8
 _HANDLE: Final = "id:"
 _SESSION: Final = "session:"
 
 
 class Conversation:
-    """What one principal and one agent said to each other, oldest first.
-
-    ``key`` is the id of its thread, None for a throw-away one: its lock, its instance and its budget are kept
-    by that, however the thread was named. ``handle`` is the caller's own name for it, empty without one.
-    ``thread`` is its id once the thread is in the ledger; ``loaded`` says that what was said in it is known
-    here, ``next`` which place its next row gets, None where that is not known; ``tokens`` is an estimate. One
-    that is not ``durable`` gets no thread in the ledger. ``names`` are those it was asked for by.
-    ``successor`` is the one to use in its place: the thread of its handle turned out to be another.
-    """
+    """What one principal and one agent said to each other, oldest first."""
 
     def __init__(
         self,
@@ -48,36 +41,46 @@ class Conversation:
         *,
         handle: str = "",
     ) -> None:
+        # The id of its thread, None for a throw-away conversation. Its lock, instance and budget are stored
+        # under this key, no matter which name the caller used.
         self.key = key
+        # The caller's own name for it, empty without one.
         self.handle = handle
         self.principal = principal
+        # The names by which callers asked for it.
         self.names: set[str] = set()
         self.messages: tuple[Message, ...] = ()
         self.size = 0
+        # An estimate.
         self.tokens = 0
         self.used = clock()
         self.queued = 0
+        # Its id once the thread is in the ledger.
         self.thread = ""
+        # Whether the messages of its thread are loaded.
         self.loaded = True
+        # The index of its next row, None if that is not known.
         self.next: int | None = None
+        # Whether it gets a thread in the ledger.
         self.durable = True
+        # The one to use in its place: the thread of its handle turned out to be another.
         self.successor: Conversation | None = None
         self._clock = clock
         self._held = 0
         self._turn = asyncio.Lock()
 
     def is_thread(self, thread: str) -> None:
-        """It is that durable thread, of which nothing is known here yet."""
+        """Bind it to a durable thread whose messages are not loaded yet."""
         self.thread, self.loaded = thread, False
 
     @property
     def busy(self) -> bool:
-        """A run is in it or waits for it, or is about to."""
+        """Whether a run is in it, waits for it, or is about to."""
         return self._turn.locked() or self.queued > 0 or self._held > 0
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """It is busy in this block: it stays in memory, so no other lock is made for the same thread."""
+        """Keep it busy in this block: it stays in memory, so no second lock is made for the same thread."""
         self._held += 1
         try:
             yield
@@ -85,7 +88,7 @@ class Conversation:
             self._held -= 1
 
     def hold(self, task: asyncio.Task[Any]) -> None:
-        """It is busy until that task is done."""
+        """Keep it busy until the task is done."""
         self._held += 1
 
         def release(_: object) -> None:
@@ -95,9 +98,9 @@ class Conversation:
 
     @asynccontextmanager
     async def turn(self, seconds: float | None = None) -> AsyncIterator[None]:
-        """The right to run in this conversation, in order of asking, within ``seconds`` where they are given.
+        """Hold the right to run in this conversation, in order of arrival, waiting at most ``seconds``.
 
-        Raises Fault: TRANSPORT when too many wait already, TIMEOUT when the turn does not come.
+        Raises Fault: TRANSPORT when too many wait already, TIMEOUT when the turn does not come in time.
         """
         if self.queued >= QUEUE:
             raise Fault(
@@ -122,10 +125,10 @@ class Conversation:
 
 
 class Conversations:
-    """The conversations of one agent, each under the id of its thread and under all other names it has.
+    """The conversations of one agent, each under the id of its thread and under all its other names.
 
-    A name is what ``key_of`` returns. The longest unused are forgotten first; ``forgotten`` hears the key of
-    each that is. ``clock`` gives seconds.
+    A name is what ``key_of`` returns. The least recently used are forgotten first; ``forgotten`` is called
+    with the key of each. ``clock`` returns seconds.
     """
 
     def __init__(
@@ -155,9 +158,11 @@ class Conversations:
         return self._living(name) is not None
 
     def open(self, name: str | None, principal: Principal, *, new: bool = True) -> Conversation:
-        """The conversation of that name, made when there is none and it may be ``new``; throw-away for None.
+        """The conversation of that name, created if there is none and it may be ``new``.
 
-        Raises Fault (UPSTREAM, "not found") when there is none, or when the principal may not continue it.
+        None: a throw-away one.
+
+        Raises Fault (UPSTREAM, "not found") if there is none, or if the principal may not continue it.
         """
         if name is None:
             return Conversation(None, principal, self._clock)
@@ -178,7 +183,7 @@ class Conversations:
         return found
 
     def bind(self, name: str, thread: str, handle: str, owner: Principal) -> Conversation:
-        """From now on that name is one of a thread of the ledger; its conversation."""
+        """Make the name lead to a thread of the ledger; returns its conversation."""
         found = self._all.get(thread)
         if found is None:
             found = self._add(thread, owner, handle)
@@ -188,7 +193,7 @@ class Conversations:
         return found
 
     def replace(self, old: Conversation, thread: str, handle: str, owner: Principal) -> None:
-        """The thread of a conversation turned out to be another: its names lead there from now on."""
+        """Make all names of a conversation lead to another thread, which its handle turned out to mean."""
         names = set(old.names)
         if old.key is not None and self._all.get(old.key) is old:
             self._drop(old.key)
@@ -198,11 +203,13 @@ class Conversations:
         old.successor = found
 
     def thread_of(self, name: str) -> str | None:
-        """The thread of a session that goes on, where its conversation is no longer in memory."""
+        """The thread of an open session whose conversation is no longer in memory."""
         return self._sessions.get(name)
 
     def find(self, name: str, principal: Principal) -> Conversation:
-        """The conversation of that name. Raises Fault ("not found"): none, or another principal's."""
+        """The conversation of that name. Raises Fault ("not found") if there is none or it is another
+        principal's.
+        """
         found = self._living(name)
         if found is None:
             raise _not_found()
@@ -211,18 +218,18 @@ class Conversations:
         return found
 
     def peek(self, name: str) -> Conversation | None:
-        """The conversation of that name, of any principal; looking is no use of it."""
+        """The conversation of that name, of any principal. Does not count as use."""
         return self._names.get(name)
 
     def adopt(self, conversation: Conversation) -> str:
-        """Keep a throw-away conversation after all; returns the handle made for it."""
+        """Keep a throw-away conversation; returns the handle made for it."""
         handle = conversation.key = mint()
         self._put(handle, conversation)
         conversation.names.add(f"{_HANDLE}{handle}")
         return handle
 
     def close(self, name: str, principal: Principal) -> None:
-        """A session is over: its conversation is forgotten unless a run is in it or it has another name."""
+        """End a session: forget its conversation unless a run is in it or it has another name."""
         found = self._names.get(name)
         if found is None:
             self._sessions.pop(name, None)
@@ -235,14 +242,14 @@ class Conversations:
             self._drop(found.key)
 
     def sweep(self) -> None:
-        """Forget all that were not used for too long."""
+        """Forget all conversations that were not used for too long."""
         for key in [key for key, each in self._all.items() if self._idle(each)]:
             self._drop(key)
 
     def store(
         self, conversation: Conversation, before: tuple[Message, ...], new: tuple[Message, ...]
     ) -> None:
-        """Make ``before`` and ``new`` all that was said in a conversation; a throw-away one keeps nothing."""
+        """Set the messages of a conversation to ``before`` and ``new``; a throw-away one stores nothing."""
         if conversation.key is None:
             return
         conversation.loaded = True
@@ -258,7 +265,7 @@ class Conversations:
             self._forget()
 
     def drop(self, thread: str) -> None:
-        """Forget the conversation of a durable thread that is deleted."""
+        """Forget the conversation of a durable thread that was deleted."""
         if thread in self._all:
             self._drop(thread)
         for session in [name for name, key in self._sessions.items() if key == thread]:
@@ -297,7 +304,7 @@ class Conversations:
         self._forgotten(key)
 
     def _forget(self) -> None:
-        """Make room: few are looked at, so that a new conversation never waits for the old ones."""
+        """Make room. Checks only a few, so that a new conversation never waits for the old ones."""
         for _ in range(_LOOKED_AT):
             if len(self._all) <= self._keep and self._size <= self._keep_size:
                 return
@@ -313,7 +320,7 @@ def _not_found() -> Fault:
 
 
 def _check_owner(key: str, found: Conversation, principal: Principal) -> None:
-    """Raises Fault ("not found") where the principal may not continue the conversation of that key."""
+    """Raise Fault ("not found") if the principal may not continue the conversation of that key."""
     session, handle = key.startswith("session:"), key.removeprefix("id:")
     if not may_continue(found.principal.id, principal, secret=session or is_secret(handle)):
         raise not_theirs(handle, session=session)
@@ -322,7 +329,7 @@ def _check_owner(key: str, found: Conversation, principal: Principal) -> None:
 def not_theirs(handle: str, *, session: bool = False) -> Fault:
     """The Fault for a caller who may not continue a conversation.
 
-    Where its handle can be guessed the words are those for one that does not exist.
+    If its handle can be guessed, the text is the one for a conversation that does not exist.
     """
     if session:
         return other_identity("session")
@@ -338,7 +345,7 @@ GONE: Final = (
 def key_of(handle: str | None, session: str | None) -> str | None:
     """The name of a conversation: the caller's handle, else its MCP session, else None (C12).
 
-    The two live apart, so no handle names another's session. Raises Fault (PROTOCOL) on a bad handle.
+    Handles and sessions have separate name spaces. Raises Fault (PROTOCOL) for an invalid handle.
     """
     if handle is None:
         return f"{_SESSION}{session}" if session else None

@@ -1,6 +1,6 @@
-"""The kernel: admits a message, finds who answers now, bounds the run, and says what happens.
+"""The kernel: admits a message, finds the executor of its agent, bounds the run, and publishes its events.
 
-Surfaces call these verbs and hold no executor, so an executor can be exchanged under them.
+Surfaces call its methods and hold no executor, so an executor can be exchanged while they work.
 """
 
 import asyncio
@@ -51,20 +51,20 @@ log = logging.getLogger(__name__)
 
 MAX_RUNS: Final = 1_000
 MAX_DEPTH: Final = 32
-"""Runs of one fleet that may be below each other: agents that ask each other for ever end there."""
+"""How deep runs may call each other; it ends agents that ask each other for ever."""
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Seconds between two looks for conversations that expired.
+# Seconds between two sweeps for conversations that expired.
 SWEEP_EVERY: Final = 60.0
-# What a run has to end once its caller's time is up; the caller waits no longer than that (DR-15).
+# Seconds a run has to end after its caller's timeout; the caller waits no longer than that (DR-15).
 LEEWAY: Final = 0.05
 RETRY_AFTER: Final = 5.0
-"""Seconds after which a caller that a fleet on its way out has refused does well to come again."""
+"""Seconds after which a caller should try again that was refused because the fleet stops."""
 
 
 class Kernel:
-    """list, health, open, run, cancel, close over the agents of one fleet. One event loop only.
+    """Runs messages over the agents of one fleet. One event loop only.
 
-    ``wire`` keeps what runs say over the wire; without one nothing is kept.
+    ``wire`` records what runs send and receive; without one nothing is recorded.
     """
 
     def __init__(
@@ -84,23 +84,23 @@ class Kernel:
         self._closing = False
 
     def keep_in(self, ledger: "Ledger") -> None:
-        """Conversations with a handle or a session are durable there; to be said before the first run."""
+        """Store conversations with a handle or a session in this ledger. Call it before the first run."""
         self._turns.keep_in(ThreadStore(ledger, self._hub))
         self._recorder = RunRecorder(ledger)
 
     async def close_records(self, seconds: float = 2.0) -> None:
-        """Write down what is still waiting for that, within so many seconds; after ``close``."""
-        if self._turns.keeper is not None and self._recorder is not None:
-            await asyncio.gather(self._turns.keeper.close(seconds), self._recorder.close(seconds))
+        """Write what is still queued, within ``seconds``. Call it after ``close``."""
+        if self._turns.thread_store is not None and self._recorder is not None:
+            await asyncio.gather(self._turns.thread_store.close(seconds), self._recorder.close(seconds))
 
     def unwritten(self) -> Iterator[RunRecord]:
-        """Runs that the ledger may not know yet: in flight, or over just now."""
+        """Yield runs that the ledger may not know yet: in flight, or just over."""
         yield from (run.record for run in self._runs if not run.thread)
         if self._recorder is not None:
             yield from self._recorder.unwritten()
 
     def attach(self, agent: LiveAgent) -> None:
-        """Make an agent known; its conversations outlive whatever executor answers for it."""
+        """Add an agent. Its conversations survive a change of its executor."""
         self._agents[agent.name] = agent
         name = agent.name
         if name not in self._conversations:
@@ -110,74 +110,73 @@ class Kernel:
         self._stats.setdefault(name, Stats())
 
     def detach(self, agent: LiveAgent) -> None:
-        """Forget an agent and its conversations, unless another one has its name by now; its runs are over.
+        """Remove an agent, whose runs are over, and its conversations.
 
-        What its runs add up to is kept for one that comes under this name again.
+        Does nothing if another agent has its name by now.
+
+        Its run statistics are kept for the next agent of this name.
         """
         if self._agents.get(agent.name) is agent:
             del self._agents[agent.name]
             del self._conversations[agent.name]
 
     def stats(self, agent: str) -> Stats:
-        """How the agent's runs add up, to be read from any thread."""
+        """The agent's run statistics. May be read from any thread."""
         return self._stats[agent]
 
     def list(self) -> tuple[str, ...]:
-        """Names of the agents, in the order of the project."""
+        """The names of the agents, in the order of the project."""
         return tuple(self._agents)
 
     def ready(self, agent: str) -> tuple[LiveAgent, Executor]:
-        """The agent of this name and what answers for it now. Raises Fault that says why nothing does."""
+        """The agent of this name and its executor. Raises Fault that says why it cannot answer."""
         self._admit(None)
         found = self._agent(agent)
         return found, what_answers(found)
 
     def conversation(self, agent: str, handle: str) -> Conversation | None:
-        """What is known here of the conversation of that handle, whoever asks."""
+        """The conversation of that handle if it is in memory, for any principal."""
         known = self._conversations.get(agent)
         return None if known is None else known.peek(f"id:{handle}")
 
     def let_go(self, agent: LiveAgent, handle: str) -> None:
-        """What answers keeps nothing for a conversation any more, unless a run is in it; its thread stays."""
+        """Release what the executor holds for a conversation, unless a run is in it. Its thread stays."""
         found = self.conversation(agent.name, handle)
         if agent.executor is not None and found is not None and found.key is not None and not found.busy:
             agent.executor.release(found.key)
 
     def remembers(self, agent: str) -> bool:
-        """Whether the agent's conversations are kept: then the handle of a new one is its thread's id."""
+        """Whether the agent keeps conversations; if so, the handle of a new one is its thread's id."""
         executor = self._agent(agent).executor
         return executor is not None and executor.info.keeps_history
 
     async def health(self, agent: str) -> Health:
-        """The agent's health, never older than ten seconds, never asking a model."""
+        """The agent's health, at most ten seconds old. Never asks a model."""
         return await self._agent(agent).health()
 
     async def open(
         self, agent: str, handle: str | None, session: str | None, principal: Principal
     ) -> Sequence[Message]:
-        """What was said in a conversation so far, by its handle or its MCP session.
-
-        Raises Fault ("not found").
-        """
+        """The messages of a conversation, by its handle or its MCP session. Raises Fault ("not found")."""
         key = key_of(handle, session)
         if key is None:
             self._agent(agent)
             return ()
         conversation = await self.find(agent, key, handle, principal)
-        if self._turns.keeper is not None:
-            await self._turns.keeper.load(self._conversations[agent], conversation)
+        if self._turns.thread_store is not None:
+            await self._turns.thread_store.load(self._conversations[agent], conversation)
         return conversation.messages
 
     async def find(self, agent: str, key: str, handle: str | None, principal: Principal) -> Conversation:
-        """The conversation of that ``key_of`` a handle or a session, which is not loaded for it.
+        """The conversation for a ``key_of`` a handle or a session. Does not load its messages.
 
-        Raises Fault ("not found"): there is none with this agent, or it is another principal's.
+        Raises Fault ("not found") if the agent has none of that key or it is another principal's.
         """
         self._agent(agent)
         return await self._found(agent, key, handle, principal, new=False)
 
     def forget_thread(self, agent: str, thread: str) -> None:
-        """A durable thread is deleted: what is known of it here goes too, and runs in it end."""
+        """Forget a durable thread that was deleted, and end its runs."""
         if agent in self._conversations:
             self._conversations[agent].drop(thread)
         for run in self._runs.of(agent):
@@ -185,10 +184,10 @@ class Kernel:
                 run.cut("its thread was deleted")
 
     async def run(self, request: RunRequest, listener: Listener | None = None) -> RunResult:
-        """One message in, a result out; ``listener`` hears the run's events as they happen.
+        """Run one message and return its result; ``listener`` gets the run's events as they happen.
 
-        Runs of one conversation go one after the other. Cancelling this call cancels the run: the
-        model's stream, the tool call and what they wait for. Raises Fault.
+        Runs of one conversation go one after the other. Cancelling this call cancels the run: the model's
+        stream, the tool call and what they wait for. Raises Fault.
         """
         self._admit(request.trace)
         if request.depth > MAX_DEPTH:
@@ -209,7 +208,7 @@ class Kernel:
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
         with conversation.held():
             self._admit(request.trace)
-            if request.run_id and not request.leased:  # a session's was made for it, and is nobody's
+            if request.run_id and not request.leased:  # a session makes its run ids itself
                 await self._not_taken(request.run_id)
             run = self._begun(request, given, conversation, listener)
         return await self._ended(run, request)
@@ -221,7 +220,7 @@ class Kernel:
         conversation: Conversation,
         listener: Listener | None,
     ) -> ActiveRun:
-        """The run in flight, in a task of its own: its conversation stays in memory until that is done."""
+        """Start the run in a task of its own. Its conversation stays in memory until that task is done."""
         run = ActiveRun(
             request.run_id or mint_run(),
             request.agent,
@@ -238,7 +237,7 @@ class Kernel:
             context=child_of(request.trace),
             left=asyncio.get_running_loop().create_future(),
         )
-        # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
+        # A task of its own: a transport that gives up cancels it once, and its clean-up may still wait.
         task = run.start(self._run(run, request, conversation))
         conversation.hold(task)
         self._runs.add(run)
@@ -248,17 +247,17 @@ class Kernel:
         return run
 
     async def _ended(self, run: ActiveRun, request: RunRequest) -> RunResult:
-        """What came of it. Raises Fault. Cancelling this call cancels the run."""
+        """Wait for the run's result. Raises Fault. Cancelling this call cancels the run."""
         assert run.task is not None
         assert run.left is not None
         ends: set[asyncio.Future[Any]] = {run.task, run.left}
-        patience = None if run.seconds_left is None else max(0.0, run.seconds_left) + LEEWAY
+        timeout = None if run.seconds_left is None else max(0.0, run.seconds_left) + LEEWAY
         try:
-            done, _ = await asyncio.wait(ends, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             run.task.cancel()
             raise
-        if not done:  # it was cancelled in time, and what it does about that takes its own
+        if not done:  # its deadline has cancelled it, but its clean-up takes longer
             run.task.add_done_callback(_seen)
             raise late(run, request, request.timeout or 0.0)
         if run.task.done() and not run.task.cancelled():
@@ -266,7 +265,7 @@ class Kernel:
         raise cut_short(run, request)
 
     def cancel(self, run_id: str) -> bool:
-        """Ask a run to stop; False when there is none of that id. What it has written so far is kept."""
+        """Cancel a run; False if there is none of that id. Text it has written so far is kept."""
         run = self._runs.get(run_id)
         return run is not None and run.cut()
 
@@ -276,13 +275,13 @@ class Kernel:
         return self._runs
 
     def refuse(self) -> None:
-        """Take no new runs but those that runs in flight ask for: the fleet drains."""
+        """Begin to drain: refuse new runs, except those that runs in flight ask for."""
         self._draining = True
 
     async def close(self, timeout: float = 2.0, *, grace: float = 1.0) -> int:
-        """Take no more runs, give those in flight ``timeout`` seconds to end, cancel the rest.
+        """Refuse new runs, give those in flight ``timeout`` seconds to end, then cancel the rest.
 
-        Returns how many were cancelled; their callers are told within ``grace`` seconds.
+        Returns how many were cancelled. Their callers get a Fault within ``grace`` seconds.
         """
         self._closing = True
         late = await self._runs.over(timeout)
@@ -290,7 +289,7 @@ class Kernel:
         return len(late)
 
     async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:
-        """Until no run of the agent is in flight; after ``seconds`` the rest is cancelled and told ``why``.
+        """Wait until the agent has no run in flight; after ``seconds`` cancel the rest and tell them ``why``.
 
         With ``on`` only the runs that this executor answers count. Cancelled runs get two seconds to end.
         """
@@ -298,20 +297,20 @@ class Kernel:
         await self._runs.cut(late, why, 2.0)
 
     async def break_off(self, agent: str, fault: Fault, on: Executor) -> None:
-        """End the runs that this executor answers: it broke, and each caller is told ``fault``."""
+        """End the runs of this executor, which broke. Each caller gets ``fault``."""
         await self._runs.break_off(self._runs.of(agent, on), fault, 2.0)
 
     async def tidy(self) -> None:
-        """Forget now and then, until cancelled, the conversations that nobody used for a day.
-
-        What was kept for them goes too. One with a run in it, or waiting for it, stays.
-        """
+        """Sweep at intervals until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_EVERY)
             self.sweep()
 
     def sweep(self) -> None:
-        """Forget the conversations that are too old now."""
+        """Forget the conversations that were not used for a day, and what executors hold for them.
+
+        One that has a run in it, or a run that waits for it, stays.
+        """
         for conversations in self._conversations.values():
             conversations.sweep()
 
@@ -322,10 +321,10 @@ class Kernel:
             self._conversations[agent].close(key, principal)
 
     async def _not_taken(self, run_id: str) -> None:
-        """Raises Fault (conflict, PROTOCOL) where a run cannot have that id."""
+        """Raise Fault (conflict, PROTOCOL) if a run cannot have that id."""
         if not _RUN_ID.fullmatch(run_id):
             raise Fault(FaultType.PROTOCOL, "run_id has 1 to 64 letters, digits, dashes and underscores")
-        known = self._turns.keeper is not None and await self._turns.keeper.has_run(run_id)
+        known = self._turns.thread_store is not None and await self._turns.thread_store.has_run(run_id)
         if known or self._runs.get(run_id) or any(each.id == run_id for each in self.unwritten()):
             raise taken_run()
 
@@ -334,21 +333,21 @@ class Kernel:
         if key is None:
             return self._conversations[request.agent].open(None, request.principal)
         handle = None if request.new_conversation else request.conversation
-        # A handle that we made once is known, or it is gone: its caller must not go on unawares.
+        # A handle that Pallas made is known, or it expired: its caller must not silently begin a new one.
         new = request.new_conversation or not minted(request.conversation)
         found = await self._found(request.agent, key, handle, request.principal, new=new)
-        # What agents of the fleet say to each other over a session of theirs is nobody's thread.
+        # Sessions between agents of the fleet get no thread.
         found.durable = request.conversation is not None or not self._runs.asked_for(request.trace)
         return found
 
     async def _found(
         self, agent: str, key: str, handle: str | None, principal: Principal, *, new: bool
     ) -> Conversation:
-        """The conversation of that name, here or in the ledger. Raises Fault ("not found")."""
-        conversations, keeper = self._conversations[agent], self._turns.keeper
+        """The conversation of that name, in memory or in the ledger. Raises Fault ("not found")."""
+        conversations, threads = self._conversations[agent], self._turns.thread_store
         named = handle or conversations.thread_of(key)
-        if keeper is not None and named is not None and key not in conversations:
-            known = await keeper.known(agent, named, principal)
+        if threads is not None and named is not None and key not in conversations:
+            known = await threads.known(agent, named, principal)
             if known is not None:
                 conversations.bind(key, known.id, known.handle, Principal(known.owner))
         return conversations.open(key, principal, new=new)
@@ -396,7 +395,10 @@ class Kernel:
                 self._recorder.over(run, request, outcome, fault, usage)
 
     async def _in_turn(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
-        """The answer, when the turn has come: of another conversation, where its name turns out to be one."""
+        """Wait for the conversation's turn and answer.
+
+        Continues in its successor if its thread is another.
+        """
         turn: Conversation | None = conversation
         while turn is not None:
             async with turn.turn(run.seconds_left):
@@ -416,7 +418,7 @@ class Kernel:
         raise Fault(FaultType.TRANSPORT, "this conversation was begun elsewhere; send the message again")
 
     async def _answer(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
-        # Asked only now: while this run waited, the executor may have been exchanged.
+        # Looked up only now: the executor may have been exchanged while this run waited.
         executor = run.executor = self._executor(run.agent)
         return await self._turns.take(self._agent(run.agent), executor, run, request, conversation)
 
@@ -445,12 +447,12 @@ class Kernel:
         handle = request.conversation
         executor = self._agent(run.agent).executor
         if conversation.key is None and executor is not None and executor.info.keeps_history:
-            # Nobody has a handle to it, and without one the answer would be lost.
+            # The caller has no handle to it, and without one the answer would be lost.
             handle = await self._turns.adopt(run, request, conversation, result)
         raise too_large(done.text, handle, kept=conversation.key is not None)
 
     def _admit(self, trace: TraceContext | None) -> None:
-        """Raises Fault (TRANSPORT) for a run that the fleet does not take any more."""
+        """Raise Fault (TRANSPORT) if the fleet does not take this run any more."""
         if self._closing:
             text = "the fleet is stopping; try again when it is back"
         elif self._draining and not self._runs.asked_for(trace):
@@ -475,11 +477,11 @@ class Kernel:
 
 
 def mint_run() -> str:
-    """A new id for a run."""
+    """A new run id."""
     return secrets.token_hex(6)
 
 
 def _seen(task: asyncio.Task[RunResult]) -> None:
-    """How it ended interests nobody any more."""
+    """Retrieve the exception of a run whose caller no longer waits, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""How many sessions are open with which agent, and whether there is room for one more (SPEC 7.4)."""
+"""Counts the open sessions of each agent, and says whether there is room for another one (SPEC 7.4)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from pallas.model import AgentKind
 from pallas.runs.agent_directory import IN_PROCESS
 
 CAPACITY: Final = 1_000
-"""Sessions that a worker or a remote agent may have, each of them, where it says nothing else itself."""
+"""Sessions that each worker or remote agent may have if it reports no capacity of its own."""
 
 
 class Leases:
-    """Counted by ``Sessions``, in the fleet's event loop; read from any thread.
+    """Open sessions by agent. ``Sessions`` counts them in the fleet's event loop; any thread may read them.
 
-    ``limits`` are those of the project, asked each time.
+    ``limits`` returns the project's limits and is called each time.
     """
 
     def __init__(self, limits: Callable[[], SessionLimits] = SessionLimits) -> None:
@@ -24,12 +24,12 @@ class Leases:
         self._in_process = 0
 
     def taken(self, agent: str, kind: AgentKind) -> None:
-        """One more session."""
+        """Count a session that was opened."""
         self._of[agent] += 1
         self._in_process += kind in IN_PROCESS
 
     def given_back(self, agent: str, kind: AgentKind) -> None:
-        """One less."""
+        """Count a session that ended."""
         self._of[agent] -= 1
         if not self._of[agent]:
             del self._of[agent]
@@ -37,23 +37,23 @@ class Leases:
 
     @property
     def active(self) -> int:
-        """All that there are."""
+        """The number of open sessions."""
         return sum(list(self._of.values()))
 
     def of(self, agent: str) -> int:
-        """Those of one agent."""
+        """The number of open sessions of one agent."""
         return self._of.get(agent, 0)
 
     def capacity(self, kind: AgentKind, own: int = 0) -> int:
-        """How many sessions there may be where this agent's count: ``own`` is its ``ExecutorInfo.capacity``.
+        """How many sessions an agent may have. ``own`` is its ``ExecutorInfo.capacity``.
 
-        Those that answer in this process have one number together, the others one each.
+        Agents in this process share one limit; each other agent has its own.
         """
         if kind in IN_PROCESS:
             return self.limits().max
         return own if own and kind == "worker" else CAPACITY
 
     def full(self, agent: str, kind: AgentKind, own: int = 0) -> bool:
-        """Whether no more sessions can be opened with it now."""
+        """Whether no more sessions can be opened with the agent now."""
         held = self._in_process if kind in IN_PROCESS else self.of(agent)
         return held >= self.capacity(kind, own)

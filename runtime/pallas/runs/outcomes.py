@@ -1,4 +1,4 @@
-"""What is said when a run begins or is cut short, and why an agent takes none."""
+"""The event of a run that begins, and the Faults for one that is cut short or that no agent can take."""
 
 from pallas.executors import Executor
 from pallas.executors.live_agent import LiveAgent
@@ -9,13 +9,13 @@ from pallas.runs.run import ActiveRun
 
 
 def started(run: ActiveRun, request: RunRequest, trace: TraceContext, thread: str) -> RunStarted:
-    """The event that a run begins in that span and that thread."""
+    """The event that a run begins, with its span and its thread."""
     return RunStarted(
         run_id=run.id,
         agent=run.agent,
         preview=one_line(request.text, 120),
         images=len(request.images),
-        # A handle opens its conversation: no more of it is shown than tells two apart.
+        # A handle opens its conversation: show only enough of it to tell two apart.
         conversation=one_line(request.conversation or "", 9),
         principal=request.principal.fingerprint,
         identity=request.principal.shown,
@@ -29,7 +29,7 @@ def started(run: ActiveRun, request: RunRequest, trace: TraceContext, thread: st
 
 
 def cut_short(run: ActiveRun, request: RunRequest) -> Fault:
-    """What the caller of a run is told that somebody else ended."""
+    """The Fault for the caller of a run that ended for another reason than its own wish."""
     if (broken := run.broken) is not None:
         data = {**broken.data, **run.rest(request)}
         return Fault(broken.type, broken.message, retryable=broken.retryable, data=data, cause=broken.cause)
@@ -42,13 +42,13 @@ def cut_short(run: ActiveRun, request: RunRequest) -> Fault:
 
 
 def what_answers(agent: LiveAgent) -> Executor:
-    """What answers for the agent now. Raises Fault that says why nothing does, and when to come again."""
+    """The agent's current executor. Raises Fault that says why there is none and when to try again."""
     executor, name = agent.executor, agent.name
     if executor is not None and agent.state is AgentState.READY:
         return executor
     if agent.state in (AgentState.ERROR, AgentState.CRASH_LOOP):
         stage = "start" if agent.state is AgentState.ERROR else agent.state.value
-        # A mistake in its files is one for its callers, too: trying again does not help (DR-26).
+        # A mistake in its files is CONFIG for callers too: trying again does not help (DR-26).
         kind = FaultType.CONFIG if agent.failure is FaultType.CONFIG else FaultType.UPSTREAM
         text = f"{name} cannot answer: {for_callers(agent.reason)}"
         raise Fault(kind, text, data={"stage": stage}, cause=agent.reason)
@@ -58,7 +58,7 @@ def what_answers(agent: LiveAgent) -> Executor:
             f"{name} is {for_callers(agent.reason)}; start it in the workbench, or start the fleet again",
             data={"stage": "stopped"},
         )
-    # While it is started again it is not in ``backoff``, and a moment is all that can be said.
+    # While it is being restarted it is not in ``backoff``, and no better time than "a moment" is known.
     again = agent.retry_after if agent.state is AgentState.BACKOFF else None
     seconds = {} if again is None else {"retry_after": round(again + 0.05, 1)}
     why = for_callers(agent.reason)

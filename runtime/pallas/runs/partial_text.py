@@ -1,4 +1,4 @@
-"""What a run has written so far: all that is left of it when it is cut short."""
+"""The text that a run has written so far. It is what a caller gets when the run is cut short."""
 
 from typing import Final
 
@@ -6,15 +6,15 @@ from pallas.model import Event, StepStarted, TextDelta, ToolEvent
 from pallas.telemetry.log import redact_text
 
 MAX_PARTIAL: Final = 64 * 1024
-"""Bytes of text that are kept of a run that is cut short; what it wrote after them is lost."""
+"""Bytes of text that are kept of a run that is cut short; later text is lost."""
 _MORE: Final = "…"
 
 
 class PartialText:
-    """Hears the events of one run of ``agent`` and keeps the text that would be its answer.
+    """Collects the answer text from the events of one run of ``agent``.
 
-    The texts of its steps stand apart, as in an answer. What a model thought, what agents further down wrote
-    and what an attempt took back are not in it. Holds ``MAX_PARTIAL`` characters at most, whatever comes.
+    The texts of separate steps stay separate, as in an answer. Left out: reasoning, text of agents further
+    down, and text of an attempt that was rolled back. Holds at most ``MAX_PARTIAL`` characters.
     """
 
     __slots__ = ("_agent", "_blocks", "_full", "_pieces", "_room")
@@ -27,7 +27,7 @@ class PartialText:
         self._full = False
 
     def hear(self, event: Event) -> None:
-        """Take one event; returns at once."""
+        """Take one event. Returns at once."""
         if isinstance(event, TextDelta):
             if event.reasoning or event.actor not in ("", self._agent):
                 return
@@ -42,7 +42,7 @@ class PartialText:
             self._end_block()
 
     def text(self) -> str:
-        """All of it, masked and at most ``MAX_PARTIAL`` bytes; it ends in … where some is missing."""
+        """The collected text, masked and at most ``MAX_PARTIAL`` bytes; it ends in … if some is missing."""
         whole = redact_text("\n\n".join(block for block in (*self._blocks, "".join(self._pieces)) if block))
         raw = whole.encode()
         if len(raw) <= MAX_PARTIAL and not self._full:

@@ -1,6 +1,6 @@
-"""Ends of turns that the ledger did not take: tried again until it does, or until the fleet ends.
+"""Retries writes of turn ends that the ledger did not take, until it does or the fleet ends.
 
-Without them a thread would show as pending what nobody works on any more, as long as the fleet lives.
+Without it a thread would show a turn as pending for as long as the fleet lives, though no run works on it.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 TRY_EVERY: Final = 5.0
 """Seconds between two tries."""
 MOST: Final = 1_000
-"""Turns that wait for it; of more the oldest are left to the next start of the fleet."""
+"""Turns that may wait; beyond that the oldest are left to the next start of the fleet."""
 
 type Write = Callable[[], Coroutine[Any, Any, None]]
 
 
 class RetryQueue:
-    """What is still to be written, by run. One event loop only; ``close`` ends its task."""
+    """Writes that are still to be done, by run. One event loop only; ``close`` ends its task."""
 
     def __init__(self, every: float = TRY_EVERY) -> None:
         self._every = every
@@ -36,7 +36,7 @@ class RetryQueue:
         return len(self._owed)
 
     def add(self, run_id: str, thread: str, write: Write) -> None:
-        """``write`` is still to be done for that run; it may be done more than once."""
+        """Queue ``write`` for that run. It may be called more than once."""
         self._owed[run_id] = thread, write
         while len(self._owed) > MOST:
             left, _ = self._owed.popitem(last=False)
@@ -45,7 +45,7 @@ class RetryQueue:
             self._task = asyncio.create_task(self._try(), name="ends that are still to be written")
 
     async def settle(self, thread: str) -> None:
-        """Write what is owed to that thread, before somebody goes on in it. Raises Fault."""
+        """Do the queued writes of that thread before a run continues it. Raises Fault."""
         if any(each == thread for each, _ in self._owed.values()):
             async with self._one:
                 for run_id, (of, _) in list(self._owed.items()):
@@ -53,7 +53,7 @@ class RetryQueue:
                         await self._write(run_id)
 
     async def close(self) -> None:
-        """Try no more."""
+        """Stop trying."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -62,7 +62,7 @@ class RetryQueue:
     async def _try(self) -> None:
         while self._owed:
             await asyncio.sleep(self._every)
-            with suppress(Fault):  # it is not back yet
+            with suppress(Fault):  # the ledger is not back yet
                 async with self._one:
                     for run_id in list(self._owed):
                         await self._write(run_id)

@@ -1,4 +1,4 @@
-"""One run while it happens: what it counts, whom it tells, and how an agent's runs add up."""
+"""One run in flight: its counts, its listeners, and the run statistics of an agent."""
 
 import asyncio
 import logging
@@ -42,28 +42,28 @@ from pallas.telemetry.log import redact_text
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
-# Answered runs that an agent's latencies are worked out of.
+# Answered runs from which an agent's latency percentiles are computed.
 WINDOW: Final = 200
 MAX_EVENTS: Final = 1_000
-"""Events of a run that are kept for the ledger, its last ones; text is in its messages."""
+"""How many of a run's last events are kept for the ledger. Text is in its messages."""
 _NO_USAGE: Final = Usage()
 
 
 @dataclass(slots=True)
 class Stats:
-    """An agent's runs: ``admitted`` counts those in flight, waiting ones included; latency in seconds.
+    """Run statistics of an agent.
 
-    The percentiles are over the last ``WINDOW`` runs that were answered, worked out when one of them ends:
-    whoever reads them, from any thread, only reads a number. Tokens are those that a provider counted.
+    The percentiles are over the last ``WINDOW`` answered runs and are updated when a run ends, so a reader in
+    any thread only reads a number.
     """
 
-    admitted: int = 0
+    admitted: int = 0  # runs in flight, waiting ones included
     active: int = 0
     total: int = 0
-    last_latency: float | None = None
+    last_latency: float | None = None  # seconds, as are the percentiles
     latency_p50: float | None = None
     latency_p95: float | None = None
-    tokens_in: int = 0
+    tokens_in: int = 0  # as counted by the provider
     tokens_out: int = 0
     _recent: deque[float] = field(default_factory=deque)
     _sorted: list[float] = field(default_factory=list)
@@ -89,25 +89,13 @@ class Stats:
         self.tokens_out += usage.output_tokens or 0
 
     def _rank(self, percent: int) -> float:
-        """The smallest latency that so many of the runs did not exceed."""
+        """The smallest latency that this percentage of the runs did not exceed."""
         return self._sorted[(len(self._sorted) * percent + 99) // 100 - 1]
 
 
 @dataclass(slots=True, eq=False)
 class ActiveRun:
-    """A run from its admission to its end. ``began`` starts anew when its turn comes.
-
-    ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
-    cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
-    own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when
-    nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
-    ``journal`` gets each ``LoopMessage``, where these are kept; ``thread`` is where, ``turn_index`` the
-    place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
-    conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal`` and ``surface`` are
-    as in its request, ``about`` is the thread that it waits for. ``until`` is
-    when its caller's patience ends (``perf_counter``), ``routed``, ``rerouted`` and ``missing`` as in its
-    result, ``above`` and ``within`` as in its request.
-    """
+    """A run from its admission to its end."""
 
     id: str
     agent: str
@@ -115,31 +103,31 @@ class ActiveRun:
     stats: Stats
     listener: Listener | None = None
     task: asyncio.Task[RunResult] | None = None
-    executor: Executor | None = None
-    context: TraceContext | None = None
-    is_cut: bool = False
-    why: str = ""
+    executor: Executor | None = None  # what answers it, None until its turn comes
+    context: TraceContext | None = None  # its own span
+    is_cut: bool = False  # cancelled for another reason than its caller's
+    why: str = ""  # the reason of that, for the caller
     over: bool = False
-    partial: str = ""
-    cause: str = ""
+    partial: str = ""  # the text it had written, once it is ``over``
+    cause: str = ""  # why it failed, for operators
     steps: int = 0
     tools: int = 0
-    began: float = field(default_factory=perf_counter)
-    started_at: float = field(default_factory=time)
+    began: float = field(default_factory=perf_counter)  # ``perf_counter``; set again when its turn comes
+    started_at: float = field(default_factory=time)  # when it began, Unix seconds
     principal: Principal = ANONYMOUS
     surface: str = ""
-    about: str = ""
-    draft: PartialText = field(init=False)
-    left: asyncio.Future[None] | None = None
-    broken: Fault | None = None
-    journal: Listener | None = None
-    given: MessageOverride | None = None
-    thread: str = ""
-    turn_index: int | None = None
-    until: float | None = None
-    above: tuple[str, ...] = ()
+    about: str = ""  # the thread that it waits for
+    draft: PartialText = field(init=False)  # collects the text it has written so far
+    left: asyncio.Future[None] | None = None  # done when no caller waits for its end any more
+    broken: Fault | None = None  # the Fault for its caller if its executor broke
+    journal: Listener | None = None  # gets each ``LoopMessage`` if the run is durable
+    given: MessageOverride | None = None  # what it is about in place of its conversation
+    thread: str = ""  # the durable thread that it writes to
+    turn_index: int | None = None  # the index of its answer in that thread
+    until: float | None = None  # when its caller's timeout ends (``perf_counter``)
+    above: tuple[str, ...] = ()  # as in its request, like ``within``
     within: str = ""
-    routed: str = ""
+    routed: str = ""  # as in its result, like ``rerouted`` and ``missing``
     rerouted: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
@@ -154,22 +142,22 @@ class ActiveRun:
         return self.principal.id
 
     def start(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
-        """Do ``work``, which answers it, in a task of its own."""
+        """Start ``work``, which answers it, in a task of its own."""
         self.task = asyncio.create_task(work, name=f"run {self.id}")
         return self.task
 
     @property
     def seconds_left(self) -> float | None:
-        """Of what its caller gave it, None for any time."""
+        """The rest of its caller's timeout, None without one."""
         return None if self.until is None else self.until - perf_counter()
 
     def begins(self) -> None:
-        """Its turn has come: it runs from now on."""
+        """Start its clock: its turn has come."""
         self.began, self.started_at = perf_counter(), time()
 
     @property
     def record(self) -> RunRecord:
-        """What is known of it while it is in flight."""
+        """The run as a record while it is in flight."""
         return RunRecord(
             self.id,
             self.agent,
@@ -188,48 +176,51 @@ class ActiveRun:
         return perf_counter() - self.began
 
     def calls(self, trace: TraceContext) -> bool:
-        """Whether this span is that of a call which the run makes now."""
+        """Whether the run has an open call with this span."""
         return self.called(trace) is not None
 
     def called(self, trace: TraceContext) -> str | None:
-        """The downstream that the run calls now with this span; None when it makes no such call."""
+        """The downstream that the run calls with this span, None if it has no such open call."""
         own = self.context
         if own is None or own.trace_id != trace.trace_id:
             return None
         return next((server for span, server in self._calls.values() if span == trace.span_id), None)
 
     def cut(self, why: str = "") -> bool:
-        """Cancel it for a reason that is not its caller's; what it has written so far is kept."""
+        """Cancel it for a reason that is not its caller's. Text it has written so far is kept."""
         if self.task is None or self.over or self.task.done():
             return False
         self.is_cut, self.why = True, self.why or why
         return self.task.cancel()
 
     def break_off(self, fault: Fault) -> None:
-        """End it: what answers it is broken. Its caller is told that; what it has written so far is kept."""
+        """End it because its executor broke.
+
+        Its caller gets ``fault``; text it has written so far is kept.
+        """
         if self.cut(fault.message):
             self.broken = fault
 
     def leave(self) -> None:
-        """Do not wait for its end: it does not stop when it is cancelled."""
+        """Stop waiting for its end: it does not stop when it is cancelled."""
         self.finish(self.cancelled_as, self.ended_by, partial=self.draft.text())
         if self.left is not None and not self.left.done():
             self.left.set_result(None)
 
     @property
     def cancelled_as(self) -> Outcome:
-        """What becomes of it once it is cancelled: one that broke is an error."""
+        """The outcome of a run that was cancelled: an error if its executor broke."""
         return "cancelled" if self.broken is None else "error"
 
     @property
     def ended_by(self) -> str:
-        """How its cancelling is told."""
+        """The reason of its cancellation, in one line."""
         if self.broken is not None:
             return one_line(self.broken.message, 300)
         return f"cancelled: {self.why}" if self.why else "cancelled"
 
     def end_of(self, error: BaseException) -> tuple[RunStatus, str]:
-        """How it ends with that error, and how that is told, without secrets."""
+        """The status and the one-line reason, without secrets, of a run that ends with that error."""
         if isinstance(error, asyncio.CancelledError):
             return self.cancelled_as, self.ended_by
         if isinstance(error, Fault):
@@ -239,23 +230,23 @@ class ActiveRun:
         return "error", "internal error"
 
     def rest(self, request: RunRequest) -> dict[str, str]:
-        """What is left of it where it is cut short, for its caller."""
+        """The text that is left of a run that was cut short, and its handle if it is new; for the caller."""
         # Once it is over its caller's token is no longer known, and could not be masked.
         if not (written := self.partial if self.over else self.draft.text()):
             return {}
-        # A handle that was made for this request is told nowhere else.
+        # The caller does not know a handle yet that was made for this request.
         handle = request.conversation if request.new_conversation else None
         return {"partial": written, **({"conversation_id": handle} if handle else {})}
 
     def tell(self, notice: Notice) -> None:
-        """Say something to whoever watches the fleet."""
+        """Publish a notice to all who watch the fleet."""
         self.hub.publish(notice)
 
     def emit(self, event: Event) -> None:
-        """Publish an event of this run, counting its own steps and calls.
+        """Publish an event of this run, and count its own steps and calls.
 
-        A ``LoopMessage`` is for those that this run belongs to, and not for everyone; what runs below have
-        told themselves is for its caller.
+        A ``LoopMessage`` goes only to the journal and the listener of this run, and a relayed event of a run
+        below only to the listener.
         """
         if isinstance(event, LoopMessage):
             self._tell(event, self.journal, self.listener)
@@ -292,7 +283,10 @@ class ActiveRun:
                     hear(event)
 
     def finish(self, outcome: Outcome, fault: str = "", usage: Usage = _NO_USAGE, partial: str = "") -> None:
-        """Count the run as over and tell how it ended; only the first time. ``partial`` is clean text."""
+        """Count the run as over and publish how it ended.
+
+        Only the first call counts; ``partial`` is clean text.
+        """
         if self.over:
             return
         self.over, self.partial = True, partial

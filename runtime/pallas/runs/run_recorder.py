@@ -1,7 +1,7 @@
-"""What happened in runs, for the ledger: behind the runs, so that nobody waits for it.
+"""Writes finished runs and their events to the ledger, in the background so that no caller waits for it.
 
-A run of a durable thread is written with its messages; here go the runs of which nothing is remembered, and
-what every run's events were. A fleet that is killed loses the last of these, never a message.
+A run of a durable thread is written with its messages; this module writes the runs without a thread, and the
+events of all runs. A fleet that is killed loses the last of these, never a message.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 log = logging.getLogger(__name__)
 
 QUEUE: Final = 2_000
-"""Runs that wait to be written; beyond that the oldest are left out, and counted."""
+"""Runs that may wait to be written; beyond that the oldest are dropped, and counted."""
 MAX_EVENTS: Final = 1_000
-"""Events of a run that are kept: its last ones."""
+"""How many of a run's last events are kept."""
 WRITE_TIMEOUT: Final = 30.0
 GATHER: Final = 0.25
-"""Seconds in which runs that are over are gathered for one write."""
+"""Seconds during which finished runs are collected for one write."""
 BATCH: Final = 200
-"""Runs that are written at once."""
+"""Runs in one write."""
 
 
 class RunRecorder:
@@ -46,7 +46,7 @@ class RunRecorder:
         self._closing = asyncio.Event()
 
     def over(self, run: ActiveRun, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
-        """A run is over; returns at once."""
+        """Queue a run that is over. Returns at once."""
         record = None
         if not run.thread:
             record = replace(
@@ -66,11 +66,11 @@ class RunRecorder:
             self._task = asyncio.create_task(self._write(), name="record runs")
 
     def unwritten(self) -> Iterator[RunRecord]:
-        """Runs that are over, and that the ledger does not know yet."""
+        """Runs that are over and that the ledger does not know yet."""
         return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
 
     async def close(self, seconds: float) -> None:
-        """Write what waits, within so many seconds."""
+        """Write what is queued, within ``seconds``."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=seconds)
@@ -82,7 +82,7 @@ class RunRecorder:
 
     async def _write(self) -> None:
         while self._waiting:
-            # What is over meanwhile goes along: nobody's turn waits behind a write for each run.
+            # Runs that end during this wait are written together: no turn waits behind a write for each run.
             with suppress(TimeoutError):
                 async with asyncio.timeout(GATHER):
                     await self._closing.wait()
@@ -90,14 +90,14 @@ class RunRecorder:
             if self._lost:
                 log.warning("%d runs were not recorded: the ledger is too slow for them", self._lost)
                 self._lost = 0
-            told = [
+            rows = [
                 (run_id, record, [(number, encode_event(event)) for number, event in enumerate(events, 1)])
                 for record, run_id, events in taken
             ]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT):
-                    await self._ledger.runs.record(told)
+                    await self._ledger.runs.record(rows)
             except Exception:
-                log.exception("%d runs could not be recorded", len(told))
+                log.exception("%d runs could not be recorded", len(rows))
             finally:
                 self._writing = ()

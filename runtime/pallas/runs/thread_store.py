@@ -1,7 +1,7 @@
-"""Conversations in the ledger: found again after a restart, loaded once, written as they happen.
+"""Conversations in the ledger: found again after a restart, loaded once, written while they happen.
 
-The kernel holds a conversation's turn while it calls in here, so within one fleet nobody else writes to that
-thread; another fleet on the same database may, and is noticed by the index that the next row gets.
+The kernel holds a conversation's turn while it calls in here, so no other run of this fleet writes to that
+thread. Another fleet on the same database may; the index of the next row reveals that.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 log = logging.getLogger(__name__)
 
 PROGRESS_EVERY: Final = 1.0
-"""Seconds between two writes of how far the runs under way are."""
+"""Seconds between two writes of the progress of runs."""
 
 
 class BegunElsewhere(Exception):
-    """Another fleet began the thread of a conversation's handle at the same moment: it is that one."""
+    """Another fleet created the thread of a handle at the same moment; ``thread`` is that one."""
 
     def __init__(self, thread: "KnownThread") -> None:
         super().__init__(thread.id)
@@ -44,7 +44,7 @@ class BegunElsewhere(Exception):
 
 
 class KnownThread(NamedTuple):
-    """A durable thread: its id, the caller's own handle for it, empty without one, and whose it is."""
+    """A durable thread: its id, the caller's own handle (empty without one), and its owner."""
 
     id: str
     handle: str
@@ -52,7 +52,7 @@ class KnownThread(NamedTuple):
 
 
 class _Progress:
-    """Writes down now and then how far the runs under way are, so that a kill does not lose it."""
+    """Writes the progress of running runs at intervals, so that a kill does not lose it."""
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
@@ -60,17 +60,17 @@ class _Progress:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, run: ActiveRun) -> None:
-        """Until it is over."""
+        """Write the progress of this run until ``end``."""
         self._runs[run.id] = run
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write(), name="progress of runs")
 
     def end(self, run: ActiveRun) -> None:
-        """How it ended is written elsewhere."""
+        """Stop writing the progress of this run. How it ended is written elsewhere."""
         self._runs.pop(run.id, None)
 
     async def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -87,19 +87,19 @@ class _Progress:
 
 
 class ThreadStore:
-    """What a kernel asks of its ledger. One event loop only."""
+    """What the kernel reads and writes in its ledger. One event loop only."""
 
     def __init__(self, ledger: "Ledger", hub: EventHub) -> None:
         self._ledger = ledger
         self._hub = hub
-        self.arrears = RetryQueue()
+        self.retries = RetryQueue()
         self.progress = _Progress(ledger)
-        # Beginnings and ends of turns that are being written.
+        # Writes of turn beginnings and ends that are under way.
         self._last: set[asyncio.Task[Any]] = set()
 
     async def close(self, seconds: float) -> None:
-        """Give what is being written so long, and try again no more; the rest is found by the next start."""
-        await self.arrears.close()
+        """Wait ``seconds`` for the writes under way and stop retrying. The next start finds the rest."""
+        await self.retries.close()
         await self.progress.close()
         if self._last:
             await asyncio.wait(self._last, timeout=seconds)
@@ -107,7 +107,7 @@ class ThreadStore:
             task.cancel()
 
     async def known(self, agent: str, handle: str, principal: Principal) -> KnownThread | None:
-        """The durable thread of that handle. Raises Fault where the principal may not continue it."""
+        """The durable thread of that handle. Raises Fault if the principal may not continue it."""
         found = await self.within(self._ledger.threads.resolve(agent, handle))
         if found is None:
             return None
@@ -117,13 +117,13 @@ class ThreadStore:
         return KnownThread(thread.id, own, thread.owner)
 
     async def has_run(self, run_id: str) -> bool:
-        """Whether the ledger knows a run of that id."""
+        """Whether the ledger has a run of that id."""
         return await self.within(self._ledger.runs.get(run_id)) is not None
 
     async def load(self, conversations: Conversations, conversation: Conversation) -> None:
-        """Fill a conversation with what was said in its thread, if that has not been done."""
+        """Load the messages of a conversation's thread, unless they are loaded."""
         if not conversation.loaded:
-            await self.arrears.settle(conversation.thread)
+            await self.retries.settle(conversation.thread)
             found, free = await self.within(self._ledger.threads.history(conversation.thread))
             conversations.store(conversation, (), found)
             conversation.next = free
@@ -135,24 +135,24 @@ class ThreadStore:
         conversations: Conversations,
         conversation: Conversation,
     ) -> TurnWriter:
-        """Write down that a run begins, before anybody is asked. Raises Fault (TRANSPORT), BegunElsewhere.
+        """Write that a run begins, before the executor is asked. Raises Fault (TRANSPORT), BegunElsewhere.
 
         If the caller is cancelled while this is being written, the write finishes first and is then undone.
         """
         work = self._begin(run, request, conversations, conversation)
         task = self.own(work, f"begin {run.id}")
         try:
-            kept, cancelled = await finished(task)
+            writer, cancelled = await finished(task)
         except Fault as fault:
             if fault.data.get(REASON) == "not_found":
-                # Another fleet deleted it: who comes again by a handle of its own begins anew.
+                # Another fleet deleted it: a caller that sends its own handle again begins a new one.
                 conversations.drop(conversation.thread)
             raise
         if cancelled:
             error = asyncio.CancelledError()
-            await kept.fail(*run.end_of(error), "")
+            await writer.fail(*run.end_of(error), "")
             raise error
-        return kept
+        return writer
 
     async def _begin(
         self,
@@ -164,7 +164,7 @@ class ThreadStore:
         if not conversation.thread:
             await self._create(request, conversation)
         await self.load(conversations, conversation)
-        # What models are shown before the first turn that came to something is part of the thread.
+        # History that models see before the first turn with a result is part of the thread.
         before = request.history if run.given is None and not conversation.messages else ()
         record = RunRecord(
             run.id,
@@ -176,27 +176,27 @@ class ThreadStore:
         )
         said = run.given or request
         question = Message("user", said.text, said.images)
-        kept = TurnWriter(self, self._ledger, conversation, record, run)
+        writer = TurnWriter(self, self._ledger, conversation, record, run)
         try:
             index = await self.within(
                 self._ledger.threads.begin(conversation.thread, record, question, before=before)
             )
-            kept.question = index
+            writer.question = index
             if conversation.next not in (None, index - len(before)):
-                # Another fleet wrote to this thread since: what is known of it here is old.
+                # Another fleet wrote to this thread since: the messages in memory are outdated.
                 conversation.loaded = False
                 await self.load(conversations, conversation)
         except Fault as fault:
-            if fault.data.get(REASON) is None:  # whether it was written is not known
-                kept.owe("error", fault.message)
+            if fault.data.get(REASON) is None:  # it is unknown whether it was written
+                writer.owe("error", fault.message)
             raise
         run.thread = conversation.thread
-        run.journal = kept.hear
+        run.journal = writer.hear
         self.progress.begin(run)
-        return kept
+        return writer
 
     def own[T](self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Do that whatever becomes of who waits for it: half a turn is kept by nobody."""
+        """Run ``work`` in a task that a cancelled caller does not cancel: half a turn must not be stored."""
         task = asyncio.create_task(work, name=name)
         self._last.add(task)
         task.add_done_callback(self._last.discard)
@@ -224,14 +224,14 @@ class ThreadStore:
         conversation.thread = made.id
 
     async def within[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """What the ledger says, within the deadline. Raises Fault (TRANSPORT) when it cannot be asked."""
+        """Await ``work`` within the deadline. Raises Fault (TRANSPORT) if the ledger cannot be used."""
         try:
             async with asyncio.timeout(WRITE_TIMEOUT):
                 return await work
         except Fault as fault:
             if fault.type is not FaultType.TIMEOUT:
                 raise
-            # Not the run took too long: there is nothing wrong with what was asked.
+            # TRANSPORT, since not the run took too long: the caller may send the same again.
             raise Fault(FaultType.TRANSPORT, fault.message) from None
         except Exception as error:
             log.exception("the ledger failed")

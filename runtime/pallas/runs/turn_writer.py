@@ -1,4 +1,4 @@
-"""One turn of a durable thread, written as it happens: its question first, its end whatever becomes of it."""
+"""Writes one turn of a durable thread while it happens: its question, its messages, its end."""
 
 import asyncio
 import logging
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 _NO_USAGE: Final = Usage()
 WRITE_TIMEOUT: Final = 30.0
-"""Seconds that a write may take, with all tries, before a run is told that it could not be kept."""
+"""Seconds that a write may take, with all its tries, before the run fails because it could not be stored."""
 
 
 OTHERS_TOO: Final = -1
-"""No row has that place: another fleet wrote while a turn went on, and what is known of the thread is old."""
+"""An index that no row has: another fleet wrote during the turn, so the messages in memory are outdated."""
 
 
 async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
-    """What a task returns, and whether who waits was cancelled meanwhile, which ends neither.
+    """Wait until the task is done; returns its result, and whether the caller was cancelled while it waited.
 
-    Who is cancelled once may be cancelled again, by whoever stops the same run too.
+    A cancellation, even a second one, ends neither the task nor this wait.
     """
     cancelled = False
     while not task.done():
@@ -46,17 +46,20 @@ async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
 
 
 class TurnWriter:
-    """One turn of a durable thread, from its question to its end; exactly one of the ends is awaited."""
+    """One turn of a durable thread, from its question to its end.
+
+    Await exactly one of ``finish`` and ``fail``.
+    """
 
     def __init__(
         self,
-        keeper: "ThreadStore",
+        threads: "ThreadStore",
         ledger: "Ledger",
         conversation: Conversation,
         record: RunRecord,
         run: ActiveRun,
     ) -> None:
-        self._keeper = keeper
+        self._threads = threads
         self._ledger = ledger
         self._conversation = conversation
         self._record = record
@@ -64,12 +67,12 @@ class TurnWriter:
         self._waiting: list[Message] = []
         self._writer: asyncio.Task[None] | None = None
         self._over = False
-        # The place of its question.
+        # The index of its question.
         self.question: int | None = None
 
     def hear(self, event: Event) -> None:
-        """Keep a message of the loop, behind those before it; returns at once."""
-        if isinstance(event, LoopMessage) and not self._over:  # what comes later is nobody's any more
+        """Queue a message of the loop to be written after those before it. Returns at once."""
+        if isinstance(event, LoopMessage) and not self._over:  # later messages belong to no turn
             native = Packed(event.native) if event.native else None
             message = Message(event.role, event.text, (), native, event.calls, event.answers)
             self._waiting.append(message)
@@ -77,15 +80,15 @@ class TurnWriter:
                 self._writer = asyncio.create_task(self._write(), name=f"journal {self._record.id}")
 
     async def summarise(self, summary: Message, messages: int) -> None:
-        """The thread's ``messages`` oldest entries, of those that models see, are told by a summary now."""
-        await self._keeper.within(
+        """Replace the thread's ``messages`` oldest entries that models see by a summary."""
+        await self._threads.within(
             self._ledger.threads.summarise(self._record.thread, summary, messages, before=self._record.id)
         )
 
     async def finish(self, result: TurnResult, messages: Sequence[Message], *, replaces: bool) -> int:
-        """The turn is complete: returns the place of its answer, which is safe then. Raises Fault.
+        """Complete the turn; returns the index of its answer, which is durable then. Raises Fault.
 
-        Who is cancelled now comes too late: the answer is there.
+        A cancellation that arrives during this call comes too late: the answer is stored.
         """
         done = self._ended("ok", usage=result.usage)
         try:
@@ -101,29 +104,29 @@ class TurnWriter:
         return index
 
     async def fail(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> None:
-        """The turn came to nothing, or to ``kept`` alone. Never raises: the next start would find it."""
+        """End the turn without an answer, storing ``kept`` alone. Never raises: a failed write is retried."""
         write = self._failing(status, reason, partial, kept)
         try:
             await self._last(write())
         except Fault as fault:
             if fault.data.get(REASON) != "not_found":
                 log.warning("run %s: how it ended could not be kept yet", self._record.id)
-                self._keeper.arrears.add(self._record.id, self._record.thread, write)
+                self._threads.retries.add(self._record.id, self._record.thread, write)
 
     def owe(self, status: RunStatus, reason: str, partial: str = "") -> None:
-        """The ledger does not answer, and may have the beginning of it: it is told the end when it does."""
+        """Queue the end of a turn whose beginning the ledger may have, until the ledger answers again."""
         write = self._failing(status, reason, partial)
-        self._keeper.arrears.add(self._record.id, self._record.thread, write)
+        self._threads.retries.add(self._record.id, self._record.thread, write)
 
     def _failing(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> Write:
-        # What became of its rows is read again when somebody comes back.
+        # Its rows are read again when the conversation is continued.
         self._conversation.loaded, self._conversation.next = False, None
         self._over = True
-        self._keeper.progress.end(self._run)
+        self._threads.progress.end(self._run)
         thread, done = self._record.thread, self._ended(status, fault=reason, partial=partial)
 
         async def write() -> None:
-            await self._keeper.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
+            await self._threads.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
 
         return write
 
@@ -144,15 +147,15 @@ class TurnWriter:
         )
 
     async def _last[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """The last write of the turn, which ends before anybody else gets the conversation."""
+        """Do the last write of the turn. It ends before another run gets the conversation."""
         self._over = True
-        self._keeper.progress.end(self._run)
+        self._threads.progress.end(self._run)
 
         async def last() -> T:
             await self._written()
-            return await self._keeper.within(work)
+            return await self._threads.within(work)
 
-        kept, _ = await finished(self._keeper.own(last(), f"keep {self._record.id}"))
+        kept, _ = await finished(self._threads.own(last(), f"keep {self._record.id}"))
         return kept
 
     async def _write(self) -> None:
@@ -161,7 +164,7 @@ class TurnWriter:
                 async with asyncio.timeout(WRITE_TIMEOUT):
                     await self._ledger.threads.said(self._record.thread, self._record.id, self._waiting[0])
             except Exception:
-                # The end of the turn tries once more, with all of it.
+                # The end of the turn writes all of it once more.
                 log.exception("run %s: what was said could not be kept yet", self._record.id)
                 self._waiting.clear()
                 return

@@ -1,4 +1,4 @@
-"""A conversation's turn: what is known of it is loaded, its question asked, and what came of that kept."""
+"""One turn of a conversation: load it, make room, ask the executor, record the answer."""
 
 import asyncio
 import logging
@@ -19,21 +19,21 @@ from pallas.runs.turn_writer import TurnWriter
 log = logging.getLogger(__name__)
 
 _IN_KERNEL: Final = frozenset({"messages"})
-"""Parameters that no executor has to know of."""
+"""Parameters that executors do not get."""
 _NOTHING: Final = Usage()
 
 
 class ConversationTurns:
-    """The turns of one fleet's conversations. Who calls ``take`` holds the conversation's turn."""
+    """The turns of one fleet's conversations. The caller of ``take`` holds the conversation's turn."""
 
     def __init__(self, conversations: Mapping[str, Conversations]) -> None:
         self._conversations = conversations
         self._compaction = Compaction()
-        self.keeper: ThreadStore | None = None
+        self.thread_store: ThreadStore | None = None
 
-    def keep_in(self, keeper: ThreadStore) -> None:
-        """Make conversations durable; to be said before the first turn."""
-        self.keeper = keeper
+    def keep_in(self, thread_store: ThreadStore) -> None:
+        """Make conversations durable. Call it before the first turn."""
+        self.thread_store = thread_store
 
     async def take(
         self,
@@ -43,37 +43,37 @@ class ConversationTurns:
         request: RunRequest,
         conversation: Conversation,
     ) -> TurnResult:
-        """Ask the executor, within the agent's ``run_timeout``; what is durable is written when it returns.
+        """Ask the executor within the agent's ``run_timeout``. A durable turn is written when this returns.
 
-        Raises Fault, and BegunElsewhere where the conversation's thread turns out to be another.
+        Raises Fault, and BegunElsewhere if the conversation's thread turns out to be another.
         """
-        kept = await self._begin(run, request, conversation)
+        writer = await self._begin(run, request, conversation)
         try:
-            result = await self._answer(agent, executor, run, request, conversation, kept)
+            result = await self._answer(agent, executor, run, request, conversation, writer)
         except BaseException as error:
             said = self._keep(run, request, conversation, error)
-            if kept is not None:
-                await kept.fail(*run.end_of(error), run.draft.text(), said[1:])
+            if writer is not None:
+                await writer.fail(*run.end_of(error), run.draft.text(), said[1:])
             raise
-        await self.record(run, request, conversation, result, kept)
+        await self.record(run, request, conversation, result, writer)
         return result
 
     async def adopt(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation, result: TurnResult
     ) -> str:
-        """Keep what was said in a throw-away conversation after all; returns the handle made for it."""
+        """Keep a throw-away conversation and record its turn; returns the handle made for it."""
         handle = self._conversations[run.agent].adopt(conversation)
-        kept = await self._begin(run, request, conversation)
-        await self.record(run, request, conversation, result, kept)
+        writer = await self._begin(run, request, conversation)
+        await self.record(run, request, conversation, result, writer)
         return handle
 
     async def _begin(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation
     ) -> TurnWriter | None:
-        if self.keeper is None or conversation.key is None or not conversation.durable:
+        if self.thread_store is None or conversation.key is None or not conversation.durable:
             return None
         conversations = self._conversations[run.agent]
-        return await self.keeper.begin(run, request, conversations, conversation)
+        return await self.thread_store.begin(run, request, conversations, conversation)
 
     async def _make_room(
         self,
@@ -82,9 +82,9 @@ class ConversationTurns:
         run: ActiveRun,
         request: RunRequest,
         conversation: Conversation,
-        kept: TurnWriter | None,
+        writer: TurnWriter | None,
     ) -> Usage:
-        """A summary in place of what is too much for the model's window; what that took."""
+        """Replace messages that do not fit the model's window by a summary; returns the tokens that took."""
         if run.given is not None or conversation.key is None:
             return _NOTHING
         turn = self._turn(agent, run, request, conversation, durable=False)
@@ -94,8 +94,8 @@ class ConversationTurns:
         if made is None:
             return _NOTHING
         older = len(turn.history) - made.left
-        if kept is not None:
-            await kept.summarise(made.summary, older)
+        if writer is not None:
+            await writer.summarise(made.summary, older)
         left = tuple(turn.history[older:])
         self._store(run, conversation, (made.summary, *left), ())
         run.emit(made.event)
@@ -108,13 +108,13 @@ class ConversationTurns:
         run: ActiveRun,
         request: RunRequest,
         conversation: Conversation,
-        kept: TurnWriter | None,
+        writer: TurnWriter | None,
     ) -> TurnResult:
         asked = run.seconds_left
         seconds = agent.run_timeout if asked is None else min(agent.run_timeout, asked)
         try:
             async with asyncio.timeout(seconds) as deadline:
-                used = await self._make_room(agent, executor, run, request, conversation, kept)
+                used = await self._make_room(agent, executor, run, request, conversation, writer)
                 turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
                 result = await _of_agent(executor.run(turn, run.emit))
                 return replace(result, usage=both(used, result.usage))
@@ -166,20 +166,20 @@ class ConversationTurns:
         request: RunRequest,
         conversation: Conversation,
         result: TurnResult,
-        kept: TurnWriter | None,
+        writer: TurnWriter | None,
     ) -> None:
-        """Make what a run said part of its conversation, and durable where that is. Raises Fault."""
+        """Add the messages of a run to its conversation, and to its thread if it is durable. Raises Fault."""
         messages, replaces = result.messages, result.replaces
         if run.given is not None and replaces:
-            # What was compacted was the caller's own history: the thread gets this turn alone.
+            # The compacted history was the caller's own: the thread gets this turn alone.
             said = Message("user", run.given.text, run.given.images)
             messages, replaces = (said, *(Message("assistant", text) for text in result.texts[-1:])), False
-        if kept is not None:
+        if writer is not None:
             try:
-                run.turn_index = await kept.finish(result, messages, replaces=replaces)
+                run.turn_index = await writer.finish(result, messages, replaces=replaces)
             except Fault as fault:
                 if fault.data.get(REASON) == "not_found":
-                    # Another fleet deleted it: who comes again by a handle of its own begins anew.
+                    # Another fleet deleted it: a caller that sends its own handle again begins a new one.
                     self._forget(run, conversation)
                 text = "\n\n".join(result.texts)
                 data = {**fault.data, "partial": text}
@@ -190,9 +190,10 @@ class ConversationTurns:
     def _keep(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation, error: BaseException
     ) -> tuple[Message, ...]:
-        """What a run has written so far becomes part of its conversation, marked, where it was cut short.
+        """Add the marked partial text of a run that was cut short to its conversation; returns the messages
+        added.
 
-        A caller that goes away does not want it to have been said. Returns what is there now in its place.
+        If the caller itself cancelled the run, nothing is added.
         """
         if isinstance(error, Fault) and error.type is FaultType.TIMEOUT and "limit" in error.data:
             why = f"it took longer than {error.data['limit']:g} s"
@@ -215,7 +216,7 @@ class ConversationTurns:
         before: tuple[Message, ...],
         new: tuple[Message, ...],
     ) -> None:
-        # Its agent may have been deleted while it ran.
+        # The agent may have been deleted during the run.
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.store(conversation, before, new)
 
@@ -233,7 +234,7 @@ async def _of_agent(work: Awaitable[TurnResult]) -> TurnResult:
 
 
 def late(run: ActiveRun, request: RunRequest, seconds: float) -> Fault:
-    """What the caller of a run is told that took longer than those ``seconds`` (TIMEOUT, DR-15)."""
+    """The Fault for the caller of a run that took longer than ``seconds`` (TIMEOUT, DR-15)."""
     limit = request.timeout
     if limit is not None and run.seconds_left is not None and run.seconds_left <= 0:
         what = (
