@@ -63,14 +63,14 @@ def test_the_reference_names_every_key() -> None:
     from pallas.config.agent_entries import ENTRIES, CapabilitiesEntry, IconEntry
     from pallas.config.agents import SCOPES
     from pallas.config.agents_file import AgentsFile
-    from pallas.config.programs import ScriptedSection, ServerEntry
+    from pallas.config.programs import ProgramEntry, ScriptedSection
 
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     keys = (
         *AgentsFile.known(),
         *(key for entry in ENTRIES.values() for key in entry.known()),
         *CapabilitiesEntry.known(),
-        *ServerEntry.known(),
+        *ProgramEntry.known(),
         *ScriptedSection.known(),
         *upstream.DOWNSTREAM_KEYS,
     )

@@ -141,7 +141,7 @@ def test_every_key_says_what_it_is_for() -> None:
     ]
     assert silent == []
     assert SCHEMA["properties"]["registry_port"]["default"] == 24200
-    assert SCHEMA["$defs"]["ServerEntry"]["properties"]["url"]["examples"] == ["http://127.0.0.1:24250/mcp"]
+    assert SCHEMA["$defs"]["ProgramEntry"]["properties"]["url"]["examples"] == ["http://127.0.0.1:24250/mcp"]
 
 
 def test_the_command_prints_it_without_a_project(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.waiting import until
 
 from pallas.config import Project
-from pallas.config.survey import sought, survey
+from pallas.config.project_imports import find_imports, sought
 from pallas.executors.fastagent.import_thread import AT, GivenUp, beside
 from pallas.executors.fastagent.read_files import Reads, noting
 
@@ -96,7 +96,7 @@ def test_what_functions_import_later_belongs_to_a_module_too(tmp_path: Path) -> 
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = survey(tmp_path, "crew.one")
+    found = find_imports(tmp_path, "crew.one")
     assert {str(path.relative_to(tmp_path)) for path in found.files} == set(files) - {"crew/five.py"}
     assert found.libraries == ("json",)
 
@@ -105,12 +105,12 @@ def test_a_file_that_is_saved_is_looked_through_again(tmp_path: Path) -> None:
     one, two = tmp_path / "one.py", tmp_path / "two.py"
     one.write_text("import os\n")
     two.write_text("import json\n")
-    assert survey(tmp_path, "one").files == (one,)
+    assert find_imports(tmp_path, "one").files == (one,)
     one.write_text("import os, two\n")
-    assert set(survey(tmp_path, "one").files) == {one, two}
-    assert set(survey(tmp_path, "one").libraries) == {"os", "json"}
+    assert set(find_imports(tmp_path, "one").files) == {one, two}
+    assert set(find_imports(tmp_path, "one").libraries) == {"os", "json"}
     two.unlink()
-    assert survey(tmp_path, "one").files == (one,)
+    assert find_imports(tmp_path, "one").files == (one,)
 
 
 def test_what_would_mend_an_import_is_where_python_would_look(tmp_path: Path) -> None:

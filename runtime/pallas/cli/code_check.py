@@ -10,7 +10,7 @@ from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import module_file, shown
 from pallas.config.notes import Notes, did_you_mean
-from pallas.config.survey import survey
+from pallas.config.project_imports import find_imports
 
 _DYNAMIC: Final = frozenset({"exec", "globals", "locals", "vars", "setattr", "__getattr__", "sys"})
 """With one of these at hand a module may have names that its text does not show."""
@@ -26,7 +26,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
     notes, trees = Notes(), dict[Path, ast.Module | None]()
     for agent in project.agents.values():
         for module in dict.fromkeys(filter(None, (module_of(agent), payload_module(agent)))):
-            for path in survey(project.root, module).files:
+            for path in find_imports(project.root, module).files:
                 if path not in trees:
                     trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
         for key, named in _named(agent) if agent.name not in imported else ():

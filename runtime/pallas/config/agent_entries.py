@@ -9,7 +9,7 @@ from pallas.model import AgentKind
 
 from .auth_section import AgentAuthValue
 from .command import Command
-from .field_types import CHOICE, Isolation, Line, Loose, Maybe, Port, Quiet, Text, Word, split
+from .field_types import CHOICE, Isolation, Line, Loose, Maybe, Port, Secret, TextRule, Word, split
 from .file_model import FileModel, Given
 from .files import module_problem
 from .kinds import Dialect, Permissions, RouteBy
@@ -26,8 +26,8 @@ MAX_TEXT: Final = 100
 _MAX_NAMED: Final = 200
 
 InstanceScopeWord = Literal["pooled", "conversation", "request", "shared", "connection"]
-_Title = Annotated[str, Text(most=MAX_TEXT)]
-_Named = Annotated[str, Text(most=_MAX_NAMED)]
+_Title = Annotated[str, TextRule(most=MAX_TEXT)]
+_Named = Annotated[str, TextRule(most=_MAX_NAMED)]
 _Names = Annotated[tuple[Loose, ...], Field(max_length=200)]
 _Capacity = Annotated[int, Field(ge=1, le=100_000)]
 _Env = dict[str, Word] | None
@@ -53,7 +53,7 @@ def _text_or_mapping(value: Any) -> str:
 class IconEntry(FileModel):
     """A picture of the agent in the catalogue."""
 
-    src: Annotated[str, Text(most=255), Field(examples=["icons/jarvis.png"])]
+    src: Annotated[str, TextRule(most=255), Field(examples=["icons/jarvis.png"])]
     """A URL, or the path of a picture in the project's folder, which the registry's port serves."""
     sizes: Annotated[
         Annotated[Line, Tag("text")] | Annotated[tuple[Loose, ...], Tag("list")],
@@ -63,7 +63,7 @@ class IconEntry(FileModel):
     """``any``, or sizes such as ``48x48``, as a text or a list."""
 
 
-_Src = Annotated[str, Text(most=255), Tag("text")]
+_Src = Annotated[str, TextRule(most=255), Tag("text")]
 _Mapping = Annotated[IconEntry, Tag("mapping")]
 _Icons = tuple[Annotated[_Src | _Mapping, Discriminator(_text_or_mapping)], ...]
 Icons = Annotated[_Src | _Mapping | Annotated[_Icons, Tag("list")], Discriminator(_shape)]
@@ -146,7 +146,9 @@ class LlmEntry(AgentEntry):
 
     kind: Annotated[Literal["llm"], CHOICE] = "llm"
     """What answers: a model."""
-    module: Annotated[Maybe[Annotated[str, Text(module_problem)]], Field(examples=["agents.jarvis"])] = None
+    module: Annotated[Maybe[Annotated[str, TextRule(module_problem)]], Field(examples=["agents.jarvis"])] = (
+        None
+    )
     """The module with a ``fast`` object: a dotted name such as ``agents.jarvis``."""
     card: Annotated[Maybe[Line], Field(examples=["agents/jarvis.md"])] = None
     """A fast-agent card in place of a module: a file."""
@@ -196,13 +198,13 @@ class HandlerEntry(AgentEntry):
 
     kind: Annotated[Literal["handler"], CHOICE]
     """What answers: Python code."""
-    handler: Annotated[str, Text(), Field(examples=["my.code:AGENT"])]
+    handler: Annotated[str, TextRule(), Field(examples=["my.code:AGENT"])]
     """The object that answers: ``module:NAME``."""
     params: ParamsMapping = None
     """Parameters that a run hands to it unless a call says otherwise."""
     capacity: Maybe[_Capacity] = None
     """Runs at a time, 64; of a typed handler messages at a time, ``messages.per_agent``."""
-    payload: Maybe[Annotated[str, Text(class_problem)]] = None
+    payload: Maybe[Annotated[str, TextRule(class_problem)]] = None
     """What makes it a typed handler: the dataclass that it takes, ``module:Class``."""
     agent: bool = False
     """It is told its own name. For typed handlers, as are all keys below."""
@@ -210,7 +212,7 @@ class HandlerEntry(AgentEntry):
     """Seconds for one message."""
     broadcast: bool = False
     """Others may share its name as a target: what is sent there goes to all of them."""
-    group: Maybe[Annotated[str, Text(group_problem)]] = None
+    group: Maybe[Annotated[str, TextRule(group_problem)]] = None
     """Whose name it shares: that of another with ``broadcast: true`` and the same ``payload``."""
     isolation: Annotated[Isolation, CHOICE] = "none"
     """With ``process`` it runs in a process of its own, and what ends that ends nothing else."""
@@ -256,7 +258,7 @@ class RemoteEntry(AgentEntry):
 
     kind: Annotated[Literal["remote"], CHOICE]
     """What answers: an MCP endpoint."""
-    url: Annotated[str, Text(url_problem), Field(examples=["https://HOST/mcp"])]
+    url: Annotated[str, TextRule(url_problem), Field(examples=["https://HOST/mcp"])]
     """The MCP endpoint."""
     tool: Maybe[_Named] = None
     """The tool that is asked; found out without it."""
@@ -264,7 +266,7 @@ class RemoteEntry(AgentEntry):
     """The argument of that tool that takes the text; found out without it."""
     conversation: Maybe[_Named] = None
     """The argument that takes the handle of a conversation; found out without it."""
-    headers: Annotated[dict[str, Word] | None, Quiet()] = None
+    headers: Annotated[dict[str, Word] | None, Secret()] = None
     """Headers that are sent with every request."""
     forward_inbound_auth: bool = False
     """The caller's own bearer is sent along; not beside ``headers.Authorization``."""

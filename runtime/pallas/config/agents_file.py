@@ -8,12 +8,12 @@ from pydantic import ConfigDict, Field
 from .agent_entries import AnyAgent
 from .auth_section import ProjectAuth
 from .database import database_url_problem
-from .field_types import Line, Loose, Maybe, Port, Quiet, Text
+from .field_types import Line, Loose, Maybe, Port, Secret, TextRule
 from .file_model import FileModel
 from .kinds import PumpLimits, SessionLimits, TasksConfig
 from .llm_section import LlmSection
 from .network import bind_problem, host_problem, public_url_problem
-from .programs import ScriptedSection, ServerEntry
+from .programs import ProgramEntry, ScriptedSection
 from .rbac import RbacSection
 
 DEFAULT_REGISTRY_PORT: Final = 24_200
@@ -47,15 +47,15 @@ class AgentsFile(FileModel):
         }
     )
 
-    name: Annotated[str, Text(most=100), Field(examples=["my-project"])]
+    name: Annotated[str, TextRule(most=100), Field(examples=["my-project"])]
     """The project's name, on screen and in the log."""
-    version: Annotated[str, Text(_version_problem, most=255)] = "1.0.0"
+    version: Annotated[str, TextRule(_version_problem, most=255)] = "1.0.0"
     """Published with every agent, and what its MCP server says of itself: one version, in quotes."""
-    host: Annotated[str, Text(host_problem), Field(examples=["my-host.example.com"])] = "localhost"
+    host: Annotated[str, TextRule(host_problem), Field(examples=["my-host.example.com"])] = "localhost"
     """The host in published URLs: a name or an address, no scheme, no port."""
     namespace: Annotated[
         str,
-        Text(_namespace_problem, pattern=f"^{_NAMESPACE.pattern}$"),
+        TextRule(_namespace_problem, pattern=f"^{_NAMESPACE.pattern}$"),
         Field(examples=["com.example.project"]),
     ] = "local.pallas"
     """What stands before the slash in published names."""
@@ -63,7 +63,7 @@ class AgentsFile(FileModel):
     """Where the catalogue is served; left out where there is one ``port`` for everything."""
     port: Maybe[Port] = None
     """One port for everything: the registry, and each agent at ``/agents/NAME/mcp``."""
-    public_url: Maybe[Annotated[str, Text(public_url_problem)]] = None
+    public_url: Maybe[Annotated[str, TextRule(public_url_problem)]] = None
     """How callers reach ``port`` from outside, where a proxy stands before it: an http or https URL."""
     drain_timeout: Annotated[float, Field(ge=0, le=3_600)] = DEFAULT_DRAIN_TIMEOUT
     """Seconds that runs in flight have when the fleet is asked to stop; then they are cut short."""
@@ -73,13 +73,13 @@ class AgentsFile(FileModel):
     """Who may call: tokens, issuers of JWTs, scopes; ``off`` asks no caller."""
     rbac: Maybe[RbacSection] = None
     """Who may do what of those who may call."""
-    bind: Maybe[Annotated[str, Text(bind_problem), Field(examples=["127.0.0.1"])]] = None
+    bind: Maybe[Annotated[str, TextRule(bind_problem), Field(examples=["127.0.0.1"])]] = None
     """The address all ports listen on; ``0.0.0.0`` without it, ``127.0.0.1`` with ``pallas dev``."""
     allowed_hosts: Annotated[tuple[Loose, ...] | None, Field(examples=[["my-host.example.com"]])] = None
     """Further names that may be in a request's Host or Origin; ``*`` is for one part of a name."""
     server_cards: bool = False
     """Tell every caller what is at each port."""
-    database_url: Maybe[Annotated[str, Text(database_url_problem), Quiet()]] = None
+    database_url: Maybe[Annotated[str, TextRule(database_url_problem), Secret()]] = None
     """Where threads are: ``sqlite:///FILE``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, ``memory``."""
     default_agent: Maybe[Line] = None
     """The agent that is meant where a caller of the bridge names none."""
@@ -93,7 +93,7 @@ class AgentsFile(FileModel):
     """The models that typed handlers may ask, over several backends."""
     scripted: ScriptedSection | None = None
     """A model that follows a script, for work without key and network."""
-    servers: dict[str, ServerEntry] | None = None
+    servers: dict[str, ProgramEntry] | None = None
     """Programs started with the fleet, by name."""
     agents: dict[str, AnyAgent] | None = None
     """The agents by name. One at least, unless an ``organism.yaml`` beside this file has them."""

@@ -12,13 +12,12 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from .auth import AuthConfig, IssuerConfig, TokenConfig
-from .field_types import VARIABLE, Loose, Maybe, Quiet, Text, at_most, split
+from .field_types import VARIABLE, Loose, Maybe, Secret, TextRule, at_most, split
 from .file_model import FileModel
+from .issuer_keys import ASYMMETRIC, SYMMETRIC, read_public_key, read_secret
 from .network import local_port, url_problem
 from .notes import Notes, allowed, did_you_mean
-from .public_keys import ASYMMETRIC, SYMMETRIC, read_public_key
 from .section import Section
-from .shared_secrets import read_secret
 from .tree import Items, Leaf
 from .where import Where
 
@@ -72,7 +71,7 @@ def _variable_problem(text: str) -> str | None:
 Scopes = Annotated[tuple[Loose, ...] | None, Field(examples=[["run"]])]
 Expires = Annotated[Any, WithJsonSchema({"type": "string"})]
 _Listed = Annotated[tuple[Loose, ...], Tag("list")]
-TextOrList = Annotated[Annotated[str, Text(most=500), Tag("text")] | _Listed, Discriminator(split)]
+TextOrList = Annotated[Annotated[str, TextRule(most=500), Tag("text")] | _Listed, Discriminator(split)]
 
 
 class TokenEntry(FileModel):
@@ -81,7 +80,7 @@ class TokenEntry(FileModel):
     model_config = ConfigDict(json_schema_extra={"required": ["sha256"]})
     not_a_mapping: ClassVar = ("write {sha256: …}, never the token itself", _MAKE)
 
-    sha256: Maybe[Annotated[str, Text(_digest_problem, pattern=r"^[0-9a-fA-F]{64}$"), Quiet()]] = None
+    sha256: Maybe[Annotated[str, TextRule(_digest_problem, pattern=r"^[0-9a-fA-F]{64}$"), Secret()]] = None
     """The token's SHA-256, 64 hex digits; ``pallas token new`` makes both. Never the token itself."""
     scopes: Scopes = None
     """What its holder may do."""
@@ -102,22 +101,22 @@ class IssuerEntry(FileModel):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in _KEYS]})
     not_a_mapping: ClassVar = ("write {issuer: …, audience: …, …}",)
 
-    issuer: Annotated[str, Text(most=500), Field(examples=["https://id.example.com/"])]
+    issuer: Annotated[str, TextRule(most=500), Field(examples=["https://id.example.com/"])]
     """What ``iss`` of its tokens says."""
     audience: Annotated[TextOrList | None, Field(examples=["pallas"])]
     """For whom tokens are meant: one of these must be in ``aud``."""
-    jwks_url: Maybe[Annotated[str, Text(_jwks_problem)]] = None
+    jwks_url: Maybe[Annotated[str, TextRule(_jwks_problem)]] = None
     """Where its keys are: ``https://``, or ``http://`` on this machine."""
-    public_key: Maybe[Annotated[str, Text()]] = None
+    public_key: Maybe[Annotated[str, TextRule()]] = None
     """A PEM file with its key: RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519."""
-    secret_env: Maybe[Annotated[str, Text(_variable_problem)]] = None
+    secret_env: Maybe[Annotated[str, TextRule(_variable_problem)]] = None
     """The variable with a secret that it shares with this fleet."""
     algorithms: Annotated[tuple[Loose, ...] | None, Field(examples=[["RS256"]])] = None
     """Algorithms that are taken; without it those that fit the key."""
 
 
-Tokens = Annotated[dict[str, TokenEntry] | None, at_most(1_000), Quiet()]
-Issuers = Annotated[dict[str, IssuerEntry] | None, at_most(20), Quiet()]
+Tokens = Annotated[dict[str, TokenEntry] | None, at_most(1_000), Secret()]
+Issuers = Annotated[dict[str, IssuerEntry] | None, at_most(20), Secret()]
 
 
 class AuthSection(FileModel):

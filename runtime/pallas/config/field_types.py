@@ -58,7 +58,7 @@ class FileValue(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextRule:
     """A text on one line, sanitised, that ``check`` has nothing against.
 
     With ``most`` it is prose: its line breaks are folded, and it has 1 to ``most`` characters. ``pattern``
@@ -108,12 +108,12 @@ class NotNull:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class Secret:
     """Marks what may be a secret: no message repeats it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingHint:
     """Says what to do where a required key is missing, in place of its example."""
 
     hint: str
@@ -150,7 +150,7 @@ Maybe = Annotated[_T | None, NotNull()]
 """None where it is left out."""
 CHOICE: Final = BeforeValidator(_choice)
 """Before a ``Literal``: blanks around a word do not count."""
-Line = Annotated[str, Text()]
+Line = Annotated[str, TextRule()]
 Word = Annotated[str, AfterValidator(_word), AsWritten()]
 """A word of a command line or an environment: a number is taken as it is written."""
 Loose = Annotated[str, AfterValidator(sanitize)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from .agents import Draft, name_hint, name_problem
-from .field_types import Maybe, Missing, Text
+from .field_types import Maybe, MissingHint, TextRule
 from .file_model import FileModel
 from .kinds import HandlerConfig, TypedConfig
 from .models import AgentConfig
@@ -64,14 +64,14 @@ def _name_refusal(text: str) -> str | None:
 class ListenerEntry(FileModel):
     """A typed handler, as xml-pipeline writes it down."""
 
-    name: Annotated[str, Text(_name_refusal), Field(examples=["greeter"])]
+    name: Annotated[str, TextRule(_name_refusal), Field(examples=["greeter"])]
     """The agent's name."""
-    payload_class: Annotated[str, Text(class_problem), Field(examples=["my.code.Greeting"])]
+    payload_class: Annotated[str, TextRule(class_problem), Field(examples=["my.code.Greeting"])]
     """The dataclass that it takes: ``module.Class``."""
     handler: Annotated[
         str,
-        Text(object_problem),
-        Missing(
+        TextRule(object_problem),
+        MissingHint(
             "required, for example `handler: my.code.handle_greeting`; what is a prompt and a model alone is "
             "an agent of agents.yaml, kind llm"
         ),
@@ -79,8 +79,8 @@ class ListenerEntry(FileModel):
     """The function that answers: ``module.name``."""
     description: Annotated[
         str,
-        Text(most=MAX_DESCRIPTION),
-        Missing("required: what it is for; others are told this when they may call it"),
+        TextRule(most=MAX_DESCRIPTION),
+        MissingHint("required: what it is for; others are told this when they may call it"),
     ]
     """What it is for."""
     agent: bool = False

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from .field_types import VARIABLE, Loose, Maybe, Quiet, Text
+from .field_types import VARIABLE, Loose, Maybe, Secret, TextRule
 from .file_model import FileModel
 from .kinds import BackendConfig, LlmRouting, LlmStrategy
 from .network import url_problem
@@ -57,15 +57,15 @@ def _dashed(value: Any) -> Any:
 class BackendEntry(FileModel):
     """One place that answers what handlers ask of a model."""
 
-    provider: Annotated[str, Text(_provider_problem), Field(examples=["openai"])]
+    provider: Annotated[str, TextRule(_provider_problem), Field(examples=["openai"])]
     """Who answers, as fast-agent calls it; ``ollama`` is its ``generic``."""
-    id: Maybe[Annotated[str, Text(_id_problem, pattern=f"^{_ID.pattern}$")]] = None
+    id: Maybe[Annotated[str, TextRule(_id_problem, pattern=f"^{_ID.pattern}$")]] = None
     """What it is called in metrics and events; without it the provider's name, numbered."""
-    api_key_env: Maybe[Annotated[str, Text(_variable_problem, pattern=f"^{VARIABLE.pattern}$")]] = None
+    api_key_env: Maybe[Annotated[str, TextRule(_variable_problem, pattern=f"^{VARIABLE.pattern}$")]] = None
     """The variable that holds the key, of the environment or of ``.env``."""
-    api_key: Annotated[str | None, Quiet(), Field(examples=["${OPENAI_API_KEY}"])] = None
+    api_key: Annotated[str | None, Secret(), Field(examples=["${OPENAI_API_KEY}"])] = None
     """The key, as ``${VARIABLE}``; not beside ``api_key_env``. Without either it is the project's own."""
-    base_url: Maybe[Annotated[str, Text(url_problem), Quiet()]] = None
+    base_url: Maybe[Annotated[str, TextRule(url_problem), Secret()]] = None
     """Where it answers, an http or https URL; without it the provider's own."""
     priority: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """The lower comes first."""

@@ -5,20 +5,53 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from .agents import capabilities_of
+from .agents import Draft, capabilities_of
 from .auth_section import auth_of
 from .delegation import warn_of_delegation
+from .downstreams import endpoint
 from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
 from .files import is_folder, is_there, shown, whole
-from .models import ConfigError, Mistake, Project, TlsConfig, Where
-from .notes import Notes
+from .models import ConfigError, DownstreamConfig, Mistake, Project, ServerConfig, TlsConfig, Where
+from .notes import Notes, allowed, did_you_mean
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
-from .required import check_required, required_of
 from .topology import Topology, read_topology
 from .tree import Table
 from .yamlfile import read_table
+
+
+def check_required(
+    agents: Mapping[str, Draft], downstreams: Mapping[str, DownstreamConfig], notes: Notes
+) -> None:
+    """Every server that an agent requires is one of ``mcp.servers``."""
+    known = tuple(downstreams)
+    for agent in agents.values():
+        for name, where in agent.required:
+            if name not in downstreams:
+                notes.error(
+                    where,
+                    f"{agent.path}.servers.{name}",
+                    f"there is no server {name} under mcp.servers",
+                    allowed(known) if known else "add it to the fast-agent configuration",
+                    did_you_mean(name, known),
+                )
+
+
+def required_of(
+    agent: Draft, programs: Mapping[str, ServerConfig], downstreams: Mapping[str, DownstreamConfig]
+) -> tuple[str, ...]:
+    """The servers that the agent requires, by their names under ``mcp.servers``, each once.
+
+    A program that is required is one for every agent that calls it, by its name or at its URL.
+    """
+    needed = [program for program in programs.values() if program.required]
+    urls = {endpoint(program.url) for program in needed}
+    names = {program.name for program in needed}
+    found = [name for name, _ in agent.required]
+    found += [each.name for each in downstreams.values() if each.name in names or each.url in urls]
+    return tuple(dict.fromkeys(found))
+
 
 AGENTS_FILE: Final = "agents.yaml"
 AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"

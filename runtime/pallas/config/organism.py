@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from .agents import Draft
-from .field_types import CHOICE, Line, Maybe, Port, Text
+from .field_types import CHOICE, Line, Maybe, Port, TextRule
 from .file_model import FileModel
 from .files import project_file
 from .kinds import LlmRouting, PumpLimits
@@ -86,7 +86,7 @@ class _Shared(FileModel):
 class OrganismSection(_Shared):
     """The project as a whole."""
 
-    name: Annotated[str, Text(most=100), Field(examples=["hello-world"])]
+    name: Annotated[str, TextRule(most=100), Field(examples=["hello-world"])]
     """The project's name."""
     version: Any = None
     """Its version, checked as that of agents.yaml."""

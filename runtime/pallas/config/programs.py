@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from .command import Command, command_of
-from .field_types import CHOICE, Line, Maybe, Port, Text, Word
+from .field_types import CHOICE, Line, Maybe, Port, TextRule, Word
 from .file_model import FileModel
 from .files import is_folder, project_file
 from .models import ScriptedConfig, ServerConfig
@@ -19,12 +19,12 @@ from .supervision import Restart, restart_of
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class ServerEntry(FileModel):
+class ProgramEntry(FileModel):
     """A program of the project that agents call, such as an MCP server; started and ended with the fleet."""
 
     command: Annotated[Command, Field(examples=["python servers/docs.py", ["python", "servers/docs.py"]])]
     """What is run: a list of words, or one text split as a shell splits it; no shell runs it."""
-    url: Annotated[str, Text(url_problem), Field(examples=["http://127.0.0.1:24250/mcp"])]
+    url: Annotated[str, TextRule(url_problem), Field(examples=["http://127.0.0.1:24250/mcp"])]
     """What must answer; a port on this machine is nobody else's."""
     cwd: Maybe[Line] = None
     """The folder where it runs; without it the project's."""
@@ -59,14 +59,14 @@ def scripted_config(section: ScriptedSection, root: Path, ports: Ports) -> Scrip
 
 
 def server_configs(
-    entries: Mapping[str, ServerEntry] | None, root: Path, ports: Ports
+    entries: Mapping[str, ProgramEntry] | None, root: Path, ports: Ports
 ) -> Mapping[str, ServerConfig]:
     """``servers:`` by name. The port of a URL on this machine is claimed."""
     found = ((name, _server(entry, name, root, ports)) for name, entry in (entries or {}).items())
     return {name: server for name, server in found if server is not None}
 
 
-def _server(entry: ServerEntry, name: str, root: Path, ports: Ports) -> ServerConfig | None:
+def _server(entry: ProgramEntry, name: str, root: Path, ports: Ports) -> ServerConfig | None:
     section = entry.at
     if not _NAME.fullmatch(name):
         hint = "allowed: letters, digits and . _ - after the first, at most 100"

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pallas.model import ProviderKind
 
-from .field_types import CHOICE, Loose, Maybe, Text
+from .field_types import CHOICE, Loose, Maybe, TextRule
 from .file_model import FileModel
 from .kinds import ProviderConfig
 from .notes import allowed, nearest
@@ -48,7 +48,7 @@ class ProviderCapabilities(FileModel):
 class ProviderEntry(FileModel):
     """A provider that callers of the agent may choose."""
 
-    id: Annotated[str, Text(_id_problem, pattern=f"^{_ID.pattern}$"), Field(examples=["openai"])]
+    id: Annotated[str, TextRule(_id_problem, pattern=f"^{_ID.pattern}$"), Field(examples=["openai"])]
     """What it is called; each once in an agent."""
     models: Annotated[tuple[Loose, ...] | None, Field(examples=[["openai.gpt-4o"]])]
     """Its models as in ``default_model``, the one that is used first; ``$group.name`` is looked up there."""
@@ -56,15 +56,17 @@ class ProviderEntry(FileModel):
     """What it is for; the ones that are not ``llm`` are shown and cannot answer."""
     capabilities: ProviderCapabilities | None = None
     """What it can do; without it nothing is said of that."""
-    display_name: Maybe[Annotated[str, Text(most=MAX_ID)]] = None
+    display_name: Maybe[Annotated[str, TextRule(most=MAX_ID)]] = None
     """Its name for people."""
-    description: Maybe[Annotated[str, Text(most=500)]] = None
+    description: Maybe[Annotated[str, TextRule(most=500)]] = None
     """One line on what it is good for."""
     params: ParamsMapping = None
     """Parameters of its requests, below the agent's own."""
     failover: bool = False
     """Whether it answers in place of another that fails."""
-    display_name_camel: Annotated[Maybe[Annotated[str, Text(most=MAX_ID)]], Field(alias="displayName")] = None
+    display_name_camel: Annotated[
+        Maybe[Annotated[str, TextRule(most=MAX_ID)]], Field(alias="displayName")
+    ] = None
     """The same as ``display_name``."""
 
 

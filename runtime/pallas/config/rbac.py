@@ -17,7 +17,7 @@ from pallas.model.grant_rules import (
 )
 
 from .auth import AuthConfig
-from .field_types import Loose, Maybe, Text
+from .field_types import Loose, Maybe, TextRule
 from .file_model import FileModel
 from .notes import allowed, did_you_mean
 from .section import Section
@@ -34,7 +34,7 @@ def _shape(value: Any) -> str:
 
 
 _Listed = Annotated[tuple[Loose, ...], Field(max_length=1_000), Tag("list")]
-_Names = Annotated[Annotated[str, Text(), Tag("text")] | _Listed, Discriminator(_shape)]
+_Names = Annotated[Annotated[str, TextRule(), Tag("text")] | _Listed, Discriminator(_shape)]
 
 
 class RuleEntry(FileModel):

@@ -201,31 +201,6 @@ class Section:
         found = ((self.text_of(item, self.key(key)), item.where) for item in node.items)
         return tuple((sanitize(value), where) for value, where in found if value is not None)
 
-    def words(self, key: str) -> tuple[str, ...]:
-        """A list of words for a command line: a number is taken as it is written."""
-        node = self.table.get(key)
-        items = node.items if isinstance(node, Items) else ()
-        found = (self._word(item, self.key(key)) for item in items)
-        return tuple(word for word in found if word is not None)
-
-    def pairs(self, key: str) -> dict[str, str]:
-        """A mapping of names to words, for an environment: a number is taken as it is written."""
-        inner = self.section(key)
-        if inner is None:
-            return {}
-        found = (
-            (name, self._word(entry.node, inner.key(name))) for name, entry in inner.table.entries.items()
-        )
-        return {name: word for name, word in found if word is not None}
-
-    def _word(self, node: Node, key: str) -> str | None:
-        if isinstance(node, Leaf) and node.value is not None:
-            word = node.value if isinstance(node.value, str) else node.raw
-            if "\0" not in word:
-                return word
-        self.notes.error(node.where, key, f"{self.described(node)}, where text is needed", self.as_text(node))
-        return None
-
     def described(self, node: Node) -> str:
         """What a value is, in words, with the value where it may be shown."""
         if isinstance(node, Table):

@@ -17,7 +17,7 @@ from .models import ScriptedConfig, ServerConfig
 from .network import allowed_host_problem
 from .notes import Notes
 from .organism import Organism
-from .organism_beside import llm_of, messages_of, warn_of_own, with_listeners
+from .organism_merge import llm_of, messages_of, warn_of_own, with_listeners
 from .ports import Ports
 from .programs import scripted_config, server_configs
 from .rbac import rbac_config

@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from pallas.model.safe_text import sanitize
 
-from .field_types import NAME_PATTERN, Loose, Quiet
+from .field_types import NAME_PATTERN, Loose, Secret
 from .files import is_folder, module_file, module_like, module_problem
 from .notes import suggest
 from .section import Section
@@ -30,7 +30,7 @@ type Named = tuple[tuple[str, Where], ...]
 Timeout = Annotated[float, Field(ge=0.1, le=MAX_TIMEOUT)]
 Memory = Annotated[Any, WithJsonSchema({"type": ["string", "integer"]}), Field(examples=["256MB"])]
 Files = Annotated[tuple[Loose, ...] | None, Field(max_length=100, examples=[["data", "templates/offer.txt"]])]
-Prompt = Annotated[str | None, Field(json_schema_extra={"maxLength": MAX_PROMPT}), Quiet()]
+Prompt = Annotated[str | None, Field(json_schema_extra={"maxLength": MAX_PROMPT}), Secret()]
 Peers = Annotated[tuple[Loose, ...] | None, Field(max_length=200, examples=[["coder", "calculator"]])]
 
 

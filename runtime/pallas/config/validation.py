@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from pallas.model.safe_text import sanitize
 
-from .field_types import ABSENT, SKIPPED, AsWritten, FileValue, Missing, Quiet
+from .field_types import ABSENT, SKIPPED, AsWritten, FileValue, MissingHint, Secret
 from .file_model import FileModel, Given, present
 from .notes import allowed, did_you_mean
 from .section import Section, because, filled
@@ -172,7 +172,7 @@ def _spot(model: type[FileValue], section: Section, loc: tuple[str | int, ...]) 
             _into_collection(spot, annotation, part, marks)
     annotation, marks = _bare(spot.annotation)
     spot.annotation, spot.marks = annotation, (*spot.marks, *marks)
-    if any(isinstance(mark, Quiet) for mark in spot.marks):
+    if any(isinstance(mark, Secret) for mark in spot.marks):
         at = spot.section
         spot.section = Section(at.table, at.path, at.where, at.notes, echo=False)
     return spot
@@ -180,7 +180,7 @@ def _spot(model: type[FileValue], section: Section, loc: tuple[str | int, ...]) 
 
 def _into_model(spot: _Spot, model: type[FileValue], key: str) -> None:
     table = spot.node if isinstance(spot.node, Table) else Table({}, spot.where)
-    quiet = any(isinstance(mark, Quiet) for mark in (*spot.marks, *_marks(spot.annotation)))
+    quiet = any(isinstance(mark, Secret) for mark in (*spot.marks, *_marks(spot.annotation)))
     echo = spot.section.echo and not quiet
     spot.section = Section(table, spot.key, spot.place, spot.section.notes, echo=echo)
     spot.model, spot.key, spot.place = model, spot.section.key(key), spot.section.place(key)
@@ -193,7 +193,7 @@ def _into_model(spot: _Spot, model: type[FileValue], key: str) -> None:
 
 
 def _into_collection(spot: _Spot, annotation: Any, part: str | int, marks: tuple[Any, ...]) -> None:
-    kept = tuple(mark for mark in (*spot.marks, *marks) if isinstance(mark, Quiet))
+    kept = tuple(mark for mark in (*spot.marks, *marks) if isinstance(mark, Secret))
     inner = get_args(annotation)
     if isinstance(part, int) and isinstance(spot.node, Items):
         part, spot.node = present(spot.node)[part]
@@ -313,7 +313,7 @@ def _unknown(spot: _Spot) -> _Words:
 
 
 def _required(spot: _Spot) -> str:
-    own = next((mark.hint for mark in spot.marks if isinstance(mark, Missing)), None)
+    own = next((mark.hint for mark in spot.marks if isinstance(mark, MissingHint)), None)
     return own or f"required, for example `{spot.path[-1]}: {flow(_example(spot))}`"
 
 

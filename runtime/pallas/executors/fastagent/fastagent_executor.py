@@ -16,7 +16,7 @@ from pallas.bounds.images import check_images
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
-from pallas.config.survey import sought
+from pallas.config.project_imports import sought
 from pallas.executors.peer_port import PeerPort
 from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.model.fingerprint import fingerprint

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from pallas.config import AgentConfig, Project
-from pallas.config.survey import survey
+from pallas.config.project_imports import find_imports
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def preload(project: Project, agent: AgentConfig) -> None:
 
     Blocks; call in a thread. Never raises: what does not import is told when the module itself is.
     """
-    for name in survey(project.root, agent.module).libraries if agent.module else ():
+    for name in find_imports(project.root, agent.module).libraries if agent.module else ():
         if name not in sys.modules:
             try:
                 importlib.import_module(name)
@@ -31,5 +31,5 @@ def preload(project: Project, agent: AgentConfig) -> None:
 def files_of(project: Project, agent: AgentConfig) -> tuple[Path, ...]:
     """The files that the agent is made of, as far as their text tells. Blocks; never raises."""
     if agent.module:
-        return survey(project.root, agent.module).files
+        return find_imports(project.root, agent.module).files
     return (agent.card,) if agent.card else ()

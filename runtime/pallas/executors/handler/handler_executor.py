@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.config.survey import sought, survey
+from pallas.config.project_imports import find_imports, sought
 from pallas.executors.fastagent.import_thread import beside
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.handlers import PromptRequest, Session
@@ -81,7 +81,7 @@ class HandlerExecutor:
             self._learn(shape_of(self._given, self._config.name))
             return
         reads, root, module = Reads(self._project), self._project.root, self._path.partition(":")[0]
-        reads.add(*(await asyncio.to_thread(survey, root, module)).files)
+        reads.add(*(await asyncio.to_thread(find_imports, root, module)).files)
         try:
             with noting(reads):
                 found = await beside(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pallas.config import AgentConfig, Project
 from pallas.config.notes import did_you_mean
-from pallas.config.survey import survey
+from pallas.config.project_imports import find_imports
 from pallas.executors.fastagent.reimport import note
 from pallas.executors.project_imports import LOADING, ground, import_fault, module_of
 from pallas.model import Fault, FaultType
@@ -32,7 +32,7 @@ def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any
             raise import_fault(project, module, error) from error
         finally:
             reapply_logging()  # the user's code may have set up anything
-        note(survey(project.root, module).files)
+        note(find_imports(project.root, module).files)
         return found
 
 

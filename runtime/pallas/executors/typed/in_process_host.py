@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.config.survey import sought, survey
+from pallas.config.project_imports import find_imports, sought
 from pallas.executors.fastagent.import_thread import beside
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.executors.handler.handler_faults import words
@@ -55,7 +55,7 @@ class InProcessHost:
         assert config.handler.typed is not None
         reads = Reads(self._project)
         for path in dict.fromkeys((config.handler.path, config.handler.typed.payload)):
-            reads.add(*(await asyncio.to_thread(survey, root, path.partition(":")[0])).files)
+            reads.add(*(await asyncio.to_thread(find_imports, root, path.partition(":")[0])).files)
         try:
             with noting(reads):
                 loaded = await beside(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pallas.contract
 from pallas.config import AgentConfig, Project
 from pallas.config.listeners import FOREIGN
-from pallas.config.survey import survey
+from pallas.config.project_imports import find_imports
 from pallas.contract import HandlerMetadata, HandlerResponse
 from pallas.executors.fastagent.reimport import file_of, note
 from pallas.executors.handler.handler_loader import find, place_of, shown_file
@@ -73,7 +73,7 @@ def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded
             raise import_fault(project, importing, error) from error
         finally:
             reapply_logging()  # the user's code may have set up logging
-        note(each for name in (module, of_payload) for each in survey(project.root, name).files)
+        note(each for name in (module, of_payload) for each in find_imports(project.root, name).files)
     return _checked(project, agent, found, kind, known)
 
 

@@ -1,4 +1,4 @@
-"""An ``organism.yaml`` beside an ``agents.yaml``: one catalog, and nothing that both say goes unreported."""
+"""An ``organism.yaml`` merged into an ``agents.yaml``: what both say is a mistake."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a project's code is made of, as its text says; nothing is imported."""
+"""The files and libraries that a project's code imports, as its text says; nothing is imported."""
 
 import ast
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _MAX_KEPT: Final = 4_096
 
 
 def sought(root: Path, error: ImportError) -> tuple[Path, ...]:
-    """The files that would mend an import of the project that found nothing."""
+    """The files whose absence made an import of the project fail."""
     name = error.name or ""
     if not isinstance(error, ModuleNotFoundError) and error.name_from:
         name = f"{name}.{error.name_from}"
@@ -28,18 +28,17 @@ def sought(root: Path, error: ImportError) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What a module needs as its text says, however deep: the project's own files, and libraries.
-
-    ``files`` are also those that functions import when they are called; ``libraries`` are not.
-    """
+class ProjectImports:
+    """What a module imports, however deep."""
 
     files: tuple[Path, ...]
+    """Files of the project, also those that functions import when they are called."""
     libraries: tuple[str, ...]
+    """Modules of other packages that are imported with it."""
 
 
-def survey(root: Path, module: str) -> Survey:
-    """Look through the module at ``root`` and what it imports of the project. Blocks; never raises."""
+def find_imports(root: Path, module: str) -> ProjectImports:
+    """Follow the imports of a module of the project at ``root``. Blocks; never raises."""
     wanted, seen = list(_with_packages(module)), set(_with_packages(module))
     files: list[Path] = []
     libraries: dict[str, None] = {}
@@ -61,7 +60,7 @@ def survey(root: Path, module: str) -> Survey:
             new = [each for each in _with_packages(found) if each not in seen]
             seen.update(new)
             wanted += new
-    return Survey(tuple(files), tuple(libraries))
+    return ProjectImports(tuple(files), tuple(libraries))
 
 
 def _with_packages(module: str) -> Iterator[str]:
