@@ -27,9 +27,9 @@ __all__ = [
 _LATER = {
     "Ledger": "ledger",
     "open_ledger": "ledger",
-    "ResourceStore": "resources",
-    "RunStore": "runs",
-    "ThreadStore": "threads",
+    "ResourceStore": "resource_store",
+    "RunStore": "run_store",
+    "ThreadRows": "thread_table",
 }
 
 
