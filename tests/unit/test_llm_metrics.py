@@ -6,8 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from support.backends import OK, backend, desk, failure, project
 
 from pallas.model import BackendChosen, FleetSnapshot, FleetState, RunEvent
-from pallas.surfaces.metrics import Metrics
-from pallas.surfaces.metrics_llm import MAX_BACKENDS, LlmMetrics
+from pallas.surfaces.metrics import MAX_BACKENDS, LlmMetrics, Metrics
 
 
 def _snapshot() -> FleetSnapshot:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from pallas.cli.resources.apply_documents import foresee
 from pallas.cli.resources.document_checks import check_alone, check_together, place_of
 from pallas.cli.resources.document_reader import ResourceDocument, read
 from pallas.cli.resources.fleet_requests import Wrong
-from pallas.cli.resources.foreseeing import foresee
 from pallas.cli.resources.resource_documents import document_of, list_of, same
 from pallas.cli.resources.text_output import as_json, as_yaml
 from pallas.config.notes import Notes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pallas.cli.delete import delete_named
 from pallas.cli.resources.create_resources import Defaults, parsed, secret_data
-from pallas.cli.resources.delete_resources import delete
 from pallas.cli.resources.fleet_requests import FleetLocation, Wrong, told
 from pallas.cli.resources.resource_kinds import DELETABLE, NoSuchKind, kind_of, split
 from pallas.cli.resources.resource_lists import conversation
@@ -135,7 +135,7 @@ def test_on_a_terminal_nothing_is_deleted_without_a_yes(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", _Terminal(answer))
     # Nothing is asked of a fleet: there is none, and no project.
-    assert delete(["agent", "reviewer"], False, FleetLocation(tmp_path)) == 1
+    assert delete_named(["agent", "reviewer"], False, FleetLocation(tmp_path)) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "Delete agent/reviewer and all its threads? [y/N]" in printed.err

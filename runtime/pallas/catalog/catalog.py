@@ -14,8 +14,8 @@ from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 from .catalog_view import Live, View
 from .desired_fleet import DesiredFleet, wanted
 from .provider_probe import probe
-from .resource_names import check_name
 from .secret_vault import Vault
+from .spec_fields import check_name
 from .spec_rows import (
     API_VERSION,
     EMPTY,

@@ -9,9 +9,8 @@ from pallas.model import ResourceKind, refusals
 from pallas.model.safe_text import one_line
 
 from .catalog_view import View
-from .resource_names import slug
 from .secret_references import references_in
-from .spec_fields import wrong
+from .spec_fields import slug, wrong
 from .specs import NEEDS_URL, SecretSpec, Spec
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from .asking import ProjectOption, TokenOption, UrlOption
+from .resources.shared_options import ChatTokenOption, ChatUrlOption, ProjectOption
 
 if TYPE_CHECKING:
     from pallas.config import Project
@@ -25,8 +25,8 @@ _END_S: Final = 0.9
 
 def bridge(
     context: typer.Context,
-    url: UrlOption = "",
-    token: TokenOption = "",
+    url: ChatUrlOption = "",
+    token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
     """Be an MCP server on stdin and stdout for all agents; where no fleet runs, one is started for it."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .asking import ProjectOption, TokenOption, UrlOption
 from .chat_completion import agents, threads
+from .resources.shared_options import ChatTokenOption, ChatUrlOption, ProjectOption
 
 
 def chat(
@@ -91,8 +91,8 @@ def chat(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any parameter, as /set takes it."),
     ] = None,
-    url: UrlOption = "",
-    token: TokenOption = "",
+    url: ChatUrlOption = "",
+    token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
     """Talk to an agent: at a prompt, or once with -m. Where no fleet runs, one is started for the call."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from pallas.catalog.resource_names import check_name
+from pallas.catalog.spec_fields import check_name
 from pallas.config import AgentConfig, Project
 from pallas.config.agents import RESTARTS
 from pallas.config.auth import AuthConfig

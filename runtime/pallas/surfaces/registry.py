@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urljoin, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,11 +19,58 @@ from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.model.refusals import not_found
 
 from .control import BASE
-from .icon_files import icon_at
 from .metrics import Metrics
 from .published_agent import identity, published_name, shown_agents, timestamp
 from .server_cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .status_pages import status_pages
+
+MAX_ICON_BYTES: Final = 1024 * 1024
+_ICON_MEDIA: Final = {
+    ".gif": "image/gif",
+    ".ico": "image/x-icon",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+}
+_ICON_HEADERS: Final = {
+    "cache-control": "max-age=300",
+    "x-content-type-options": "nosniff",
+    # An SVG may hold a script: as a page of its own it runs none.
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
+
+
+def icon_at(project: Project, path: str) -> Response | None:
+    """The icon whose published address has that path; None where no agent names one, or it is no picture.
+
+    Reads the file, so call it in a thread. It has to be in the project's folder, links followed, and at most
+    1 MiB.
+    """
+    sources = (icon.src.strip() for agent in project.agents.values() for icon in agent.icons)
+    if path not in {_icon_path(src) for src in sources}:
+        return None
+    root = project.root.resolve()
+    try:
+        file = Path(root, path.lstrip("/")).resolve()
+        media = _ICON_MEDIA.get(file.suffix.lower())
+        if media is None or not file.is_relative_to(root) or not file.is_file():
+            return None
+        with file.open("rb") as stream:
+            content = stream.read(MAX_ICON_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    return (
+        Response(content, headers=_ICON_HEADERS, media_type=media) if len(content) <= MAX_ICON_BYTES else None
+    )
+
+
+def _icon_path(src: str) -> str:
+    """The path at which a relative icon is published; empty for an address elsewhere."""
+    parts = urlsplit(src)
+    return "" if parts.scheme or parts.netloc else unquote(urlsplit(urljoin("/", src)).path)
+
 
 API: Final = "/api/v1"
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"

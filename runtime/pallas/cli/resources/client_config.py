@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.catalog.resource_names import slug
+from pallas.catalog.spec_fields import slug
 from pallas.model.safe_text import one_line
 
 from .fleet_requests import NO_FLEET, OK, USAGE, FleetLocation, Wrong, complain, project_at

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pallas.catalog.resource_names import check_name
+from pallas.catalog.spec_fields import check_name
 from pallas.catalog.specs import read_spec
 from pallas.config.models import Where
 from pallas.config.notes import Notes, did_you_mean

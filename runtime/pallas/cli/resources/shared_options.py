@@ -8,6 +8,27 @@ import typer
 
 from .fleet_requests import FleetLocation
 
+ChatUrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
+    ),
+]
+ChatTokenOption = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        show_default=False,
+        help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
+    ),
+]
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one)."),
+]
+
+
 URL_HELP: Final = (
     "The registry's http://host:port of a fleet elsewhere (default: PALLAS_URL, else this project's)."
 )
