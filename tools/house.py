@@ -25,6 +25,8 @@ IDIOMS = re.compile(
     r"|in its stead|at its end|mended|mends|beside)\b",
     re.IGNORECASE,
 )
+# Documented attributes of libraries that begin with an underscore: named tuples, ``os``, ``sys``, rows of SQLAlchemy.
+DOCUMENTED = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_mapping", "_replace"}
 type Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -250,7 +252,7 @@ def _is_package(sources: Sequence[SourceFile], module: str) -> bool:
 
 
 def _reaches_in(node: ast.Attribute) -> bool:
-    if not node.attr.startswith("_") or node.attr.startswith("__"):
+    if not node.attr.startswith("_") or node.attr.startswith("__") or node.attr in DOCUMENTED:
         return False
     if isinstance(node.value, ast.Name):
         return node.value.id not in ("self", "cls", "mcs")

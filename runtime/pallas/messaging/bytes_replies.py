@@ -7,6 +7,7 @@ from lxml import etree
 from pallas.contract import Text
 from pallas.model import Fault
 from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, opened
+from pallas.payloads.xml_element import Element
 
 from .messaging_port import HandlerEndpoint, MessagingPeers
 from .send_rules import TODO
@@ -68,7 +69,7 @@ def _classes(peer: str, peers: MessagingPeers) -> list[str]:
     return [Text.__name__] if peers.knows(peer) else []
 
 
-def _answer(element: etree._Element, tag: str, caller: str, peers: MessagingPeers) -> Payload:
+def _answer(element: Element, tag: str, caller: str, peers: MessagingPeers) -> Payload:
     """Of the caller's own class where it fits that, else without a class."""
     try:
         for each in peers.endpoints(caller):
@@ -79,7 +80,7 @@ def _answer(element: etree._Element, tag: str, caller: str, peers: MessagingPeer
     return _loose(element)
 
 
-def _loose(element: etree._Element) -> Payload:
+def _loose(element: Element) -> Payload:
     if etree.QName(element).localname.lower().rpartition(".")[2] == "text":
         try:
             return PayloadType.of(Text).adopt(element)

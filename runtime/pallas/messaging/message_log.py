@@ -14,6 +14,7 @@ from lxml import etree
 from pallas.model import Envelope, MessagePassed
 from pallas.model.redaction import MASK, is_sensitive, longest_secret
 from pallas.model.safe_text import sanitize
+from pallas.payloads.xml_element import Element
 from pallas.telemetry.log import redact_text
 from pallas.telemetry.ring_store import RingStore
 
@@ -144,7 +145,7 @@ def _clean(raw: bytes) -> str:
         return ""
     # Ours, and read safely before: only where it was cut there is something to recover from.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
-    element: etree._Element | None = etree.fromstring(raw, parser)
+    element: Element | None = etree.fromstring(raw, parser)
     if element is None:  # there is nothing to recover
         return ""
     for each in _nodes(element):
@@ -162,7 +163,7 @@ def _clean(raw: bytes) -> str:
     return text
 
 
-def _nodes(element: etree._Element) -> Iterator[etree._Element]:
+def _nodes(element: Element) -> Iterator[Element]:
     for each in element.iter():
         if isinstance(each.tag, str):
             yield each

@@ -7,6 +7,7 @@ from typing import Any
 from lxml import etree
 
 from pallas.payloads import Form, Payload, PayloadFault, PayloadType
+from pallas.payloads.xml_element import Element
 
 
 class UntypedPayload(PayloadType):
@@ -39,7 +40,7 @@ class UntypedPayload(PayloadType):
             return json.dumps(self.values(payload), ensure_ascii=False)
         return payload.xml.decode()
 
-    def adopt(self, element: etree._Element) -> Payload:
+    def adopt(self, element: Element) -> Payload:
         """As it is."""
         return Payload(self, element)
 
@@ -51,6 +52,6 @@ class UntypedPayload(PayloadType):
         return f"Loose({self.name})"
 
 
-def untyped(element: etree._Element) -> Payload:
+def untyped(element: Element) -> Payload:
     """An element that was read safely, as it is."""
     return Payload(UntypedPayload(etree.QName(element).localname), element)

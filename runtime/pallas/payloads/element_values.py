@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from lxml import etree
+from pallas.payloads.xml_element import Element
 
 from .class_shape import Derived
 from .field_shape import MISSING, PayloadField, PayloadShape
 from .xml_writer import NIL
 
-Make = Callable[[etree._Element], Any]
+Make = Callable[[Element], Any]
 
 
 def as_json(shape: PayloadShape) -> Make:
@@ -18,7 +18,7 @@ def as_json(shape: PayloadShape) -> Make:
     absent = {field.name: field.absent for field in shape.fields if field.absent is not MISSING}
     order = [field.name for field in shape.fields]
 
-    def make(element: etree._Element) -> dict[str, Any]:
+    def make(element: Element) -> dict[str, Any]:
         values = _values(element, takers)
         return {
             name: values[name] if name in values else _fresh(absent[name])
@@ -51,7 +51,7 @@ def as_instance(derived: Derived) -> Make:
         if not (field.has_default or field.required)
     ]
 
-    def make(element: etree._Element) -> Any:
+    def make(element: Element) -> Any:
         values = _values(element, takers)
         for name, many in given:
             if name not in values:
@@ -74,7 +74,7 @@ def _takers(
     return {field.element: (field.name, field.many, field.nil, maker(field)) for field in shape.fields}
 
 
-def _values(element: etree._Element, takers: dict[str, tuple[str, bool, bool, Make]]) -> dict[str, Any]:
+def _values(element: Element, takers: dict[str, tuple[str, bool, bool, Make]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for child in element:
         name, many, may_be_nil, make = takers[str(child.tag)]

@@ -3,9 +3,8 @@
 from typing import Final
 from xml.sax.saxutils import escape
 
-from lxml import etree
-
 from pallas.model.safe_text import one_line
+from pallas.payloads.xml_element import Element
 
 from .payload import Payload
 from .payload_faults import PayloadFault, shown
@@ -57,12 +56,12 @@ def _inside(xml: bytes) -> bytes:
     return name + b' xmlns=""' + xml[len(name) :]
 
 
-def is_envelope(element: etree._Element) -> bool:
+def is_envelope(element: Element) -> bool:
     """Whether an element is in the envelope's namespace, so that ``opened`` is to read it."""
     return isinstance(element.tag, str) and element.tag.startswith(_INSIDE)
 
 
-def opened(element: etree._Element) -> tuple[str | None, etree._Element]:
+def opened(element: Element) -> tuple[str | None, Element]:
     """Whom an envelope is for and the one element in it. Raises PayloadFault.
 
     It has to say who sent it and in which thread, and neither is believed (HC-11).
@@ -85,7 +84,7 @@ def opened(element: etree._Element) -> tuple[str | None, etree._Element]:
     return to, children[0]
 
 
-def _target(meta: etree._Element) -> str | None:
+def _target(meta: Element) -> str | None:
     """Whom the envelope is for, None where it does not say so. Raises PayloadFault for an incomplete one."""
     _bare(meta)
     for tag, name in ((_FROM, "from"), (_THREAD, "thread")):
@@ -100,13 +99,13 @@ def _target(meta: etree._Element) -> str | None:
     return to or None
 
 
-def _bare(element: etree._Element) -> None:
+def _bare(element: Element) -> None:
     for text in (element.text, *(child.tail for child in element)):
         if text and text.strip():
             raise PayloadFault(f"the envelope has the text {shown(text.strip())} beside its elements")
 
 
-def _local(element: etree._Element) -> str:
+def _local(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 

@@ -10,6 +10,7 @@ from lxml import etree
 
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
+from pallas.payloads.xml_element import Element
 
 from . import class_shape, element_values, payload_schemas, xml_writer
 from .field_shape import PayloadShape, shape_of_json, shape_to_json
@@ -33,7 +34,7 @@ class Payload:
 
     __slots__ = ("_xml", "element", "type")
 
-    def __init__(self, type: "PayloadType", element: etree._Element) -> None:  # noqa: A002
+    def __init__(self, type: "PayloadType", element: Element) -> None:  # noqa: A002
         self.type = type
         self.element = element
         self._xml: bytes | None = None
@@ -180,7 +181,7 @@ class PayloadType:
             raise error.fault(self.name) from None
         return self._checked(element)
 
-    def adopt(self, element: etree._Element) -> Payload:
+    def adopt(self, element: Element) -> Payload:
         """An element that was read safely, checked; a copy of it is kept. Raises PayloadFault."""
         try:
             made = self._plan.of_element(element)
@@ -221,7 +222,7 @@ class PayloadType:
             return str(values.get(self.text_field) or "")
         return json.dumps(values, ensure_ascii=False)
 
-    def _checked(self, element: etree._Element) -> Payload:
+    def _checked(self, element: Element) -> Payload:
         if self._valid(element):
             return Payload(self, element)
         last = self._valid.error_log.last_error

@@ -4,12 +4,14 @@ from typing import Any, Final
 
 from lxml import etree
 
+from pallas.payloads.xml_element import Element
+
 from .field_shape import PayloadField, PayloadShape
 
 _XS: Final = "http://www.w3.org/2001/XMLSchema"
 
 
-def xsd_tree(shape: PayloadShape) -> etree._Element:
+def xsd_tree(shape: PayloadShape) -> Element:
     """The XSD as elements: one element of that name, in no namespace."""
     schema = etree.Element(f"{{{_XS}}}schema", nsmap={"xs": _XS})
     _structure(_xs(schema, "element", name=shape.name), shape)
@@ -21,12 +23,12 @@ def xsd(shape: PayloadShape) -> str:
     return etree.tostring(xsd_tree(shape), encoding="unicode", pretty_print=True)
 
 
-def _xs(parent: etree._Element, tag: str, **attributes: str) -> etree._Element:
-    made: etree._Element = etree.SubElement(parent, f"{{{_XS}}}{tag}", attrib=attributes)
+def _xs(parent: Element, tag: str, **attributes: str) -> Element:
+    made: Element = etree.SubElement(parent, f"{{{_XS}}}{tag}", attrib=attributes)
     return made
 
 
-def _structure(element: etree._Element, shape: PayloadShape) -> None:
+def _structure(element: Element, shape: PayloadShape) -> None:
     sequence = _xs(_xs(element, "complexType"), "sequence")
     for field in shape.fields:
         child = _xs(sequence, "element", name=field.element)

@@ -7,6 +7,7 @@ from typing import Final
 from lxml import etree
 
 from pallas.model.safe_text import one_line
+from pallas.payloads.xml_element import Element
 
 from .payload_faults import PayloadFault, shown
 from .payload_limits import MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, MAX_ROOTS
@@ -17,7 +18,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _SECONDS: Final = 20.0
 
 
-def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[etree._Element]:
+def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[Element]:
     """The elements at its root, in order, at least one. Raises PayloadFault.
 
     They are read without DTD, entities or network, and are there to be looked at, written and adopted; to
@@ -25,7 +26,7 @@ def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[etree._Element]:
     """
     if len(data) > limit:
         raise PayloadFault(f"the reply has {len(data)} bytes; at most {limit}")
-    found: list[list[etree._Element]] = []
+    found: list[list[Element]] = []
     failed: list[PayloadFault] = []
 
     def read() -> None:
@@ -48,7 +49,7 @@ def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[etree._Element]:
     return found[0]
 
 
-def _read(data: bytes) -> list[etree._Element]:
+def _read(data: bytes) -> list[Element]:
     data = data.removeprefix(_BOM)
     if declared := _DECLARATION.match(data):
         encoding = _ENCODING.search(declared[0])
@@ -83,7 +84,7 @@ def _read(data: bytes) -> list[etree._Element]:
     return roots
 
 
-def _check(around: etree._Element) -> None:
+def _check(around: Element) -> None:
     count, depth = 0, 0
     for event, element in etree.iterwalk(around, events=("start", "end", "pi", "comment")):
         if event == "end":

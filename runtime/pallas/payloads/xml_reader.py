@@ -10,6 +10,8 @@ from xml.parsers import expat
 
 from lxml import etree
 
+from pallas.payloads.xml_element import Element
+
 from .field_shape import PayloadField, PayloadShape
 from .payload_faults import Malformed, Misfit, shown
 from .payload_limits import MAX_ELEMENTS
@@ -76,7 +78,7 @@ class XmlReader:
         lower = tag.lower()
         return lower == self._name or lower.endswith(self._suffix)
 
-    def of_bytes(self, data: bytes) -> etree._Element:
+    def of_bytes(self, data: bytes) -> Element:
         """One XML document. Raises Misfit."""
         if b"\x00" in data:
             # The parser would take it for UTF-16, whatever it was told.
@@ -96,14 +98,14 @@ class XmlReader:
             raise Malformed(f"is no XML: {expat.ErrorString(error.code)} in line {error.lineno}") from None
         return reader.made()
 
-    def of_element(self, element: etree._Element) -> etree._Element:
+    def of_element(self, element: Element) -> Element:
         """An element that was read before. Raises Misfit."""
         reader = _Reader(self)
         _walk(reader, element)
         return reader.made()
 
 
-def _walk(reader: "_Reader", element: etree._Element) -> None:
+def _walk(reader: "_Reader", element: Element) -> None:
     # Not deep: the reader refuses what the shape does not have.
     tag = element.tag
     if not isinstance(tag, str):
@@ -139,7 +141,7 @@ class _Frame:
 
     __slots__ = ("at", "count", "element", "level", "name", "nil")
 
-    def __init__(self, level: _Level, element: etree._Element, name: str) -> None:
+    def __init__(self, level: _Level, element: Element, name: str) -> None:
         self.level = level
         self.element = element
         self.name = name
@@ -176,10 +178,10 @@ class _Reader:
         self._none = False  # in the element that says that there is no value
         self._parts: list[str] = []
         self._namespace = ""
-        self._root: etree._Element | None = None
+        self._root: Element | None = None
         self._left = MAX_ELEMENTS + 1  # and the root
 
-    def made(self) -> etree._Element:
+    def made(self) -> Element:
         """The element, whole."""
         if self._root is None or self._stack:
             raise Misfit("is no XML: no element in it")
@@ -288,7 +290,7 @@ class _Reader:
             self._stack.pop()
             self._wrapper = self._wrappers.pop() if self._wrappers else None
 
-    def _put(self, field: PayloadField, element: etree._Element, text: str) -> None:
+    def _put(self, field: PayloadField, element: Element, text: str) -> None:
         assert isinstance(field.type, Scalar)
         try:
             field.type.to_json(text)

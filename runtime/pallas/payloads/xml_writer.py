@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from lxml import etree
 
+from pallas.payloads.xml_element import Element
+
 from .field_shape import PayloadField, PayloadShape
 from .payload_faults import Misfit, shown
 from .payload_limits import MAX_BYTES, MAX_ELEMENTS
@@ -12,7 +14,7 @@ from .payload_limits import MAX_BYTES, MAX_ELEMENTS
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 NIL: Final = f"{{{XSI}}}nil"
 
-Fill = Callable[[etree._Element, Any, list[int]], None]
+Fill = Callable[[Element, Any, list[int]], None]
 """Puts the fields of a value below an element. Raises Misfit.
 
 The last is what is left for the whole message: bytes, of which each element takes some, and elements.
@@ -29,7 +31,7 @@ def of_python(shape: PayloadShape) -> Fill:
         (field.name, _field(field, _items(field, of_python, "of_python"))) for field in shape.fields
     )
 
-    def fill(parent: etree._Element, value: Any, left: list[int]) -> None:
+    def fill(parent: Element, value: Any, left: list[int]) -> None:
         kind = type(value)
         if kind.__name__ != name and name not in (base.__name__ for base in kind.__mro__):
             raise Misfit(f"is {shown(value)}", f"an instance of {name}")
@@ -51,7 +53,7 @@ def of_json(shape: PayloadShape) -> Fill:
     )
     names = frozenset(field.name for field in shape.fields)
 
-    def fill(parent: etree._Element, value: Any, left: list[int]) -> None:
+    def fill(parent: Element, value: Any, left: list[int]) -> None:
         if not isinstance(value, Mapping):
             raise Misfit(f"is {shown(value)}", f"an object with {_listed(shape)}")
         for key in value:
@@ -96,14 +98,14 @@ def _items(field: PayloadField, nested: Callable[[PayloadShape], Fill], text_of:
     if isinstance(field.type, PayloadShape):
         inner = nested(field.type)
 
-        def structure(parent: etree._Element, value: Any, left: list[int]) -> None:
+        def structure(parent: Element, value: Any, left: list[int]) -> None:
             _take(left, _LEAST)
             inner(_new(parent, element), value, left)
 
         return structure
     write: Callable[[Any], str] = getattr(field.type, text_of)
 
-    def text(parent: etree._Element, value: Any, left: list[int]) -> None:
+    def text(parent: Element, value: Any, left: list[int]) -> None:
         said = write(value)
         _take(left, len(said) + _LEAST)
         try:
@@ -130,7 +132,7 @@ def _field(field: PayloadField, item: Fill) -> Fill:
     # Nothing is written where nothing reads back as the same, else it is written as nothing.
     left_out = field.absent is None if optional else field.absent == []
 
-    def one(parent: etree._Element, value: Any, left: list[int]) -> None:
+    def one(parent: Element, value: Any, left: list[int]) -> None:
         try:
             if value is None and optional:
                 if not left_out:
@@ -141,7 +143,7 @@ def _field(field: PayloadField, item: Fill) -> Fill:
         except Misfit as error:
             raise error.within(name) from None
 
-    def several(parent: etree._Element, value: Any, left: list[int]) -> None:
+    def several(parent: Element, value: Any, left: list[int]) -> None:
         if not isinstance(value, list):
             raise Misfit(f"is {shown(value)}", "a list").within(name)
         if type(value) is not list:

@@ -26,6 +26,7 @@ from pallas.contract import (
 from pallas.invocation import TodoList, current
 from pallas.llm import LLMResponse, complete
 from pallas.payloads import PayloadType
+from pallas.payloads.xml_element import Element
 
 
 def xmlify[T: type](cls: T) -> T:
@@ -47,7 +48,7 @@ def parse_string[T](cls: type[T], xml_str: str) -> T:
     return parse_bytes(cls, xml_str.encode())
 
 
-def parse_element[T](cls: type[T], element: etree._Element) -> T:
+def parse_element[T](cls: type[T], element: Element) -> T:
     """As ``parse_bytes``, of an element."""
     return parse_bytes(cls, etree.tostring(element, with_tail=False))
 
