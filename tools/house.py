@@ -25,7 +25,7 @@ IDIOMS = re.compile(
     r"|in its stead|at its end|mended|mends|beside)\b",
     re.IGNORECASE,
 )
-# Documented attributes of libraries that begin with an underscore: named tuples, ``os``, ``sys``, rows of SQLAlchemy.
+# Documented attributes of libraries: of named tuples, of ``os`` and ``sys``, of rows of SQLAlchemy.
 DOCUMENTED = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_mapping", "_replace"}
 type Function = ast.FunctionDef | ast.AsyncFunctionDef
 

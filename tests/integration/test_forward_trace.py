@@ -18,8 +18,9 @@ from support.ports import free_ports
 from pallas.executors.fastagent import forward_trace
 from pallas.fleet.fleet import Fleet
 from pallas.mcp_client import library_hooks
+from pallas.model.redaction import forget, redact
 from pallas.scripted.scripted_server import record_of
-from pallas.telemetry.log import close_logging, forget, redact, setup_logging
+from pallas.telemetry.log import close_logging, setup_logging
 
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"
 SECRET = "planted-7f3a9c2e"

@@ -9,7 +9,7 @@ from support.live import ERAS, agent_module, client, running, write_project
 from support.outages import outages
 
 from pallas.model import HealthStatus
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 
 META = "local.pallas/missingServers"
 WHY = "not configured: UNSET_TOKEN is unset"

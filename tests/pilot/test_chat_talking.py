@@ -543,7 +543,7 @@ async def test_there_is_an_end_to_tabs(chat: Chat, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_closed_conversation_forgets_its_token(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pallas.telemetry.log import redact_text
+    from pallas.model.redaction import redact_text
 
     monkeypatch.setenv("DESK_TOKEN", TOKEN)
     await command(chat, "/set bearer $DESK_TOKEN")

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from pallas.model import Fault, FaultType, ServerDetail, ToolOutcome
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 from pallas_tui.app import Workbench
 from pallas_tui.forms import ABSENT
 from pallas_tui.screens.tool_form import ToolScreen

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pallas.model.redaction import name_tokens
-from pallas.telemetry.log import close_logging, redact_text, setup_logging
+from pallas.model.redaction import name_tokens, redact_text
+from pallas.telemetry.log import close_logging, setup_logging
 
 
 @pytest.mark.parametrize(

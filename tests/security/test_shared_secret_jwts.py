@@ -24,7 +24,7 @@ from support.live import ERAS, ask, client, running, write_project
 from support.raw_client import INITIALIZE, handshake_headers
 
 from pallas.fleet.fleet import Fleet
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 VARIABLE = "DAEDALUS_JWT_SECRET"

@@ -19,7 +19,7 @@ from pallas.catalog import Catalog
 from pallas.catalog.secret_seal import Seal
 from pallas.ledger.tables import messages
 from pallas.model import Fault, FaultType, Message, Params, ResourceKind, RunRecord
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 
 KEY = "sk-test-4f9a8b7c6d5e"
 FIELDS = {

@@ -7,7 +7,7 @@ import pytest
 
 from pallas.config import ConfigError
 from pallas.config.credentials import export_credentials
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 
 
 def test_a_file_named_like_a_variable_becomes_one(tmp_path: Path) -> None:

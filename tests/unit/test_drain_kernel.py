@@ -22,10 +22,10 @@ from pallas.model import (
     ToolEvent,
     TraceContext,
 )
+from pallas.model.redaction import forget, redact
 from pallas.runs.kernel import Kernel
 from pallas.runs.partial_text import MAX_PARTIAL, PartialText
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import forget, redact
 
 HANDLE = "a-handle-of-my-own"
 

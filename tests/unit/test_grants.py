@@ -13,9 +13,9 @@ from pallas.config.models import Project
 from pallas.model import Fault, FaultType, Principal
 from pallas.model.fingerprint import fingerprint, subject_id
 from pallas.model.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
+from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON
 from pallas.surfaces.auth.inbound_auth import Inbound
-from pallas.telemetry.log import redact_text
 
 CORP = "https://id.example.com/"
 AUTH = AuthConfig(

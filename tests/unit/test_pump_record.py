@@ -9,8 +9,8 @@ from pallas.contract import HandlerMetadata, HandlerResponse
 from pallas.messaging import message_log
 from pallas.messaging.message_log import MessageLog
 from pallas.model import MessagePassed
+from pallas.model.redaction import forget, redact
 from pallas.payloads import PayloadType, opened
-from pallas.telemetry.log import forget, redact
 
 
 def passed(number: int, run: str = "run-1", **more: Any) -> MessagePassed:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pallas.config import AgentConfig
 from pallas.config.kinds import RemoteConfig, WorkerConfig
 from pallas.config.models import DownstreamConfig, Project, ServerConfig
-from pallas.telemetry.log import forget, redact, redact_project, redact_text
+from pallas.model.redaction import forget, redact, redact_text
+from pallas.telemetry.log import redact_project
 from pallas.telemetry.log.json_lines import JsonLines
 
 SECRET = "canary-4f9a2b7c1d"

@@ -19,8 +19,8 @@ from pallas.model import (
     ToolPhase,
     Usage,
 )
+from pallas.model.redaction import forget, redact
 from pallas.surfaces.rest.chat_chunks import MAX_DELTA, Chunks, answer_of, error
-from pallas.telemetry.log import forget, redact
 
 RUN: dict[str, Any] = {"run_id": "r1", "agent": "boss"}
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from pallas.model import Fault, FaultType, refusals
+from pallas.model.redaction import forget, redact
 from pallas.surfaces.rest import http_faults
-from pallas.telemetry.log import forget, redact
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pallas.telemetry.log import forget, redact
+from pallas.model.redaction import forget, redact
 from pallas.toolbox.plain_json import json_text, text_of
 
 HOSTILE = "a\x1b]52;c;eA==\x07b\u202ec\x9b1md"

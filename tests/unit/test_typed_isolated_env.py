@@ -7,7 +7,8 @@ from support.config_folder import Folder
 
 from pallas.child_environment import bare_environment
 from pallas.config import ConfigError
-from pallas.telemetry.log import redact_project, redact_text
+from pallas.model.redaction import redact_text
+from pallas.telemetry.log import redact_project
 
 
 def test_only_harmless_variables_and_those_that_are_said_are_given() -> None:

@@ -24,7 +24,7 @@ from pallas.fleet.reload.version_diff import (
     text_diff,
 )
 from pallas.model import Change, Fault, FaultType, ServerDetail, ToolDetail
-from pallas.telemetry.log import forget, redact
+from pallas.model.redaction import forget, redact
 
 AGENT = AgentConfig("one", 1, "One", "About one", module="agents.one")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.ledger.kept import ResourceRow
 from pallas.model import Fault
-from pallas.telemetry.log import forget, redact
+from pallas.model.redaction import forget, redact
 
 from .specs import SecretSpec, Spec
 

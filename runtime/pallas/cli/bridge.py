@@ -134,7 +134,8 @@ def _tell(text: str) -> None:
 
 
 def _log(project: "Project | None", token: str) -> None:
-    from pallas.telemetry.log import redact, redact_project, setup_logging
+    from pallas.model.redaction import redact
+    from pallas.telemetry.log import redact_project, setup_logging
 
     setup_logging(project.log_level if project is not None else None, stderr=False)
     if project is not None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from pallas.config import Project
 from pallas.model import Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_text
 
 from .fastagent.import_environment import kept
 from .fastagent.reimport import anew, file_of, modules_of, unnote

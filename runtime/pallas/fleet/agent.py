@@ -29,6 +29,7 @@ from pallas.model import (
     ProbeResult,
     Reloaded,
 )
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
@@ -37,7 +38,7 @@ from pallas.surfaces.auth.resource_metadata import resource_at
 from pallas.surfaces.server_cards import CARD_PATH, server_card
 from pallas.surfaces.status_pages import Page
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import reapply_logging, redact_text
+from pallas.telemetry.log import reapply_logging
 
 from .agent_factory import MakeExecutor
 from .agent_health import AgentHealth

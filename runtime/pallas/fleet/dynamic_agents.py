@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 from pallas.surfaces.published_agent import resource_url
-from pallas.telemetry.log import redact_text
 
 from .agent import DRAIN_SECONDS, FleetAgent
 from .agent_control import DEADLINE, AgentControl

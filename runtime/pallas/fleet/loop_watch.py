@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Final
 
 from pallas.model import LoopBlocked
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import sanitize
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import redact_text
 from pallas.telemetry.trace_context import run_of
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,9 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from pallas.model import Envelope, MessagePassed
-from pallas.model.redaction import MASK, is_sensitive, longest_secret
+from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
 from pallas.model.safe_text import sanitize
 from pallas.payloads.xml_element import Element
-from pallas.telemetry.log import redact_text
 from pallas.telemetry.ring_store import RingStore
 
 ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"

@@ -28,6 +28,7 @@ from pallas.model import (
     TraceContext,
     Usage,
 )
+from pallas.model.redaction import forget, redact
 from pallas.model.refusals import check_provider, taken_run
 from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import MessageOverride, read_messages
@@ -40,7 +41,6 @@ from pallas.runs.run_recorder import RunRecorder
 from pallas.runs.thread_store import BegunElsewhere, ThreadStore
 from pallas.runs.turns import ConversationTurns, late
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import forget, redact
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import WireRecord
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pallas.model import Event, StepStarted, TextDelta, ToolEvent
-from pallas.telemetry.log import redact_text
+from pallas.model.redaction import redact_text
 
 MAX_PARTIAL: Final = 64 * 1024
 """Bytes of text that are kept of a run that is cut short; later text is lost."""

@@ -33,11 +33,11 @@ from pallas.model import (
     TraceContext,
     Usage,
 )
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import MessageOverride
 from pallas.runs.partial_text import PartialText
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
 

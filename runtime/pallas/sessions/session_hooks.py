@@ -8,8 +8,8 @@ from typing import Any, Final
 from pallas.executors import Executor
 from pallas.executors.live_agent import LiveAgent
 from pallas.model import Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pallas.model.redaction import MASK, is_sensitive, longest_secret
+from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
 from pallas.model.safe_text import sanitize
-from pallas.telemetry.log import redact_text
 
 _MAX_DEPTH: Final = 64
 # As long as credentials are that are known by their shape alone.

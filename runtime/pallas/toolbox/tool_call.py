@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from pallas.model import Fault, FaultType, ToolOutcome
+from pallas.model.redaction import forget, redact, redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import forget, redact, redact_text
 
 from .plain_json import json_text, text_of
 from .server_connection import connected

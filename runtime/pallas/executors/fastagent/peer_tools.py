@@ -8,8 +8,8 @@ from re import sub
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pallas.model import Fault, TraceContext
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from ..base import Emit, ExecutorTurn
 

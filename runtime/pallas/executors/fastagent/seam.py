@@ -12,8 +12,8 @@ from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from ..base import Child
 

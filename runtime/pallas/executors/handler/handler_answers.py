@@ -10,8 +10,8 @@ from typing import Any, Final
 from pallas.handlers import Chunk, Error, PromptRequest, PromptResult, StreamEvent
 from pallas.handlers import Final as Whole
 from pallas.model import Fault, FaultType, Usage
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from .handler_shape import HandlerMethods
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from . import keeper
 from .channel import MAX_FRAME, Channel

@@ -7,9 +7,9 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from pallas.model import Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from .remote_credentials import Noted
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, dumps, visible
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadFault, PayloadType
-from pallas.telemetry.log import redact_text, replay
+from pallas.telemetry.log import replay
 
 MAX_CLASSES: Final = 200
 """Classes of payloads that one process may describe."""

@@ -19,9 +19,9 @@ from pallas.ledger.ledger_address import address_of, database_url_of
 from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 from pallas.payloads import NotTaken, Payload, PayloadFault
-from pallas.telemetry.log import redact_text
 from pallas.telemetry.log.log_path import log_path
 
 from ..ipc.child_process import InterpreterProcess

@@ -35,8 +35,8 @@ from pydantic import BaseModel, ValidationError
 from pallas import __version__
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_text
 
 from .json_rpc_peer import JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput

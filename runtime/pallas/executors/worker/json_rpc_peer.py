@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from .worker_limits import WorkerLimits
 

@@ -14,8 +14,7 @@ from pallas.child_environment import program_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Message
-from pallas.model.redaction import is_sensitive
-from pallas.telemetry.log import forget, redact
+from pallas.model.redaction import forget, is_sensitive, redact
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from .json_rpc_peer import JsonRpcError

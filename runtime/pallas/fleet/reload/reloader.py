@@ -22,8 +22,9 @@ from pallas.model import (
     WatchMode,
     WatchSnapshot,
 )
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_project, redact_text
+from pallas.telemetry.log import redact_project
 
 from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, plan_reload
 from .applier import Applier, ReloadContext, config_changes

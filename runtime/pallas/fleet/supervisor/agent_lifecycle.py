@@ -10,9 +10,9 @@ from pallas.config import AgentConfig, Project
 from pallas.deadlines import done_within
 from pallas.executors import Executor
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.log import redact_text
 
 from ..agent_factory import MakeExecutor
 from ..reload.agent_version import AgentVersion

@@ -20,8 +20,8 @@ import httpx2
 from pallas import __version__
 from pallas.config.models import DownstreamConfig
 from pallas.model import Downstream, ProbeResult
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import redact_text
 
 from .probe_request import NotMcp, ProbeResponse, ProbeSession, ask
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from pallas import __version__
 from pallas.model import FaultType, FleetPort, TokenScope, codec
-from pallas.telemetry.log import forget, redact
+from pallas.model.redaction import forget, redact
 
 from .control_tokens import FULL_VARIABLE, Attempts, ControlTokens, is_loopback, make_token, take_tokens
 from .event_stream import for_lookers, resume_at, stream

@@ -24,8 +24,8 @@ from pallas.model import (
     operations_of,
 )
 from pallas.model.operations import MAX_ID, READ_ONLY, REQUIRED
+from pallas.model.redaction import forget, redact
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log import forget, redact
 
 from .responses import (
     HEADERS,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pallas.model import Event, Fault, LoopMessage, RunResult, StepStarted, TextDelta, ToolEvent, codec
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log import redact_text
 
 from .http_faults import body_of
 

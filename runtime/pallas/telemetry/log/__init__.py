@@ -1,6 +1,5 @@
 """The log: one JSON file, rotated, redacted, and nothing on the terminal. See ``docs/logging.md``."""
 
-from pallas.model.redaction import forget, name_tokens, redact, redact_text
 from pallas.telemetry.log.project_secrets import redact_project
 
 from .log_forwarder import Forwarder, replay
@@ -21,16 +20,12 @@ __all__ = [
     "Forwarder",
     "LogState",
     "close_logging",
-    "forget",
     "forward_logging",
     "is_on_stderr",
     "log_path",
     "log_state",
-    "name_tokens",
     "reapply_logging",
-    "redact",
     "redact_project",
-    "redact_text",
     "relevel_logging",
     "reopen_logging",
     "replay",
