@@ -20,7 +20,7 @@ from pallas_tui.json_file import JsonFile
 from pallas_tui.widgets.filter import late_letter
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.logs.index import ERROR
-from pallas_tui.widgets.logs.query import Query
+from pallas_tui.widgets.logs.query import LogQuery
 from pallas_tui.widgets.logs.saved import SavedFilters
 from pallas_tui.widgets.logs.source import LogSource
 
@@ -88,11 +88,11 @@ async def _source(path: Path) -> dict[str, float]:
     figures["indexed"] = perf_counter() - began
     figures["lines"] = len(source.index)
     for name, query in (
-        ("level", Query(ERROR)),
-        ("rare", Query(text=RARE)),
-        ("common", Query(text="answered")),
-        ("field", Query(text="agent:research level>=warning -logger:httpx2")),
-        ("regex", Query(text=r"~status \d+ in 0\.99\d s")),
+        ("level", LogQuery(ERROR)),
+        ("rare", LogQuery(text=RARE)),
+        ("common", LogQuery(text="answered")),
+        ("field", LogQuery(text="agent:research level>=warning -logger:httpx2")),
+        ("regex", LogQuery(text=r"~status \d+ in 0\.99\d s")),
     ):
         times, firsts = [], []
         for _ in range(3):
@@ -103,7 +103,7 @@ async def _source(path: Path) -> dict[str, float]:
             await _until(lambda: not source.busy)
             times.append(perf_counter() - began)
             figures[f"{name} found"] = len(source.rows)
-            source.ask(Query())
+            source.ask(LogQuery())
         figures[name], figures[f"{name} first"] = median(times), median(firsts)
     figures["megabytes"] = (process.memory_full_info().uss - before) / 1e6
     task.cancel()

@@ -25,9 +25,9 @@ from .chat.kept_tabs import KeptTabs
 from .diagnostics import Section, as_text, paths, process, terminal, versions
 from .instances import Instances
 from .json_file import JsonFile
-from .palette import Everything
+from .palette import PaletteProvider
 from .placeholder_fleet import BrokenFleet, PlaceholderFleet
-from .pump import PERIOD, Counts, Pump
+from .pump import PERIOD, Counts, UiClock
 from .runs.feed import MAX_RUNS, MAX_STEPS
 from .screens.main import LatePane, MainScreen
 from .screens.screen_layout import Layouts
@@ -68,7 +68,7 @@ class Workbench(FleetScreens, Look, Notices):
     TITLE = "Pallas"
     CSS_PATH = sorted(_STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app", "vim")
-    COMMANDS: ClassVar[set[Any]] = {Everything}
+    COMMANDS: ClassVar[set[Any]] = {PaletteProvider}
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(
@@ -107,7 +107,7 @@ class Workbench(FleetScreens, Look, Notices):
         self._late = late
         self._stray = stray
         self.instances = instances or Instances()
-        self._pump = Pump(PlaceholderFleet(name), clock, self.instances.agents)
+        self._pump = UiClock(PlaceholderFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
         scrollbar.use(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, Protocol
 from pallas.model import Fault, FaultType, Image, ToolDetail
 from pallas.model.safe_text import one_line, sanitize
 
-from .link import CONNECT_TIMEOUT, READ_TIMEOUT, Bearer, Era, Link
+from .link import CONNECT_TIMEOUT, READ_TIMEOUT, Bearer, Era, McpLink
 from .mcp_faults import fault_from
-from .pictures.images import Attachment, received
+from .pictures.images import ChatPicture, received
 
 OnProgress = Callable[[str], None]
 
@@ -30,7 +30,7 @@ TOOL: Final = "send_message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class AgentReply:
     """What came back. ``fault`` is set when the agent answered with an error; ``text`` is then empty.
 
     All text is sanitised. ``seconds`` is wall time as the caller felt it. ``steps`` and ``tools`` are
@@ -46,7 +46,7 @@ class Reply:
     steps: int | None = None
     tools: int | None = None
     stop_reason: str = ""
-    images: tuple[Attachment, ...] = ()
+    images: tuple[ChatPicture, ...] = ()
     tokens_in: int | None = None
     tokens_out: int | None = None
     run_id: str = ""
@@ -54,7 +54,7 @@ class Reply:
     note: str = ""
 
 
-class Said(Protocol):
+class EarlierMessage(Protocol):
     """An earlier message that an agent may be told."""
 
     @property
@@ -73,12 +73,12 @@ class Said(Protocol):
         ...
 
 
-class AgentClient:
+class ChatClient:
     """Talks to the agent at ``url`` within the conversation ``conversation``.
 
     The connection is opened by the first ``send``, in a task of its own, and opened again when it was
-    lost. ``era`` chooses the protocol, ``bearer`` gives the token to send along (``Link``). Nothing of MCP is
-    imported before the first ``send``.
+    lost. ``era`` chooses the protocol, ``bearer`` gives the token to send along (``McpLink``). Nothing of MCP
+    is imported before the first ``send``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AgentClient:
         self.url = url
         self.conversation = conversation
         self.era: Era = era
-        self._link = Link(
+        self._link = McpLink(
             url,
             era=era,
             bearer=bearer,
@@ -115,11 +115,11 @@ class AgentClient:
         images: Sequence[Image] = (),
         on_progress: OnProgress | None = None,
         *,
-        history: Sequence[Said] = (),
+        history: Sequence[EarlierMessage] = (),
         traceparent: str = "",
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    ) -> AgentReply:
         """Ask the agent and wait for its answer; cancelling the caller cancels the run on the server.
 
         ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` is what was said
@@ -179,17 +179,17 @@ def _pictures(result: Any) -> Iterator[tuple[str, str]]:
                 yield str(getattr(resource, "blob", "")), kind
 
 
-def _reply(result: Any, seconds: float, images: tuple[Attachment, ...] = ()) -> Reply:
+def _reply(result: Any, seconds: float, images: tuple[ChatPicture, ...] = ()) -> AgentReply:
     texts = [str(block.text) for block in result.content if getattr(block, "type", "") == "text"]
     text = sanitize("\n\n".join(texts), ANSWER_LIMIT)
     if result.is_error:
-        return Reply(text="", seconds=seconds, fault=fault_from("\n".join(texts)))
+        return AgentReply(text="", seconds=seconds, fault=fault_from("\n".join(texts)))
     if not texts and not images and result.structured_content is not None:
         text = sanitize(json.dumps(result.structured_content, indent=2, ensure_ascii=False), ANSWER_LIMIT)
     meta: dict[str, Any] = dict(result.meta or {})
     usage = meta.get(f"{_META}usage")
     usage = usage if isinstance(usage, dict) else {}
-    return Reply(
+    return AgentReply(
         text=text,
         seconds=seconds,
         steps=_number(meta.get(f"{_META}steps")),
@@ -220,7 +220,7 @@ def _number(value: object) -> int | None:
 
 
 def _arguments(
-    text: str, images: Sequence[Image], history: Sequence[Said], offered: Collection[str] | None
+    text: str, images: Sequence[Image], history: Sequence[EarlierMessage], offered: Collection[str] | None
 ) -> tuple[dict[str, Any], str]:
     """The message with what must be told before it, and a note where not all of it goes, or not as such."""
     arguments: dict[str, Any] = {"message": text}
@@ -230,7 +230,7 @@ def _arguments(
         return arguments, ""
     # With an answer in between, what was asked before is at most as large as what a request takes.
     room = REQUEST_LIMIT - _size(text, images) - _ENVELOPE
-    kept: list[Said] = []
+    kept: list[EarlierMessage] = []
     for said in reversed(history):
         room -= _size(said.text, said.images) + _ROW
         if room < 0:

@@ -20,7 +20,7 @@ OSC52_LIMIT: Final = 74_994
 """Bytes that go through the terminal: xterm and others drop a request of more than 100,000 characters."""
 
 
-class Terminal(Protocol):
+class ClipboardTerminal(Protocol):
     """The part of a Textual application that reaches the terminal's own clipboard (OSC 52)."""
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -28,7 +28,7 @@ class Terminal(Protocol):
         ...
 
 
-async def copy(terminal: Terminal, text: str, environ: Mapping[str, str] | None = None) -> str:
+async def copy(terminal: ClipboardTerminal, text: str, environ: Mapping[str, str] | None = None) -> str:
     """Put ``text`` on the clipboard and say so in one line, ready to show: how much, and which way it went.
 
     The terminal is asked first; it gives no answer, so the desktop's own program is run as well where
@@ -108,7 +108,7 @@ def missing(environ: Mapping[str, str], platform: str = sys.platform) -> str:
     return "there is no desktop here (no DISPLAY, no WAYLAND_DISPLAY)"
 
 
-def _ask_terminal(terminal: Terminal, text: str, environ: Mapping[str, str]) -> None:
+def _ask_terminal(terminal: ClipboardTerminal, text: str, environ: Mapping[str, str]) -> None:
     terminal.copy_to_clipboard(text)
     # The plain request reaches a tmux that takes it (set-clipboard). One that does not still hands on what is
     # wrapped for the terminal around it (allow-passthrough); where both do, the same text is set twice.
@@ -129,7 +129,7 @@ def wrapped_request(text: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _remember(terminal: Terminal, text: str) -> None:
+def _remember(terminal: ClipboardTerminal, text: str) -> None:
     """Pasting within the workbench works whatever the terminal takes."""
     if hasattr(terminal, "_clipboard"):
         terminal._clipboard = text

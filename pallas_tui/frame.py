@@ -6,7 +6,7 @@ from pallas.model import AgentSnapshot, Event, FleetSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FleetFrame:
     """The fleet as it is, and what it said since the frame before.
 
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes

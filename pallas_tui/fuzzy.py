@@ -6,7 +6,7 @@ _LONGEST: Final = 200
 """Characters of a query, and of a name, that are looked at."""
 
 
-class Query:
+class FuzzyQuery:
     """What was typed, as words. All must be found in a name, whole or as letters in their order.
 
     Words found whole count more than scattered letters, those at the start of a word of the name more than

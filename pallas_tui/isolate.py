@@ -37,7 +37,7 @@ _LEVELS: Final[dict[Source, int]] = {"stdout": logging.INFO, "stderr": logging.W
 _FDS: Final[dict[Source, int]] = {"stdout": 1, "stderr": 2}
 
 
-class Lines:
+class OutputLines:
     """Bytes in, bounded and sanitised lines out. What a line has beyond the limit is left out."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
@@ -68,7 +68,7 @@ class Lines:
         return sanitize(line.decode("utf-8", "replace").rstrip("\r"), self._limit).rstrip()
 
 
-class Allowance:
+class LineAllowance:
     """How many lines may pass: ``burst`` at once and ``rate`` a second after that."""
 
     def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
@@ -159,7 +159,7 @@ class Guard:
 
     def _drain(self, readers: dict[int, Source]) -> None:
         """Empty the pipes until told to stop, then once more."""
-        lines = {source: Lines() for source in readers.values()}
+        lines = {source: OutputLines() for source in readers.values()}
         with selectors.DefaultSelector() as selector:
             for read, source in readers.items():
                 selector.register(read, selectors.EVENT_READ, source)
@@ -190,7 +190,7 @@ class Guard:
                 self._overflow[source] += 1
 
     def _log_all(self) -> None:
-        allowances = {source: Allowance() for source in _FDS}
+        allowances = {source: LineAllowance() for source in _FDS}
         left_out: dict[Source, int] = dict.fromkeys(_FDS, 0)
         told: dict[Source, int] = dict.fromkeys(_FDS, 0)
         next_tell = monotonic() + _TELL

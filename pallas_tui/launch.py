@@ -37,13 +37,13 @@ def main(root: Path) -> int:
     The fleet is stopped, the terminal as it was before, and nothing printed in between has reached it.
     """
 
-    def own(log: Path) -> Shown:
+    def own(log: Path) -> WorkbenchSource:
         def make_fleet() -> "RunningFleet":
             from pallas.fleet.threaded_fleet import ThreadedFleet
 
             return ThreadedFleet(root, watch=True)
 
-        return Shown(root.absolute().name, make_fleet, log, root.absolute())
+        return WorkbenchSource(root.absolute().name, make_fleet, log, root.absolute())
 
     return _main(own)
 
@@ -69,19 +69,19 @@ def attach(url: str, token: str = "", token_variable: str = "") -> int:
     with TemporaryDirectory(prefix="pallas-attached-") as folder:
         mirror = Path(folder) / "pallas.log"
 
-        def elsewhere(_: Path) -> Shown:
+        def elsewhere(_: Path) -> WorkbenchSource:
             def make_fleet() -> "RunningFleet":
                 from .remote.remote_fleet import RemoteFleet
 
                 return RemoteFleet(origin, tokens, log_mirror=mirror)
 
-            return Shown(label(origin), make_fleet, mirror)
+            return WorkbenchSource(label(origin), make_fleet, mirror)
 
         return _main(elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class WorkbenchSource:
     """What the workbench is opened on: a name, the fleet, and the log that the viewer shows.
 
     ``root`` is the folder of the project, None when that is elsewhere.
@@ -93,7 +93,7 @@ class Shown:
     root: Path | None = None
 
 
-def _main(show: Callable[[Path], Shown]) -> int:
+def _main(show: Callable[[Path], WorkbenchSource]) -> int:
     """Guard the terminal, work on what ``show`` gives for our own log, and put everything back."""
     in_browser = web_session()
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -134,7 +134,7 @@ def _settle() -> None:
     settle()
 
 
-def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
+def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
     """Paint, serve, stop; returns what the workbench broke on, and the report of that."""
     from .app import SIGNALS, Workbench
     from .placeholder_fleet import outlives
@@ -180,16 +180,16 @@ def wishes() -> "tuple[Settings, Instances]":
     from .instances import Instances
     from .instances.health import poll_interval
     from .instances.metrics_port import HealthMetrics, metrics_port
-    from .instances.store import Store
-    from .instances.watch import Pace
+    from .instances.store import InstanceStore
+    from .instances.watch import PollPace
     from .settings import load_settings, state_path
 
     settings = load_settings()
     (interval, mistake), (port, other) = poll_interval(os.environ), metrics_port(os.environ)
     mistakes = tuple(each for each in (mistake, other) if each)
     settings = replace(settings, mistakes=(*settings.mistakes, *mistakes))
-    store, metrics = Store(state_path("instances")), HealthMetrics(port)
-    return settings, Instances(store=store, pace=Pace(interval), metrics=metrics)
+    store, metrics = InstanceStore(state_path("instances")), HealthMetrics(port)
+    return settings, Instances(store=store, pace=PollPace(interval), metrics=metrics)
 
 
 def late_panes(log: Path) -> "tuple[LatePane, ...]":

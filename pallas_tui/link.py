@@ -37,7 +37,7 @@ _MAX_TOOLS: Final = 500
 _CAUSE_TIMEOUT: Final = 0.3
 
 
-class Link:
+class McpLink:
     """At most one open connection to ``url``, in a task of its own; it is made by the first ``call``.
 
     ``era`` chooses the protocol. ``bearer`` is sent to the scheme, host and port of ``url`` and to nobody

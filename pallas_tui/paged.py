@@ -12,7 +12,7 @@ MOST: Final = 20_000
 """Records that are listed at most; beyond them a list of one agent's helps."""
 
 
-class Record(Protocol):
+class PagedRecord(Protocol):
     """What is listed: known again by its id, and an agent's."""
 
     @property
@@ -25,14 +25,14 @@ class Record(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed[R]:
+class ListedRecord[R]:
     """A record in the list, made safe to show; ``words`` is what a filter looks through."""
 
     record: R
     words: str
 
 
-class Book[R: Record](ABC):
+class RecordPages[R: PagedRecord](ABC):
     """The records that were read so far, in the fleet's order; ``complete`` once there are no more.
 
     ``port`` gives the fleet, None while there is none. ``agent`` limits the list to one. Whatever is asked of
@@ -42,7 +42,7 @@ class Book[R: Record](ABC):
     def __init__(self, port: Callable[[], Any]) -> None:
         self._port = port
         self.agent = ""
-        self.listed: list[Listed[R]] = []
+        self.listed: list[ListedRecord[R]] = []
         self.complete = False
         self.version = 0
         self._next = ""
@@ -54,7 +54,7 @@ class Book[R: Record](ABC):
         """At most ``PAGE`` records of ``agent`` from ``start`` on, as the fleet gives them."""
 
     @abstractmethod
-    def line_of(self, record: R) -> Listed[R]:
+    def line_of(self, record: R) -> ListedRecord[R]:
         """A record made safe to show."""
 
     @property
@@ -71,7 +71,7 @@ class Book[R: Record](ABC):
         """Read the first page again; what was read further down stays below it."""
         await self._refresh(lambda each: each)
 
-    async def _refresh(self, kept: Callable[[Listed[R]], Listed[R]]) -> None:
+    async def _refresh(self, kept: Callable[[ListedRecord[R]], ListedRecord[R]]) -> None:
         """The same, with what becomes of each that stays."""
         at = self._round
         page = await self.page("")
@@ -111,7 +111,7 @@ class Book[R: Record](ABC):
         rest = [each for each in self.listed if each.record.id != identity]
         self._take(rest, self._next, complete=self.complete)
 
-    def _take(self, listed: list[Listed[R]], cursor: str, *, complete: bool) -> None:
+    def _take(self, listed: list[ListedRecord[R]], cursor: str, *, complete: bool) -> None:
         self.listed, self._next, self.complete = listed, cursor, complete
         self._known = {each.record.id for each in listed}
         self.version += 1

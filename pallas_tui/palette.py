@@ -17,7 +17,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 
 from .actions import ACTIONS, BY_ID, is_navigation
-from .fuzzy import Query
+from .fuzzy import FuzzyQuery
 from .screens.main import MainScreen
 from .targets import (
     MAX_ENTITIES,
@@ -50,7 +50,7 @@ _logger = logging.getLogger("pallas_tui")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class PaletteCommand:
     """Something the palette offers: ``kind`` is empty for an action, else what is found."""
 
     title: str
@@ -59,19 +59,19 @@ class Command:
     kind: str = ""
 
 
-def commands(app: App[Any], screen: Screen[Any]) -> Iterable[Command]:
+def commands(app: App[Any], screen: Screen[Any]) -> Iterable[PaletteCommand]:
     """The actions of the registry, and those that any other widget of the panes declares; each once."""
     for action in ACTIONS:
         if action.scope == "app":
-            yield Command(action.title, action.help, partial(app.run_action, action.run))
+            yield PaletteCommand(action.title, action.help, partial(app.run_action, action.run))
     # A moment later, when the palette is gone from the picture.
     save = partial(app.set_timer, 0.1, app.deliver_screenshot)
-    yield Command("Screenshot", "Save the screen as an SVG file", save)
+    yield PaletteCommand("Screenshot", "Save the screen as an SVG file", save)
     for pane in screen.query(Pane):
         yield from _commands_of(pane, screen)
 
 
-def entities(screen: Screen[Any]) -> Iterable[Command]:
+def entities(screen: Screen[Any]) -> Iterable[PaletteCommand]:
     """What the panes know by name, as they list it; a pane that fails at that is passed over."""
     if not isinstance(screen, MainScreen):
         return
@@ -81,7 +81,7 @@ def entities(screen: Screen[Any]) -> Iterable[Command]:
             for entity in pane.entities():
                 if (left := left - 1) < 0:
                     return
-                yield Command(
+                yield PaletteCommand(
                     entity.title, entity.help, partial(screen.reveal, entity.target), kind_of(entity)
                 )
         except Exception:  # the palette must open even then
@@ -94,7 +94,7 @@ def kind_of(entity: Entity) -> str:
     return own or _KINDS.get(type(entity.target), "")
 
 
-class Everything(Provider):
+class PaletteProvider(Provider):
     """Actions first, then entities, the best matches of each first.
 
     Entities are collected when the first letter is typed, and looked through in slices, so that no
@@ -104,7 +104,7 @@ class Everything(Provider):
     async def startup(self) -> None:
         """Actions are few and stay the same while the palette is open."""
         self._actions = list(commands(self.app, self.screen))
-        self._entities: list[Command] | None = None
+        self._entities: list[PaletteCommand] | None = None
 
     async def discover(self) -> AsyncIterator[DiscoveryHit]:
         """Before anything is typed: the actions."""
@@ -113,7 +113,7 @@ class Everything(Provider):
 
     async def search(self, query: str) -> AsyncIterator[Hit]:
         """What matches ``query``."""
-        wanted = Query(query)
+        wanted = FuzzyQuery(query)
         for command, score in await _best(self._actions, wanted):
             yield self._hit(command, 1 + score, wanted)
         if self._entities is None:
@@ -121,7 +121,7 @@ class Everything(Provider):
         for command, score in await _best(self._entities, wanted):
             yield self._hit(command, score, wanted)
 
-    def _hit(self, command: Command, score: float, wanted: Query) -> Hit:
+    def _hit(self, command: PaletteCommand, score: float, wanted: FuzzyQuery) -> Hit:
         title = Content(command.title)
         style = self.match_style or "bold underline"
         for start, end in wanted.spans(command.title):
@@ -131,14 +131,14 @@ class Everything(Provider):
         return Hit(score, title, command.run, command.title, _help(command))
 
 
-def _help(command: Command) -> Any:
+def _help(command: PaletteCommand) -> Any:
     """As Content: a help may hold what others wrote, which must not be markup."""
     indent = " " * _KIND_WIDTH if command.kind else ""
     return Content(indent + command.help) if command.help else None
 
 
-async def _collect(source: Iterable[Command]) -> list[Command]:
-    found: list[Command] = []
+async def _collect(source: Iterable[PaletteCommand]) -> list[PaletteCommand]:
+    found: list[PaletteCommand] = []
     since = perf_counter()
     for command in source:
         found.append(command)
@@ -148,7 +148,7 @@ async def _collect(source: Iterable[Command]) -> list[Command]:
     return found
 
 
-async def _best(among: Sequence[Command], wanted: Query) -> list[tuple[Command, float]]:
+async def _best(among: Sequence[PaletteCommand], wanted: FuzzyQuery) -> list[tuple[PaletteCommand, float]]:
     """The best matches, best first; equal ones in the order they were given in."""
     scored: list[tuple[float, int]] = []
     since = perf_counter()
@@ -168,7 +168,7 @@ def own_bindings(widget: DOMNode) -> Iterable[Binding]:
             yield from Binding.make_bindings(base.__dict__.get("BINDINGS", ()))
 
 
-def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
+def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[PaletteCommand]:
     seen: set[str] = set()
 
     async def run(widget: DOMNode, name: str) -> None:
@@ -184,4 +184,4 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
             action = BY_ID[binding.id or ""]
             title = f"{pane.TITLE}: {action.title}" if action.title in _EVERYWHERE else action.title
             work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
-            yield Command(title, action.help, work)
+            yield PaletteCommand(title, action.help, work)

@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, FleetPort, FleetSnapshot, FleetState
 
-from .frame import Frame
+from .frame import FleetFrame
 
 PERIOD: Final = 0.1
 """Seconds between two ticks."""
@@ -27,7 +27,7 @@ class Counts:
     dropped: int = 0
 
 
-class Pump:
+class UiClock:
     """Turns a fleet into frames. It never waits and holds at most one batch of the hub's events.
 
     ``attached`` gives the agents of instances elsewhere, the same tuple while nothing changed.
@@ -52,7 +52,7 @@ class Pump:
         """Read another fleet from now on, from its first event."""
         self._fleet, self._seq, self._last = fleet, 0, None
 
-    def read(self) -> Frame | None:
+    def read(self) -> FleetFrame | None:
         """The next frame; None when nothing happened, nothing is on its way and the last is not old."""
         batch = self._fleet.since(self._seq, BATCH)
         # After the events: a run that they do not end yet is still counted in the snapshot.
@@ -68,7 +68,7 @@ class Pump:
             return None
         self._last, self._last_attached, self._sent = snapshot, attached, now
         self.counts.frames += 1
-        return Frame(snapshot, batch.events, now, batch.dropped, attached)
+        return FleetFrame(snapshot, batch.events, now, batch.dropped, attached)
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

@@ -24,7 +24,7 @@ from pallas.model import (
     ServerSnapshot,
 )
 
-from .frame import Frame
+from .frame import FleetFrame
 from .supervision.words import blocked, crash_loop, sentence
 from .text import count, duration
 
@@ -249,7 +249,7 @@ class Summary:
         return f"saved {', '.join(files)}" if files else ""
 
 
-def summarise(frame: Frame, before: Headline | None = None, raised: int = 0) -> Summary:
+def summarise(frame: FleetFrame, before: Headline | None = None, raised: int = 0) -> Summary:
     """The summary of a frame; ``before`` stays the headline while nothing newer is told."""
     headline = before
     for event in reversed(frame.events):

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from pallas.model import Reloaded, ThreadRecord
 
-from .runs.run import Run
+from .runs.run import FeedRun
 
 MAX_ENTITIES: Final = 20_000
 """Entities that the palette looks through at most."""
@@ -106,7 +106,7 @@ class Spot:
 class ScreenOpener(Protocol):
     """An application that opens the screens that widgets ask for. No widget imports a screen."""
 
-    def open_run(self, run: Run) -> None:
+    def open_run(self, run: FeedRun) -> None:
         """All of a run of the feed."""
         ...
 

@@ -16,7 +16,7 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DownstreamLink:
     """What an agent calls: ``delegate`` is the agent of this fleet that answers there, if one does."""
 
     owner: str
@@ -36,7 +36,7 @@ class Branch:
     ``inside`` counts the lines below it, which are not in the tree while it is ``folded``.
     """
 
-    item: Item | Link
+    item: Item | DownstreamLink
     last: tuple[bool, ...] = ()
     inside: int = 0
     folded: bool = False
@@ -49,14 +49,14 @@ class Branch:
     @property
     def key(self) -> Hashable:
         """By what it is known again."""
-        if isinstance(self.item, Link):
+        if isinstance(self.item, DownstreamLink):
             return "link", self.item.owner, self.item.name
         return type(self.item).__name__, self.item.name
 
     @property
     def agent(self) -> str:
         """The agent that is meant: this one, or the owner of the link; empty for a server."""
-        if isinstance(self.item, Link):
+        if isinstance(self.item, DownstreamLink):
             return self.item.owner
         return self.item.name if isinstance(self.item, AgentSnapshot) else ""
 
@@ -104,7 +104,7 @@ def _needs(agent: AgentSnapshot) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*agent.depends_on, *agent.peers)))
 
 
-def links_of(agent: AgentSnapshot, agents: Iterable[AgentSnapshot]) -> list[Link]:
+def links_of(agent: AgentSnapshot, agents: Iterable[AgentSnapshot]) -> list[DownstreamLink]:
     """What an agent calls, with the agents of the fleet among it."""
     return _links(agent, _places(agents))
 
@@ -113,13 +113,13 @@ def _places(agents: Iterable[AgentSnapshot]) -> dict[_Place, AgentSnapshot]:
     return {place: agent for agent in agents if (place := _place(agent.url)) is not None}
 
 
-def _links(agent: AgentSnapshot, places: dict[_Place, AgentSnapshot]) -> list[Link]:
+def _links(agent: AgentSnapshot, places: dict[_Place, AgentSnapshot]) -> list[DownstreamLink]:
     links = []
     for one in agent.downstreams:
         place = _place(one.target)
         delegate = places.get(place) if place is not None else None
         itself = delegate is not None and delegate.name == agent.name
-        links.append(Link(agent.name, one, None if itself else delegate))
+        links.append(DownstreamLink(agent.name, one, None if itself else delegate))
     return links
 
 
@@ -129,7 +129,7 @@ def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
     return next((i for i in range(index - 1, -1, -1) if branches[i].depth < depth), None) if depth else None
 
 
-def tone_of_link(link: Link) -> Tone:
+def tone_of_link(link: DownstreamLink) -> Tone:
     """How a downstream is: as the last probe found it, or worse where real calls or its own health say so."""
     reach = _reach(link.downstream)
     if reach is ProbeResult.OK and link.delegate is not None:
@@ -137,7 +137,7 @@ def tone_of_link(link: Link) -> Tone:
     return _TONES[reach]
 
 
-def word_of_link(link: Link) -> str:
+def word_of_link(link: DownstreamLink) -> str:
     """The same in one short word: ``key`` where one is asked for."""
     call = link.downstream.last_call
     if link.downstream.reach is ProbeResult.OK and call is not None and call.reach is ProbeResult.UNREACHABLE:

@@ -28,7 +28,7 @@ _DONE: Final[dict[Verb, frozenset[AgentState]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VerbRequest:
     """What was asked of one agent, and when (Unix seconds, the frames' clock)."""
 
     verb: Verb
@@ -39,14 +39,14 @@ class UnderWay:
     """What is under way by agent. An outcome is an agent's state or a notice about it, told by the fleet."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, Asked] = {}
-        self._last: dict[str, Asked] = {}
+        self._asked: dict[str, VerbRequest] = {}
+        self._last: dict[str, VerbRequest] = {}
         self._failures: dict[str, str] = {}
         self._news: list[str] = []
 
     def ask(self, agent: str, verb: Verb, now: float) -> None:
         """Note what was asked; a later wish replaces an earlier one, and what became of it."""
-        self._asked[agent] = self._last[agent] = Asked(verb, now)
+        self._asked[agent] = self._last[agent] = VerbRequest(verb, now)
         self._failures.pop(agent, None)
 
     def take(self, events: Iterable[Event], now: float) -> list[str]:

@@ -8,18 +8,18 @@ from pallas.model.safe_text import one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     """One block; ``language`` is empty where none is named."""
 
     language: str
     code: str
 
 
-def code_blocks(text: str) -> tuple[Block, ...]:
+def code_blocks(text: str) -> tuple[CodeBlock, ...]:
     """The fenced and indented blocks of Markdown ``text``, in order. Takes time: call in a thread."""
     tokens = MarkdownIt("commonmark", {"html": False}).parse(text)
     return tuple(
-        Block(one_line(token.info, 30).split(" ")[0], token.content.removesuffix("\n"))
+        CodeBlock(one_line(token.info, 30).split(" ")[0], token.content.removesuffix("\n"))
         for token in tokens
         if token.type in ("fence", "code_block") and token.content.strip()
     )

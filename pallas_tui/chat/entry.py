@@ -8,8 +8,8 @@ from typing import Final, Literal
 from pallas.model import Image
 from pallas.model.safe_text import one_line
 
-from ..pictures.images import Attachment
-from .progress import Piece, Remark, Step, ToolCall, parse
+from ..pictures.images import ChatPicture
+from .progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 from .trace import Trace
 from .tree import Tree
 
@@ -25,7 +25,7 @@ def next_key() -> int:
 
 
 @dataclass(slots=True)
-class Entry:
+class ChatEntry:
     """One message on the screen; ``at`` in Unix seconds, ``seconds`` how long the answer took.
 
     ``role`` ``error`` is a run that failed, ``note`` what the workbench itself had to say: neither is part of
@@ -38,7 +38,7 @@ class Entry:
     text: str
     at: float
     key: int = field(default_factory=next_key)
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[ChatPicture, ...] = ()
     seconds: float | None = None
     steps: int = 0
     tools: int = 0
@@ -55,13 +55,13 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Run:
+class ChatRun:
     """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
 
     ``at`` in Unix seconds; ``started`` as the stopwatch of the conversation showed then.
     """
 
-    question: Entry
+    question: ChatEntry
     at: float
     started: float
     tree: Tree
@@ -79,16 +79,16 @@ class Run:
         progress = parse(message)
         self.tree.hear(progress, now)
         match progress:
-            case Piece(actor, text):
+            case TextPiece(actor, text):
                 self._write(actor, text)
-            case Step(actor, number, kind):
+            case LoopStep(actor, number, kind):
                 self.steps += 1
                 self._break = bool(self.text)
                 self.status = f"{actor} step {number} ({kind})"
-            case ToolCall(label, phase):
+            case ToolProgress(label, phase):
                 self.tools += phase == "started"
                 self.status = f"{label}: {phase}"
-            case Remark(text):
+            case ProgressNote(text):
                 self.status = one_line(text, STATUS_LIMIT)
         self.status = one_line(self.status, STATUS_LIMIT)
 
@@ -104,7 +104,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """One message as the agent is told of it."""
 
     role: Literal["user", "assistant"]
@@ -112,29 +112,29 @@ class Turn:
     images: tuple[Image, ...] = ()
 
 
-def turns_of(entries: Iterable[Entry]) -> tuple[Turn, ...]:
+def turns_of(entries: Iterable[ChatEntry]) -> tuple[ChatTurn, ...]:
     """What an agent knows after these: questions that were answered, and the answers."""
-    turns: list[Turn] = []
-    question: Entry | None = None
+    turns: list[ChatTurn] = []
+    question: ChatEntry | None = None
     for entry in entries:
         if entry.role == "user":
             question = entry
         elif entry.role == "assistant" and not entry.cut and question is not None:
             turns.append(
-                Turn("user", question.text, tuple(one.image for one in question.attachments if one.data))
+                ChatTurn("user", question.text, tuple(one.image for one in question.attachments if one.data))
             )
-            turns.append(Turn("assistant", entry.text))
+            turns.append(ChatTurn("assistant", entry.text))
             question = None
     return tuple(turns)
 
 
-def last_answer(entries: list[Entry]) -> Entry | None:
+def last_answer(entries: list[ChatEntry]) -> ChatEntry | None:
     """The newest message of the agent, else the newest of all."""
-    newest_first: Iterator[Entry] = reversed(entries)
+    newest_first: Iterator[ChatEntry] = reversed(entries)
     answers = (entry for entry in newest_first if entry.role in ("assistant", "error"))
     return next(answers, entries[-1] if entries else None)
 
 
-def last_question(entries: list[Entry]) -> Entry | None:
+def last_question(entries: list[ChatEntry]) -> ChatEntry | None:
     """The newest message of the person."""
     return next((entry for entry in reversed(entries) if entry.role == "user"), None)

@@ -14,8 +14,8 @@ from pallas import __version__
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
-from ..pictures.images import Attachment, size_text
-from .model import Conversation, Entry
+from ..pictures.images import ChatPicture, size_text
+from .model import ChatConversation, ChatEntry
 from .outline import story_of
 from .pricing import money
 from .tree import Node, Tree
@@ -25,7 +25,7 @@ FORMAT: Final = "pallas-conversation/1"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ConversationFacts:
     """What is told of a conversation beside its messages. ``principal`` is a fingerprint, empty for none."""
 
     agent: str
@@ -41,19 +41,19 @@ def form_of(path: Path) -> Form:
     return "json" if path.suffix.lower() == ".json" else "md"
 
 
-def file_name(conversation: Conversation, at: float, form: Form) -> str:
+def file_name(conversation: ChatConversation, at: float, form: Form) -> str:
     """What the file is called when nobody says: ``research-2026-05-04-1402.md``."""
     name = conversation.name or conversation.agent
     plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name).strip("-")[:60] or "conversation"
     return f"{plain}-{strftime('%Y-%m-%d-%H%M', localtime(at))}.{form}"
 
 
-def exported(conversation: Conversation, about: About, form: Form) -> str:
+def exported(conversation: ChatConversation, about: ConversationFacts, form: Form) -> str:
     """The whole conversation, what is not shown any more included; notes of the workbench left out."""
     return as_json(conversation, about) if form == "json" else as_markdown(conversation, about)
 
 
-def as_markdown(conversation: Conversation, about: About) -> str:
+def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str:
     """To read. An answer stands as the agent wrote it."""
     facts = [
         ("agent", about.agent),
@@ -75,7 +75,7 @@ def as_markdown(conversation: Conversation, about: About) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(conversation: Conversation, about: About) -> str:
+def as_json(conversation: ChatConversation, about: ConversationFacts) -> str:
     """To work with. Times are ISO 8601 in UTC, durations seconds; pictures are named, not contained."""
     document = {
         "format": FORMAT,
@@ -124,11 +124,11 @@ def write_new(path: Path, text: str) -> None:
         raise _refused(f"{shown} cannot be written: {reason}.") from None
 
 
-def _entries(conversation: Conversation) -> list[Entry]:
+def _entries(conversation: ChatConversation) -> list[ChatEntry]:
     return [entry for entry in conversation.transcript if entry.role != "note"]
 
 
-def _heading(entry: Entry, agent: str) -> str:
+def _heading(entry: ChatEntry, agent: str) -> str:
     who = {"user": "you", "assistant": agent, "error": f"{agent} failed"}[entry.role]
     parts = [strftime("%Y-%m-%d %H:%M:%S", localtime(entry.at)), who]
     if entry.cut:
@@ -142,7 +142,7 @@ def _heading(entry: Entry, agent: str) -> str:
     return " · ".join(parts)
 
 
-def _picture(one: Attachment) -> str:
+def _picture(one: ChatPicture) -> str:
     return f"{one.name}, {size_text(one.size)}"
 
 
@@ -151,7 +151,7 @@ def _end(tree: Tree) -> float:
     return max((node.ended or 0.0 for node in tree.root.walk()), default=0.0)
 
 
-def _message(entry: Entry) -> dict[str, Any]:
+def _message(entry: ChatEntry) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": entry.role,
         "at": datetime.fromtimestamp(entry.at, UTC).isoformat(),

@@ -9,29 +9,29 @@ from typing import Final
 
 from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
 
-from ..client import Reply
-from ..pictures.images import MAX_KEPT, Attachment, forgotten
+from ..client import AgentReply
+from ..pictures.images import MAX_KEPT, ChatPicture, forgotten
 from .entry import (
     STATUS_LIMIT,
-    Entry,
-    Run,
-    Turn,
+    ChatEntry,
+    ChatRun,
+    ChatTurn,
     last_answer,
     last_question,
     next_key,
     turns_of,
 )
-from .pricing import Price
+from .pricing import TokenPrice
 from .stored import ROWS, StoredThread, entries_of
 from .tree import Tree
 
 __all__ = [
     "KEEP",
     "STATUS_LIMIT",
-    "Conversation",
-    "Entry",
-    "Run",
-    "Turn",
+    "ChatConversation",
+    "ChatEntry",
+    "ChatRun",
+    "ChatTurn",
     "last_answer",
     "last_question",
     "turns_of",
@@ -45,7 +45,7 @@ OLDER: Final = 30
 """Messages that come back at once when somebody scrolls up to them."""
 
 
-class Conversation:
+class ChatConversation:
     """Messages to and from one agent under one handle, and at most one run in flight.
 
     ``changed`` is called after each change, on the caller's thread. ``stopwatch`` gives seconds. ``name`` is
@@ -69,9 +69,9 @@ class Conversation:
         self.name = ""
         self._stopwatch = stopwatch
         self.handle = _handle()
-        self.entries: list[Entry] = []
+        self.entries: list[ChatEntry] = []
         self.pruned = 0
-        self.run: Run | None = None
+        self.run: ChatRun | None = None
         self.unread = 0
         self.changed = changed
         self.callers: Callable[[str], Collection[str]] = lambda server: ()
@@ -79,7 +79,7 @@ class Conversation:
         self.params: Params = NO_PARAMS
         self.stored: StoredThread | None = None
         self.thread = self.owner = ""
-        self._older: list[Entry] = []
+        self._older: list[ChatEntry] = []
         self._untold = False
 
     def open(self, stored: StoredThread) -> None:
@@ -129,11 +129,11 @@ class Conversation:
         return {entry.key for entry in self._older}
 
     @property
-    def transcript(self) -> list[Entry]:
+    def transcript(self) -> list[ChatEntry]:
         """Everything that is kept, oldest first, also what is not shown any more."""
         return [*self._older, *self.entries]
 
-    def elapsed(self, run: Run) -> float:
+    def elapsed(self, run: ChatRun) -> float:
         """Seconds since ``run`` began."""
         return self._stopwatch() - run.started
 
@@ -141,18 +141,18 @@ class Conversation:
         """What the stopwatch shows."""
         return self._stopwatch()
 
-    def begin(self, text: str, attachments: tuple[Attachment, ...], at: float) -> Run:
+    def begin(self, text: str, attachments: tuple[ChatPicture, ...], at: float) -> ChatRun:
         """The person asks something. There must be no run in flight."""
-        question = Entry("user", text, at, attachments=attachments)
+        question = ChatEntry("user", text, at, attachments=attachments)
         self._add(question)
         return self._start(question, at)
 
     def note(self, text: str, at: float) -> None:
         """The workbench says something, which no agent hears of."""
-        self._add(Entry("note", text, at))
+        self._add(ChatEntry("note", text, at))
         self.changed()
 
-    def retry(self, at: float) -> Run | None:
+    def retry(self, at: float) -> ChatRun | None:
         """Ask the last question again; None when there is none, or a run is in flight.
 
         After a failure the conversation stands as before the question. An answer that is to be replaced is
@@ -189,11 +189,11 @@ class Conversation:
         self.handle = _handle()
         self._untold, self.thread, self.owner = True, "", ""
 
-    def untold(self, run: Run) -> tuple[Turn, ...]:
+    def untold(self, run: ChatRun) -> tuple[ChatTurn, ...]:
         """What must be told with the question of ``run``: nothing when its server knows everything."""
         return turns_of(self._before(run.question)) if self._untold else ()
 
-    def rewind(self, entry: Entry) -> bool:
+    def rewind(self, entry: ChatEntry) -> bool:
         """Take back ``entry`` and all that follows it; False when it is not here (any more)."""
         if self.run is not None or entry not in self.transcript:
             return False
@@ -204,9 +204,9 @@ class Conversation:
         self.changed()
         return True
 
-    def branch(self, entry: Entry, changed: Callable[[], None] = lambda: None) -> "Conversation":
+    def branch(self, entry: ChatEntry, changed: Callable[[], None] = lambda: None) -> "ChatConversation":
         """Another conversation with the same agent that has all up to ``entry``, a question left out."""
-        new = Conversation(self.agent, changed, self._stopwatch)
+        new = ChatConversation(self.agent, changed, self._stopwatch)
         kept = self._before(entry) + ([] if entry.role == "user" else [entry])
         for each in kept:
             new._add(replace(each, key=next_key()))
@@ -214,8 +214,8 @@ class Conversation:
         new.params = self.params
         return new
 
-    def _before(self, entry: Entry) -> list[Entry]:
-        kept: list[Entry] = []
+    def _before(self, entry: ChatEntry) -> list[ChatEntry]:
+        kept: list[ChatEntry] = []
         for each in self.transcript:
             if each is entry:
                 break
@@ -224,13 +224,13 @@ class Conversation:
 
     # What comes of a run
 
-    def hear(self, run: Run, message: str) -> None:
+    def hear(self, run: ChatRun, message: str) -> None:
         """Progress of ``run``; ignored when it is not in flight any more."""
         if run is self.run:
             run.hear(message, self._stopwatch())
             self.changed()
 
-    def answer(self, run: Run, reply: Reply, at: float, price: Price | None = None) -> None:
+    def answer(self, run: ChatRun, reply: AgentReply, at: float, price: TokenPrice | None = None) -> None:
         """The answer, or the error the agent answered with. What was streamed gives way to it."""
         if run is not self.run:
             return
@@ -242,7 +242,7 @@ class Conversation:
         known = reply.tokens_in is not None and reply.tokens_out is not None
         cost = price.cost(reply.tokens_in or 0, reply.tokens_out or 0) if price and known else None
         self._finish(
-            Entry(
+            ChatEntry(
                 "assistant",
                 reply.text,
                 at,
@@ -263,14 +263,14 @@ class Conversation:
         if reply.note:
             self.note(reply.note, at)
 
-    def fail(self, run: Run, fault: Fault, at: float, seconds: float | None = None) -> None:
+    def fail(self, run: ChatRun, fault: Fault, at: float, seconds: float | None = None) -> None:
         """The agent could not be asked, or answered with an error; what it said so far is kept."""
         if run is not self.run:
             return
         if run.text or run.tree:
             self._add(self._partial(run, at, "broke off"))
         self._finish(
-            Entry(
+            ChatEntry(
                 "error",
                 fault.message,
                 at,
@@ -281,13 +281,13 @@ class Conversation:
             )
         )
 
-    def cancel(self, run: Run, at: float) -> None:
+    def cancel(self, run: ChatRun, at: float) -> None:
         """The person gave up waiting; what was received is kept, marked cancelled."""
         if run is self.run:
             self._finish(self._partial(run, at, "cancelled"))
 
-    def _partial(self, run: Run, at: float, cut: str) -> Entry:
-        return Entry(
+    def _partial(self, run: ChatRun, at: float, cut: str) -> ChatEntry:
+        return ChatEntry(
             "assistant",
             run.text,
             at,
@@ -300,18 +300,18 @@ class Conversation:
             trace_id=run.trace.trace_id,
         )
 
-    def _start(self, question: Entry, at: float) -> Run:
-        self.run = Run(question, at, self._stopwatch(), Tree(self.agent, self.callers))
+    def _start(self, question: ChatEntry, at: float) -> ChatRun:
+        self.run = ChatRun(question, at, self._stopwatch(), Tree(self.agent, self.callers))
         self.changed()
         return self.run
 
-    def _finish(self, entry: Entry) -> None:
+    def _finish(self, entry: ChatEntry) -> None:
         self.run = None
         self._add(entry)
         self.unread += 1
         self.changed()
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: ChatEntry) -> None:
         self.entries.append(entry)
         if (extra := len(self.entries) - KEEP) > 0:
             self._older += self.entries[:extra]

@@ -11,7 +11,7 @@ LIVE_ROWS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CallRow:
     """One row: ``depth`` 0 is a call of the agent itself. ``open`` is None where there is nothing to fold.
 
     ``node`` is None for a row that stands for all of the tree, or for what is left out.
@@ -32,7 +32,7 @@ def shown_children(node: Node) -> list[Node]:
     return node.children
 
 
-class Outline:
+class CallOutline:
     """The rows of ``tree``. Folded to one row when ``folded``; single calls fold on their own."""
 
     def __init__(self, tree: Tree, *, folded: bool) -> None:
@@ -40,20 +40,20 @@ class Outline:
         self.folded = folded
         self._closed: set[int] = set()
 
-    def rows(self, now: float, *, dot: str = "·", live: bool = False) -> list[Row]:
+    def rows(self, now: float, *, dot: str = "·", live: bool = False) -> list[CallRow]:
         """What is on screen ``now`` (seconds on the stopwatch), the newest only while ``live``."""
         if not self.tree:
             return []
         if self.folded:
             return [self._summary(now, dot)]
-        rows: list[Row] = []
+        rows: list[CallRow] = []
         for node in self.tree.root.children:
             self._add(rows, node, 0, now, dot)
         if self.tree.left_out:
-            rows.append(Row(f"{count(self.tree.left_out, 'more call')} not kept", "", "unknown"))
+            rows.append(CallRow(f"{count(self.tree.left_out, 'more call')} not kept", "", "unknown"))
         if live and len(rows) > LIVE_ROWS:
             hidden = len(rows) - LIVE_ROWS + 1
-            rows = [Row(f"{count(hidden, 'earlier call')}", "", "ok"), *rows[hidden:]]
+            rows = [CallRow(f"{count(hidden, 'earlier call')}", "", "ok"), *rows[hidden:]]
         return rows
 
     def set_open(self, node: Node | None, is_open: bool) -> bool:
@@ -71,19 +71,19 @@ class Outline:
             self._closed.add(key)
         return True
 
-    def _add(self, rows: list[Row], node: Node, depth: int, now: float, dot: str) -> None:
+    def _add(self, rows: list[CallRow], node: Node, depth: int, now: float, dot: str) -> None:
         children = shown_children(node)
         is_open = None if not children else id(node) not in self._closed
-        rows.append(Row(node.label, figures_of(node, now, dot), node.state, depth, is_open, node))
+        rows.append(CallRow(node.label, figures_of(node, now, dot), node.state, depth, is_open, node))
         if is_open:
             for child in children:
                 self._add(rows, child, depth + 1, now, dot)
 
-    def _summary(self, now: float, dot: str) -> Row:
+    def _summary(self, now: float, dot: str) -> CallRow:
         tops = self.tree.root.children
         if len(tops) == 1 and not self.tree.left_out:
             node = tops[0]
-            return Row(node.label, figures_of(node, now, dot), node.state, 0, False, None)
+            return CallRow(node.label, figures_of(node, now, dot), node.state, 0, False, None)
         times = [node.seconds(now) for node in tops]
         # Calls that ran side by side took as long as from the first beginning to the last end.
         starts = [node.started for node in tops if node.started is not None]
@@ -96,7 +96,7 @@ class Outline:
         label = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         states = {node.state for node in tops}
         state: State = next((each for each in ("running", "error", "unknown") if each in states), "ok")
-        return Row(label, f" {dot} ".join(parts), state, 0, False, None)
+        return CallRow(label, f" {dot} ".join(parts), state, 0, False, None)
 
 
 def figures_of(node: Node, now: float, dot: str = "·") -> str:

@@ -9,7 +9,7 @@ _PER: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class TokenPrice:
     """Of a million tokens that went in and that came out, in whatever money the settings mean."""
 
     input: float
@@ -20,7 +20,7 @@ class Price:
         return (tokens_in * self.input + tokens_out * self.output) / _PER
 
 
-def price_of(model: str, prices: Any) -> Price | None:
+def price_of(model: str, prices: Any) -> TokenPrice | None:
     """The price of ``model`` in ``prices: {pattern: {input: 3.0, output: 15.0}}``; None when not known.
 
     Patterns have ``*`` and ``?`` and no case; of several that fit, the one with most letters holds. What
@@ -57,7 +57,7 @@ def tokens(number: int) -> str:
     return f"{number / 1_000_000:.1f}M"
 
 
-def _price(entry: Any) -> Price | None:
+def _price(entry: Any) -> TokenPrice | None:
     def number(name: str) -> float | None:
         value = entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
@@ -65,4 +65,4 @@ def _price(entry: Any) -> Price | None:
         return float(value)
 
     there, back = number("input"), number("output")
-    return Price(there, back) if there is not None and back is not None else None
+    return TokenPrice(there, back) if there is not None and back is not None else None

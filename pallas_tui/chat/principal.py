@@ -18,7 +18,7 @@ _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
+class ChatPrincipal:
     """``token`` is held in memory only and never shown; ``source`` is ``$NAME`` or ``typed``, empty for none.
 
     Until ``release`` the log masks the token wherever it should turn up.
@@ -39,7 +39,7 @@ class Principal:
         """The salted fingerprint, as the feed and the traces have it; empty for nobody."""
         return fingerprint(self.token) if self.token else ""
 
-    def lend(self) -> "Principal":
+    def lend(self) -> "ChatPrincipal":
         """The same for another conversation, which releases it on its own."""
         if self.token:
             redact(self.token)
@@ -51,10 +51,10 @@ class Principal:
             forget(self.token)
 
 
-NOBODY: Final = Principal()
+NOBODY: Final = ChatPrincipal()
 
 
-def from_environment(name: str, environ: Mapping[str, str] | None = None) -> Principal:
+def from_environment(name: str, environ: Mapping[str, str] | None = None) -> ChatPrincipal:
     """The token in the variable ``name``, with or without ``$``. Raises Fault (CONFIG)."""
     name = name.strip().removeprefix("$").removeprefix("{").removesuffix("}")
     if not _NAME.match(name):
@@ -68,7 +68,7 @@ def from_environment(name: str, environ: Mapping[str, str] | None = None) -> Pri
     return _principal(f"${name}", value)
 
 
-def typed(token: str) -> Principal:
+def typed(token: str) -> ChatPrincipal:
     """The token that a person typed into a masked line. Raises Fault (CONFIG)."""
     return _principal("typed", token)
 
@@ -80,7 +80,7 @@ def names_of(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(sorted(f"${name}" for name in names if _NAME.match(name) and wanted.search(name)))[:50]
 
 
-def _principal(source: str, value: str) -> Principal:
+def _principal(source: str, value: str) -> ChatPrincipal:
     token = value.strip()
     if token[:7].lower() == "bearer ":
         token = token[7:].strip()
@@ -93,7 +93,7 @@ def _principal(source: str, value: str) -> Principal:
     if not _TOKEN.match(token):
         raise _wrong("A token has letters, digits and signs in one piece: no spaces, quotes or line breaks.")
     redact(token)
-    return Principal(source, token)
+    return ChatPrincipal(source, token)
 
 
 def _wrong(problem: str) -> Fault:

@@ -10,7 +10,7 @@ _TOOL: Final = re.compile(r"^([^/]+)/(.+): (started|completed|failed)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """Some of the model's text: to be joined to the pieces before it as it is."""
 
     actor: str
@@ -18,7 +18,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoopStep:
     """The agent's loop went on; ``kind`` is ``llm`` or ``tool``."""
 
     actor: str
@@ -27,7 +27,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolProgress:
     """A downstream call began or ended; ``phase`` is ``started``, ``completed`` or ``failed``."""
 
     label: str
@@ -35,22 +35,22 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class ProgressNote:
     """Anything else: shown, not understood."""
 
     text: str
 
 
-Progress = Piece | Step | ToolCall | Remark
+Progress = TextPiece | LoopStep | ToolProgress | ProgressNote
 
 
 def parse(message: str) -> Progress:
-    """The meaning of one message; whatever fits no pattern is a ``Remark``, never an error."""
+    """The meaning of one message; whatever fits no pattern is a ``ProgressNote``, never an error."""
     # First: a piece of text may itself look like one of the others.
     if found := _TEXT.match(message):
-        return Piece(found[1], found[2])
+        return TextPiece(found[1], found[2])
     if found := _STEP.match(message):
-        return Step(found[1], int(found[2]), found[3])
+        return LoopStep(found[1], int(found[2]), found[3])
     if found := _TOOL.match(message):
-        return ToolCall(f"{found[1]}/{found[2]}", found[3])
-    return Remark(message)
+        return ToolProgress(f"{found[1]}/{found[2]}", found[3])
+    return ProgressNote(message)

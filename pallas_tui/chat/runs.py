@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import Event, RunStarted
 
-from .model import Entry
+from .model import ChatEntry
 
 MAX_RUNS: Final = 2_000
 
@@ -32,6 +32,6 @@ class Runs:
         """The id of the run that was asked for with that trace, empty where the fleet told of none."""
         return self._known.get(trace_id, "")
 
-    def of(self, entry: Entry) -> str:
+    def of(self, entry: ChatEntry) -> str:
         """The id of the run behind an answer, empty where the fleet told of none."""
         return self._known.get(entry.run_id) or self._known.get(entry.trace_id) or ""

@@ -8,8 +8,8 @@ from typing import Final
 from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.model.safe_text import one_line, sanitize
 
-from ..pictures.images import Attachment, received
-from .entry import Entry
+from ..pictures.images import ChatPicture, received
+from .entry import ChatEntry
 from .tree import State, Tree
 
 FIRST: Final = 40
@@ -81,13 +81,13 @@ class _Answer:
     pending: bool = False
 
 
-def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[Entry]:
+def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[ChatEntry]:
     """The messages that rows of a thread stand for, oldest first. Takes time for pictures: call in a thread.
 
     An answer with all its calls is one message, as it was while it came. Rows in error are told with their
     reason; what is still being answered is told by a note.
     """
-    entries: list[Entry] = []
+    entries: list[ChatEntry] = []
     answer: _Answer | None = None
     for row in rows:
         if row.role in ("user", "system") or (answer is not None and row.run != answer.run):
@@ -96,12 +96,12 @@ def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[Entry]:
         if row.role == "user":
             pictures = _pictures(row)
             entries.append(
-                Entry("user", sanitize(row.content, MAX_TEXT), row.created_at, attachments=pictures)
+                ChatEntry("user", sanitize(row.content, MAX_TEXT), row.created_at, attachments=pictures)
             )
             answer = _Answer(row.created_at, row.run, reason=_reason(row), pending=row.status == "pending")
         elif row.role == "system":
             head = "Older messages are told to the agent by this summary:\n\n" if row.summary else ""
-            entries.append(Entry("note", head + sanitize(row.content, MAX_TEXT), row.created_at))
+            entries.append(ChatEntry("note", head + sanitize(row.content, MAX_TEXT), row.created_at))
         else:
             answer = answer or _Answer(row.created_at, row.run)
             _take(answer, row)
@@ -125,15 +125,15 @@ def _take(answer: _Answer, row: MessageRecord) -> None:
     answer.images += [(image.data, image.mime_type) for image in row.images]
 
 
-def _settled(answer: _Answer | None, agent: str) -> list[Entry]:
+def _settled(answer: _Answer | None, agent: str) -> list[ChatEntry]:
     if answer is None:
         return []
-    found: list[Entry] = []
+    found: list[ChatEntry] = []
     tree = _tree(answer, agent)
     wrong = bool(answer.reason)
     if answer.texts or tree is not None or answer.images:
         found.append(
-            Entry(
+            ChatEntry(
                 "assistant",
                 "\n\n".join(answer.texts),
                 answer.at,
@@ -145,9 +145,9 @@ def _settled(answer: _Answer | None, agent: str) -> list[Entry]:
             )
         )
     if wrong:
-        found.append(Entry("error", answer.reason, answer.at, run_id=one_line(answer.run, 60)))
+        found.append(ChatEntry("error", answer.reason, answer.at, run_id=one_line(answer.run, 60)))
     elif answer.pending:
-        found.append(Entry("note", "This was still being answered when it was read.", answer.at))
+        found.append(ChatEntry("note", "This was still being answered when it was read.", answer.at))
     return found
 
 
@@ -172,7 +172,7 @@ def _reason(row: MessageRecord) -> str:
     return sanitize(row.reason, 2_000) or "It went wrong; why was not written down."
 
 
-def _pictures(row: MessageRecord) -> tuple[Attachment, ...]:
+def _pictures(row: MessageRecord) -> tuple[ChatPicture, ...]:
     return received([(image.data, image.mime_type) for image in row.images])
 
 

@@ -8,18 +8,18 @@ from typing import Any, Final, Protocol
 from pallas.model import Fault, FaultType, Image, ToolDetail
 from pallas.model.safe_text import one_line
 
-from ..client import OnProgress, Reply, Said
+from ..client import AgentReply, EarlierMessage, OnProgress
 from ..link import Bearer, Era, origin_of
-from .model import Conversation, Run
-from .pricing import Price
-from .principal import NOBODY, Principal
+from .model import ChatConversation, ChatRun
+from .pricing import TokenPrice
+from .principal import NOBODY, ChatPrincipal
 from .standing import WAYS_OUT
 
 ERAS: Final[dict[str, Era]] = {"auto": "auto", "modern": "modern", "handshake": "legacy"}
 """What a person calls the eras."""
 
 
-class Client(Protocol):
+class ConversationClient(Protocol):
     """What a conversation is held with."""
 
     url: str
@@ -30,11 +30,11 @@ class Client(Protocol):
         images: Sequence[Image] = (),
         on_progress: OnProgress | None = None,
         *,
-        history: Sequence[Said] = (),
+        history: Sequence[EarlierMessage] = (),
         traceparent: str = "",
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    ) -> AgentReply:
         """Ask and wait; raises Fault."""
         ...
 
@@ -54,7 +54,7 @@ class Connect(Protocol):
         era: Era = "auto",
         bearer: Bearer | None = None,
         plain_allowed: bool = False,
-    ) -> Client: ...
+    ) -> ConversationClient: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Options:
 
     era: Era = "auto"
     stream: bool = True
-    principal: Principal = NOBODY
+    principal: ChatPrincipal = NOBODY
     plain: tuple[str, str, int | None] | None = None
 
 
@@ -75,13 +75,13 @@ class Talk:
     """
 
     def __init__(
-        self, conversation: Conversation, connect: Connect, clock: Callable[[], float], options: Options
+        self, conversation: ChatConversation, connect: Connect, clock: Callable[[], float], options: Options
     ) -> None:
         self.conversation = conversation
         self.options = options
-        self.price: Price | None = None
+        self.price: TokenPrice | None = None
         self._connect, self._clock = connect, clock
-        self._client: Client | None = None
+        self._client: ConversationClient | None = None
         self._made_for: tuple[str, str, Options] | None = None
 
     @property
@@ -102,7 +102,7 @@ class Talk:
         """Whether text is asked for while it is written."""
         self.options = replace(self.options, stream=stream)
 
-    def choose_principal(self, principal: Principal, plain: str = "") -> None:
+    def choose_principal(self, principal: ChatPrincipal, plain: str = "") -> None:
         """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
 
         A conversation belongs to whoever began it: for another one it begins anew, with what was said told.
@@ -115,7 +115,7 @@ class Talk:
         if principal is not old:
             old.release()
 
-    async def converse(self, run: Run, url: str) -> None:
+    async def converse(self, run: ChatRun, url: str) -> None:
         """Ask the question of ``run`` at ``url`` and put what comes of it into the conversation."""
         conversation, clock = self.conversation, self._clock
         try:
@@ -169,7 +169,7 @@ class Talk:
         principal.release()
         await self.hang_up()
 
-    async def _connected(self, url: str) -> Client:
+    async def _connected(self, url: str) -> ConversationClient:
         made_for = (url, self.conversation.handle, self.options)
         if self._client is not None and self._made_for != made_for:
             await self.hang_up()

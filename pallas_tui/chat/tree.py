@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from pallas.model.safe_text import one_line
 
-from .progress import Piece, Progress, Step, ToolCall
+from .progress import LoopStep, Progress, TextPiece, ToolProgress
 
 MAX_CALLS: Final = 500
 """Calls of one run that are kept; further ones are counted."""
@@ -104,13 +104,13 @@ class Tree:
     def hear(self, progress: Progress, at: float) -> None:
         """Take in one message that came ``at`` that many seconds."""
         match progress:
-            case Step(actor, _, kind):
+            case LoopStep(actor, _, kind):
                 self._step(actor, kind == "tool", at)
-            case ToolCall(label, "started"):
+            case ToolProgress(label, "started"):
                 self._begin(one_line(label, MAX_LABEL), at)
-            case ToolCall(label, phase):
+            case ToolProgress(label, phase):
                 self._end(one_line(label, MAX_LABEL), "ok" if phase == "completed" else "error", at)
-            case Piece(actor, text) if (agent := self._agent(actor)) is not None:
+            case TextPiece(actor, text) if (agent := self._agent(actor)) is not None:
                 agent.text = (agent.text + text)[:MAX_TEXT]
                 self.version += 1
 

@@ -7,19 +7,19 @@ from .form import Form, warm_up
 from .json_text import JsonMistake
 from .memory import Memory, Remembered
 from .paths import ABSENT, Path
-from .rows import Row, rows
-from .shape import Kind, Shape
+from .rows import FormRow, rows
+from .shape import FieldKind, FieldShape
 
 __all__ = [
     "ABSENT",
+    "FieldKind",
+    "FieldShape",
     "Form",
+    "FormRow",
     "JsonMistake",
-    "Kind",
     "Memory",
     "Path",
     "Remembered",
-    "Row",
-    "Shape",
     "rows",
     "warm_up",
 ]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .json_text import JsonMistake, dump, parse
 from .paths import ABSENT
-from .shape import Kind, Shape
+from .shape import FieldKind, FieldShape
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}\Z")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\Z")
@@ -14,22 +14,22 @@ _LARGEST: Final = 400
 """Digits that a whole number written with an exponent may come to."""
 
 
-def written(shape: Shape, value: Any) -> str:
+def written(shape: FieldShape, value: Any) -> str:
     """The text to begin editing with; empty for what is not there."""
     if value is ABSENT:
         return ""
-    if shape.kind is Kind.TEXT and isinstance(value, str):
+    if shape.kind is FieldKind.TEXT and isinstance(value, str):
         return value
     return dump(value, 2 if isinstance(value, dict | list) else None)
 
 
-def meant(shape: Shape, text: str, required: bool) -> Any:
+def meant(shape: FieldShape, text: str, required: bool) -> Any:
     """The value that ``text`` stands for in that place, ABSENT for none. Raises JsonMistake.
 
     Left empty, an optional field is not sent. A text that is required is then the empty text, since nothing
     else could be meant; any other value that is required stays absent, which the check tells.
     """
-    if shape.kind is Kind.TEXT:
+    if shape.kind is FieldKind.TEXT:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -37,27 +37,27 @@ def meant(shape: Shape, text: str, required: bool) -> Any:
         return text if text or required else ABSENT
     if not text.strip():
         return ABSENT
-    if shape.kind in (Kind.INTEGER, Kind.NUMBER):
+    if shape.kind in (FieldKind.INTEGER, FieldKind.NUMBER):
         return _number(text.strip(), shape)
     try:
         return parse(text)
     except JsonMistake as mistake:
         hint = (
             '; a text stands in "quotes"'
-            if shape.kind is not Kind.ARRAY and text.strip()[0] not in '[{"'
+            if shape.kind is not FieldKind.ARRAY and text.strip()[0] not in '[{"'
             else ""
         )
         raise JsonMistake(f"{mistake}{hint}") from None
 
 
-def _number(text: str, shape: Shape) -> Any:
+def _number(text: str, shape: FieldShape) -> Any:
     if text == "null" and shape.nullable:
         return None
     if _WHOLE.match(text):
         return int(text)
     if not _NUMBER.match(text):
-        raise JsonMistake("not a whole number" if shape.kind is Kind.INTEGER else "not a number")
-    if shape.kind is Kind.INTEGER:
+        raise JsonMistake("not a whole number" if shape.kind is FieldKind.INTEGER else "not a number")
+    if shape.kind is FieldKind.INTEGER:
         try:
             exact = Decimal(text)
         except InvalidOperation:

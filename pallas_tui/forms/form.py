@@ -14,7 +14,7 @@ from .json_text import JsonMistake, dump, parse
 from .mistakes import Mistakes
 from .paths import ABSENT, Path, at, moved, put, remove
 from .schema import Schema
-from .shape import Kind, Shape, Shapes
+from .shape import FieldKind, FieldShape, Shapes
 
 if TYPE_CHECKING:
     from .check import Checker
@@ -57,7 +57,7 @@ class Form:
         return self._value
 
     @property
-    def root_shape(self) -> Shape:
+    def root_shape(self) -> FieldShape:
         """The shape of the whole; an object, whatever the schema says: MCP knows no other arguments."""
         return self.shapes.of(self.root)
 
@@ -103,10 +103,10 @@ class Form:
 
     # As fields
 
-    def type_in(self, path: Path, shape: Shape, text: str, required: bool = False) -> None:
+    def type_in(self, path: Path, shape: FieldShape, text: str, required: bool = False) -> None:
         """Take what was typed into a field. Raises JsonMistake, and then nothing changes."""
         value = meant(shape, text, required)
-        if value is ABSENT and path and isinstance(path[-1], int) and shape.kind is Kind.TEXT:
+        if value is ABSENT and path and isinstance(path[-1], int) and shape.kind is FieldKind.TEXT:
             value = ""  # an item of a list is there, or it is removed
         self.unset(path) if value is ABSENT else self.set(path, value)
 
@@ -132,7 +132,7 @@ class Form:
             self._put_aside.clear()
         self._change(remove(self._value, path))
 
-    def add(self, path: Path, shape: Shape) -> Path | None:
+    def add(self, path: Path, shape: FieldShape) -> Path | None:
         """A new last item of a list, begun as far as its schema says; None where no more may come."""
         items = at(self._value, path)
         count = len(items) if isinstance(items, list) else 0
@@ -144,7 +144,7 @@ class Form:
         self.opened[path] = True
         return new
 
-    def name(self, path: Path, shape: Shape, key: str) -> Path | None:
+    def name(self, path: Path, shape: FieldShape, key: str) -> Path | None:
         """A new field of an object that takes fields of any name; None where it does not, or has it."""
         value = at(self._value, path)
         if shape.more is None or not key or (isinstance(value, dict) and key in value):
@@ -159,7 +159,7 @@ class Form:
         self.set(path, self._seed(node))
         self.opened[path] = True
 
-    def variant(self, path: Path, shape: Shape) -> int:
+    def variant(self, path: Path, shape: FieldShape) -> int:
         """Which variant the field has now: the one that was chosen, else the first that fits the value."""
         value = at(self._value, path)
         chosen = self._chosen.get(path)
@@ -167,7 +167,7 @@ class Form:
             return chosen or 0
         return next((i for i, node in enumerate(shape.variants) if self._fits(node, value)), chosen or 0)
 
-    def choose(self, path: Path, shape: Shape, index: int) -> None:
+    def choose(self, path: Path, shape: FieldShape, index: int) -> None:
         """Change to another variant. What stood there comes back when one changes back."""
         before, value = self.variant(path, shape), at(self._value, path)
         if index == before:
@@ -186,7 +186,7 @@ class Form:
         else:
             self._change(self._value)
 
-    def item_node(self, shape: Shape, index: int) -> Any:
+    def item_node(self, shape: FieldShape, index: int) -> Any:
         """The schema of a list's item; None where none may stand."""
         return shape.first[index] if index < len(shape.first) else shape.items
 
@@ -210,12 +210,12 @@ class Form:
         shape = self.shapes.of(node)
         if not shape.fits(value):
             return False
-        if isinstance(value, dict) and shape.kind is Kind.OBJECT:
+        if isinstance(value, dict) and shape.kind is FieldKind.OBJECT:
             if not shape.required <= value.keys() and any(key not in shape.properties for key in value):
                 return False
             for name in shape.properties.keys() & value.keys():
                 inner = self.shapes.of(shape.properties[name])
-                if inner.kind is Kind.CHOICE and not inner.fits(value[name]):
+                if inner.kind is FieldKind.CHOICE and not inner.fits(value[name]):
                     return False
             return shape.more is not None or value.keys() <= shape.properties.keys()
         return True
@@ -233,11 +233,11 @@ class Form:
         shape = self.shapes.of(node)
         if shape.default is not ABSENT:
             return shape.default
-        if shape.kind is Kind.CHOICE and len(shape.choices) == 1:
+        if shape.kind is FieldKind.CHOICE and len(shape.choices) == 1:
             return shape.choices[0]
-        if shape.kind is Kind.VARIANTS and depth < _PREFILLED:
+        if shape.kind is FieldKind.VARIANTS and depth < _PREFILLED:
             return self._begun(shape.variants[0], depth + 1, left) if depth == 0 else ABSENT
-        if shape.kind is not Kind.OBJECT or depth >= _PREFILLED or left[0] <= 0:
+        if shape.kind is not FieldKind.OBJECT or depth >= _PREFILLED or left[0] <= 0:
             return ABSENT
         found = {}
         for name in shape.properties:
@@ -250,13 +250,13 @@ class Form:
         return found
 
 
-_SEEDS: Final[Mapping[Kind, Any]] = {
-    Kind.TEXT: "",
-    Kind.INTEGER: 0,
-    Kind.NUMBER: 0,
-    Kind.BOOLEAN: False,
-    Kind.OBJECT: {},
-    Kind.ARRAY: [],
+_SEEDS: Final[Mapping[FieldKind, Any]] = {
+    FieldKind.TEXT: "",
+    FieldKind.INTEGER: 0,
+    FieldKind.NUMBER: 0,
+    FieldKind.BOOLEAN: False,
+    FieldKind.OBJECT: {},
+    FieldKind.ARRAY: [],
 }
 
 

@@ -8,7 +8,7 @@ from pallas.model.safe_text import one_line
 
 from .form import Form
 from .paths import ABSENT, Path, at
-from .shape import Kind, Shape
+from .shape import FieldKind, FieldShape
 
 MAX_ROWS: Final = 500
 MAX_CHILDREN: Final = 200
@@ -17,7 +17,7 @@ _OPEN_LEVELS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FormRow:
     """A field of the form, or with the path ``()`` the choice of a variant for the whole.
 
     ``node`` is its part of the schema, ``shape`` what that asks for now.
@@ -28,13 +28,13 @@ class Row:
 
     path: Path
     label: str
-    shape: Shape
+    shape: FieldShape
     node: Any
     value: Any
     required: bool = False
     foldable: bool = False
     opened: bool = False
-    chooser: Shape | None = None
+    chooser: FieldShape | None = None
     variant: int = 0
     more: int = 0
     known: bool = True
@@ -50,15 +50,17 @@ class Row:
         return bool(self.path) and isinstance(self.path[-1], int)
 
 
-def rows(form: Form) -> tuple[Row, ...]:
+def rows(form: Form) -> tuple[FormRow, ...]:
     """The lines of the form, at most ``MAX_ROWS``, the last one saying how it goes on where it does."""
-    found: list[Row] = []
+    found: list[FormRow] = []
     shape = form.root_shape
-    if shape.kind is Kind.VARIANTS:
+    if shape.kind is FieldKind.VARIANTS:
         # The whole is one of several: the choice stands first, on a line of its own.
         chooser, index = shape, form.variant((), shape)
         shape = form.shapes.of(chooser.variants[index])
-        found.append(Row((), "variant", shape, form.root, form.value, True, chooser=chooser, variant=index))
+        found.append(
+            FormRow((), "variant", shape, form.root, form.value, True, chooser=chooser, variant=index)
+        )
     walk = _children(form, (), shape, form.value, 0)
     for row in walk:
         if len(found) == MAX_ROWS:
@@ -68,8 +70,8 @@ def rows(form: Form) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _children(form: Form, path: Path, shape: Shape, value: Any, depth: int) -> Iterator[Row]:
-    if isinstance(value, list) or (value is ABSENT and shape.kind is Kind.ARRAY):
+def _children(form: Form, path: Path, shape: FieldShape, value: Any, depth: int) -> Iterator[FormRow]:
+    if isinstance(value, list) or (value is ABSENT and shape.kind is FieldKind.ARRAY):
         yield from _items(form, path, shape, value if isinstance(value, list) else [], depth)
         return
     held = value if isinstance(value, dict) else {}
@@ -86,7 +88,7 @@ def _children(form: Form, path: Path, shape: Shape, value: Any, depth: int) -> I
         yield from _field(form, (*path, name), node, name in shape.required, known, depth)
 
 
-def _items(form: Form, path: Path, shape: Shape, items: list[Any], depth: int) -> Iterator[Row]:
+def _items(form: Form, path: Path, shape: FieldShape, items: list[Any], depth: int) -> Iterator[FormRow]:
     for index in range(len(items)):
         if index == MAX_CHILDREN:
             yield _rest((*path, index), len(items) - index)
@@ -97,10 +99,10 @@ def _items(form: Form, path: Path, shape: Shape, items: list[Any], depth: int) -
         )
 
 
-def _field(form: Form, path: Path, node: Any, required: bool, known: bool, depth: int) -> Iterator[Row]:
+def _field(form: Form, path: Path, node: Any, required: bool, known: bool, depth: int) -> Iterator[FormRow]:
     shape, chooser, variant = form.shapes.of(node), None, 0
     for _ in range(3):  # a variant may itself be one of several
-        if shape.kind is not Kind.VARIANTS:
+        if shape.kind is not FieldKind.VARIANTS:
             break
         if chooser is None:
             chooser, variant = shape, form.variant(path, shape)
@@ -109,19 +111,21 @@ def _field(form: Form, path: Path, node: Any, required: bool, known: bool, depth
             node = shape.variants[0]
         shape = form.shapes.of(node)
     value = at(form.value, path)
-    holds = isinstance(value, dict | list) or (value is ABSENT and shape.kind in (Kind.OBJECT, Kind.ARRAY))
+    holds = isinstance(value, dict | list) or (
+        value is ABSENT and shape.kind in (FieldKind.OBJECT, FieldKind.ARRAY)
+    )
     foldable = holds and depth < MAX_LEVELS
     opened = foldable and form.opened.get(path, value is not ABSENT and depth < _OPEN_LEVELS)
     step = path[-1]
     label = f"[{step}]" if isinstance(step, int) else one_line(step, 60) or '""'
-    yield Row(path, label, shape, node, value, required, foldable, opened, chooser, variant, known=known)
+    yield FormRow(path, label, shape, node, value, required, foldable, opened, chooser, variant, known=known)
     if opened:
         yield from _children(form, path, shape, value, depth + 1)
 
 
-def _rest(path: Path, count: int) -> Row:
+def _rest(path: Path, count: int) -> FormRow:
     label = f"{count} more: they are in the JSON" if count else "more: they are in the JSON"
-    return Row(path, label, _TOP, None, ABSENT, more=count or 1)
+    return FormRow(path, label, _TOP, None, ABSENT, more=count or 1)
 
 
-_TOP: Final = Shape(Kind.ANY)
+_TOP: Final = FieldShape(FieldKind.ANY)

@@ -15,7 +15,7 @@ MAX_CHOICES: Final = 1_000
 _LONG: Final = 2_000
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """How a value is entered."""
 
     TEXT = "text"
@@ -31,27 +31,27 @@ class Kind(StrEnum):
 
 
 _KINDS: Final = {
-    "string": Kind.TEXT,
-    "integer": Kind.INTEGER,
-    "number": Kind.NUMBER,
-    "boolean": Kind.BOOLEAN,
-    "object": Kind.OBJECT,
-    "array": Kind.ARRAY,
-    "null": Kind.NULL,
+    "string": FieldKind.TEXT,
+    "integer": FieldKind.INTEGER,
+    "number": FieldKind.NUMBER,
+    "boolean": FieldKind.BOOLEAN,
+    "object": FieldKind.OBJECT,
+    "array": FieldKind.ARRAY,
+    "null": FieldKind.NULL,
 }
-_TYPES: Final[Mapping[Kind, tuple[type, ...]]] = {
-    Kind.TEXT: (str,),
-    Kind.INTEGER: (int, float),
-    Kind.NUMBER: (int, float),
-    Kind.BOOLEAN: (bool,),
-    Kind.OBJECT: (dict,),
-    Kind.ARRAY: (list,),
-    Kind.NULL: (type(None),),
+_TYPES: Final[Mapping[FieldKind, tuple[type, ...]]] = {
+    FieldKind.TEXT: (str,),
+    FieldKind.INTEGER: (int, float),
+    FieldKind.NUMBER: (int, float),
+    FieldKind.BOOLEAN: (bool,),
+    FieldKind.OBJECT: (dict,),
+    FieldKind.ARRAY: (list,),
+    FieldKind.NULL: (type(None),),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """One place: what it takes, in words that are safe to show. Nodes are parts of the schema, unread.
 
     ``choices`` are the only values there may be (kind ``choice``); ``titles`` name them where the schema
@@ -59,7 +59,7 @@ class Shape:
     list's first places. ``variants`` are nodes of which one applies (kind ``one of``).
     """
 
-    kind: Kind
+    kind: FieldKind
     title: str = ""
     description: str = ""
     nullable: bool = False
@@ -80,16 +80,16 @@ class Shape:
         if value is None:
             return (
                 self.nullable
-                or self.kind in (Kind.NULL, Kind.ANY)
+                or self.kind in (FieldKind.NULL, FieldKind.ANY)
                 or any(one is None for one in self.choices)
             )
-        if self.kind is Kind.CHOICE:
+        if self.kind is FieldKind.CHOICE:
             return any(same(value, one) for one in self.choices)
-        if self.kind in (Kind.ANY, Kind.VARIANTS):
+        if self.kind in (FieldKind.ANY, FieldKind.VARIANTS):
             return True
         if isinstance(value, bool):
-            return self.kind is Kind.BOOLEAN
-        if self.kind is Kind.INTEGER and isinstance(value, float):
+            return self.kind is FieldKind.BOOLEAN
+        if self.kind is FieldKind.INTEGER and isinstance(value, float):
             return value.is_integer()
         return isinstance(value, _TYPES[self.kind])
 
@@ -99,16 +99,16 @@ class Shapes:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._made: dict[int, tuple[Any, Shape]] = {}
+        self._made: dict[int, tuple[Any, FieldShape]] = {}
 
-    def of(self, node: Any) -> Shape:
+    def of(self, node: Any) -> FieldShape:
         """The shape of a node; kind ``any JSON`` for what says nothing that a form could use."""
         known = self._made.get(id(node))
         if known is None:
             known = self._made[id(node)] = (node, self._shape(self.schema.resolve(node)))
         return known[1]
 
-    def _shape(self, node: Node) -> Shape:
+    def _shape(self, node: Node) -> FieldShape:
         node, nullable = self._without_null(node)
         words: dict[str, Any] = {
             "title": one_line(_text(node, "title"), 80),
@@ -119,32 +119,34 @@ class Shapes:
             "secret": node.get("writeOnly") is True or node.get("format") == "password",
         }
         if "const" in node:
-            return Shape(Kind.CHOICE, choices=(node["const"],), **words)
+            return FieldShape(FieldKind.CHOICE, choices=(node["const"],), **words)
         if isinstance(node.get("enum"), list):
             choices = tuple(node["enum"][:MAX_CHOICES])
             # Null may be one of the choices although the type forbids it: pydantic does so.
-            return Shape(Kind.CHOICE, choices=choices, **words)
+            return FieldShape(FieldKind.CHOICE, choices=choices, **words)
         variants = self._variants(node)
         if named := self._named_choices(variants):
-            return Shape(Kind.CHOICE, choices=named[0], titles=named[1], **words)
+            return FieldShape(FieldKind.CHOICE, choices=named[0], titles=named[1], **words)
         if variants:
-            return Shape(Kind.VARIANTS, variants=variants, **words)
+            return FieldShape(FieldKind.VARIANTS, variants=variants, **words)
         kind = _kind(node)
-        if kind is Kind.OBJECT:
+        if kind is FieldKind.OBJECT:
             more = node.get("additionalProperties", True)
-            return Shape(
+            return FieldShape(
                 kind,
                 properties=_mapping(node.get("properties")),
                 required=frozenset(name for name in _list(node.get("required")) if isinstance(name, str)),
                 more=None if more is False else more,
                 **words,
             )
-        if kind is Kind.ARRAY:
+        if kind is FieldKind.ARRAY:
             items, first = node.get("items", True), node.get("prefixItems")
             if isinstance(items, list):  # as it was before 2020-12
                 first, items = items, node.get("additionalItems", True)
-            return Shape(kind, first=tuple(_list(first)), items=None if items is False else items, **words)
-        return Shape(kind, **words)
+            return FieldShape(
+                kind, first=tuple(_list(first)), items=None if items is False else items, **words
+            )
+        return FieldShape(kind, **words)
 
     def _without_null(self, node: Node) -> tuple[Node, bool]:
         """``node`` without the null that it also allows, and whether it does."""
@@ -201,17 +203,17 @@ _SAYS_KIND: Final = frozenset(
 )
 
 
-def _kind(node: Node) -> Kind:
+def _kind(node: Node) -> FieldKind:
     kinds = node.get("type")
     if isinstance(kinds, list):
         kinds = kinds[0] if kinds else None
     if isinstance(kinds, str) and kinds in _KINDS:
         return _KINDS[kinds]
     if isinstance(node.get("properties"), dict):
-        return Kind.OBJECT
+        return FieldKind.OBJECT
     if "items" in node or "prefixItems" in node:
-        return Kind.ARRAY
-    return Kind.ANY
+        return FieldKind.ARRAY
+    return FieldKind.ANY
 
 
 def _limits(node: Node) -> str:

@@ -1,6 +1,6 @@
 """Fleets that run elsewhere: registered by their registry's URL, attached, and asked how they are."""
 
 from .book import Instances
-from .model import Instance, Listed, Listing, Remote
+from .model import ListedAgent, RegisteredInstance, RegistryListing, Remote
 
-__all__ = ["Instance", "Instances", "Listed", "Listing", "Remote"]
+__all__ = ["Instances", "ListedAgent", "RegisteredInstance", "RegistryListing", "Remote"]

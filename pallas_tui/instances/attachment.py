@@ -6,10 +6,10 @@ from typing import Protocol
 
 from pallas.model import HealthStatus
 
-from .model import Listed
-from .watch import Pace, Watch, Wire
+from .model import ListedAgent
+from .watch import AgentPoller, PolledConnection, PollPace
 
-Connect = Callable[[str], Wire]
+Connect = Callable[[str], PolledConnection]
 """Makes the connection to an agent's URL; connects nothing yet."""
 
 
@@ -25,23 +25,23 @@ class HealthGauge(Protocol):
         ...
 
 
-class Attachment:
+class InstanceAttachment:
     """Empty at first; ``follow`` makes it what a registry lists, ``end`` empties it.
 
     ``changed`` is called after each change of what is known of an agent.
     """
 
-    def __init__(self, label: str, pace: Pace, connect: Connect, changed: Callable[[], None]) -> None:
+    def __init__(self, label: str, pace: PollPace, connect: Connect, changed: Callable[[], None]) -> None:
         self._label, self._pace, self._connect, self._changed = label, pace, connect, changed
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, AgentPoller] = {}
         self._gauge: HealthGauge | None = None
 
     @property
-    def watches(self) -> tuple[Watch, ...]:
+    def watches(self) -> tuple[AgentPoller, ...]:
         """The agents that are polled."""
         return tuple(self._watches.values())
 
-    def watch(self, agent: str) -> Watch | None:
+    def watch(self, agent: str) -> AgentPoller | None:
         """The agent of that id, if it is polled."""
         return self._watches.get(agent)
 
@@ -50,7 +50,7 @@ class Attachment:
         for watch in self._watches.values():
             watch.poke()
 
-    async def follow(self, agents: Iterable[Listed], gauge: HealthGauge) -> None:
+    async def follow(self, agents: Iterable[ListedAgent], gauge: HealthGauge) -> None:
         """Connect to each of these agents, and to no other."""
         self._gauge = gauge
         listed = {agent.id: agent for agent in agents}
@@ -61,7 +61,7 @@ class Attachment:
             if id_ in self._watches:
                 self._watches[id_].agent = agent
             else:
-                watch = Watch(agent, self._connect(agent.url), self._pace, self._told)
+                watch = AgentPoller(agent, self._connect(agent.url), self._pace, self._told)
                 self._watches[id_] = watch
                 watch.start()
         self._changed()
@@ -80,20 +80,20 @@ class Attachment:
         if self._gauge is not None:
             self._gauge.forget(self._label)
 
-    def _told(self, watch: Watch) -> None:
+    def _told(self, watch: AgentPoller) -> None:
         # A poll that ended while its agent was let go must not bring it back.
         if self._watches.get(watch.agent.id) is watch:
             self._count(watch)
             self._changed()
 
-    def _count(self, watch: Watch) -> None:
+    def _count(self, watch: AgentPoller) -> None:
         if self._gauge is not None and watch.health is not None:
             self._gauge.set(self._label, watch.agent.id, watch.health.status)
 
 
-def _same(agent: Listed | None, watch: Watch) -> bool:
+def _same(agent: ListedAgent | None, watch: AgentPoller) -> bool:
     return agent is not None and agent.url == watch.agent.url
 
 
-async def _stop(watches: Iterable[Watch]) -> None:
+async def _stop(watches: Iterable[AgentPoller]) -> None:
     await asyncio.gather(*(watch.stop() for watch in watches), return_exceptions=True)

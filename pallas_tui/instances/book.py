@@ -9,18 +9,18 @@ from typing import Final
 from pallas.model import AgentSnapshot, Fault, FaultType, Health
 from pallas.model.safe_text import one_line
 
-from ..link import Link
+from ..link import McpLink
 from .address import document_url, label_of
-from .attachment import Attachment, Connect, HealthGauge
+from .attachment import Connect, HealthGauge, InstanceAttachment
 from .metrics_port import HealthMetrics
-from .model import Instance, Listing, Remote
+from .model import RegisteredInstance, RegistryListing, Remote
 from .reader import read_registry
 from .snapshots import snapshot_of
-from .store import MAX_INSTANCES, Saved, Store
-from .watch import POLL_TIMEOUT, Pace, Wire
+from .store import MAX_INSTANCES, InstanceStore, Saved
+from .watch import POLL_TIMEOUT, PolledConnection, PollPace
 
 CLOSE_TIMEOUT: Final = 3.0
-Read = Callable[[str], Awaitable[Listing]]
+Read = Callable[[str], Awaitable[RegistryListing]]
 
 
 @dataclass(eq=False, slots=True)
@@ -29,9 +29,9 @@ class _Entry:
 
     url: str
     label: str
-    agents: Attachment
+    agents: InstanceAttachment
     attached: bool = False
-    listing: Listing = field(default_factory=Listing)
+    listing: RegistryListing = field(default_factory=RegistryListing)
     busy: str = ""
     problem: str = ""
     read_at: float = 0.0
@@ -51,14 +51,14 @@ class Instances:
     def __init__(
         self,
         *,
-        store: Store | None = None,
-        pace: Pace | None = None,
+        store: InstanceStore | None = None,
+        pace: PollPace | None = None,
         read: Read = read_registry,
         connect: Connect | None = None,
         gauge: Callable[[], HealthGauge] | None = None,
         metrics: HealthMetrics | None = None,
     ) -> None:
-        self.pace = pace or Pace()
+        self.pace = pace or PollPace()
         self.version = 0
         self._store = store
         self._read = read
@@ -73,11 +73,11 @@ class Instances:
 
     # What is known
 
-    def all(self) -> tuple[Instance, ...]:
+    def all(self) -> tuple[RegisteredInstance, ...]:
         """Every instance as it is now, in the order they were registered."""
         return tuple(_seen(entry) for entry in self._entries.values())
 
-    def instance(self, url: str) -> Instance | None:
+    def instance(self, url: str) -> RegisteredInstance | None:
         """One of them, by the URL of its document."""
         entry = self._entries.get(url)
         return None if entry is None else _seen(entry)
@@ -124,7 +124,7 @@ class Instances:
             return fault.message
         return ""
 
-    async def register(self, text: str) -> Instance:
+    async def register(self, text: str) -> RegisteredInstance:
         """Read the registry that a person typed, and keep it when that went well."""
         url = document_url(text)
         self._check_new(url)
@@ -202,7 +202,7 @@ class Instances:
 
     def _add(self, url: str) -> _Entry:
         label = label_of(url)
-        entry = _Entry(url, label, Attachment(label, self.pace, self._connect, self._changed))
+        entry = _Entry(url, label, InstanceAttachment(label, self.pace, self._connect, self._changed))
         self._entries[url] = entry
         return entry
 
@@ -235,7 +235,7 @@ class Instances:
             raise
         self._take(entry, listing)
 
-    def _take(self, entry: _Entry, listing: Listing) -> None:
+    def _take(self, entry: _Entry, listing: RegistryListing) -> None:
         entry.listing, entry.problem, entry.read_at = listing, "", self.pace.clock()
         self._changed()
 
@@ -282,20 +282,20 @@ class Instances:
                     f"({one_line(str(error), 120)}). Mend that folder and do it again.",
                 ) from error
 
-    def _link(self, url: str) -> Wire:
+    def _link(self, url: str) -> PolledConnection:
         timeout = min(self.pace.timeout, POLL_TIMEOUT)
-        return Link(url, connect_timeout=timeout, read_timeout=timeout)
+        return McpLink(url, connect_timeout=timeout, read_timeout=timeout)
 
     def _changed(self) -> None:
         self.version += 1
 
 
-def _seen(entry: _Entry) -> Instance:
+def _seen(entry: _Entry) -> RegisteredInstance:
     agents = tuple(
         Remote(agent, watch.since, watch.health) if (watch := entry.agents.watch(agent.id)) else Remote(agent)
         for agent in entry.listing.agents
     )
-    return Instance(
+    return RegisteredInstance(
         url=entry.url,
         label=entry.label,
         attached=entry.attached,

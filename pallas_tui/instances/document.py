@@ -7,7 +7,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
 from .address import MAX_URL, is_endpoint
-from .model import Listed, Listing
+from .model import ListedAgent, RegistryListing
 
 MAX_AGENTS: Final = 200
 """Agents of one instance: each is a connection and a poll."""
@@ -22,7 +22,7 @@ class _Malformed(Exception):
     """Why an entry cannot be used."""
 
 
-def read_document(document: Any, where: str) -> Listing:
+def read_document(document: Any, where: str) -> RegistryListing:
     """The agents of a parsed document (PI-6); ``where`` is its URL, for the message.
 
     Entries that cannot be used are skipped, each with its reason; what is not known, ``_meta`` too, is
@@ -35,7 +35,7 @@ def read_document(document: Any, where: str) -> Listing:
             f"{where} is JSON, but holds no list named servers: it is not a registry's document. "
             "Register the URL of the registry's port, not that of an agent.",
         )
-    agents: dict[str, Listed] = {}
+    agents: dict[str, ListedAgent] = {}
     skipped: list[str] = []
     for number, entry in enumerate(servers, 1):
         try:
@@ -51,10 +51,10 @@ def read_document(document: Any, where: str) -> Listing:
     if len(skipped) > _MAX_SKIPPED:
         more = len(skipped) - _MAX_SKIPPED
         skipped[_MAX_SKIPPED:] = [f"and {more} more"]
-    return Listing(tuple(agents.values()), tuple(skipped))
+    return RegistryListing(tuple(agents.values()), tuple(skipped))
 
 
-def _agent(entry: Any) -> Listed:
+def _agent(entry: Any) -> ListedAgent:
     server = entry.get("server") if isinstance(entry, Mapping) else None
     if not isinstance(server, Mapping):
         raise _Malformed("it has no server object")
@@ -67,7 +67,7 @@ def _agent(entry: Any) -> Listed:
     capabilities = server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, Mapping) else {}
     vision = capabilities.get("vision")
-    return Listed(
+    return ListedAgent(
         id=id_,
         name=name,
         title=_text(server.get("title"), MAX_TITLE) or name,

@@ -6,7 +6,7 @@ from pallas.model import Health
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedAgent:
     """An agent as its registry lists it; all text is sanitised.
 
     ``id`` is the part of ``name`` after the last ``/``; ``title`` is the name where there is none; ``icon``
@@ -28,10 +28,10 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class RegistryListing:
     """A registry's document: its agents, and why each of the other entries was skipped."""
 
-    agents: tuple[Listed, ...] = ()
+    agents: tuple[ListedAgent, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ class Remote:
     ``since`` is when it was attached, in Unix seconds, and 0 while it is not.
     """
 
-    listed: Listed
+    listed: ListedAgent
     since: float = 0.0
     health: Health | None = None
 
@@ -53,7 +53,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class RegisteredInstance:
     """One registered registry. ``url`` is that of its document, ``label`` a short name nobody else has.
 
     ``busy`` says what is being done, ``problem`` why the last reading failed; both may be empty. ``read_at``

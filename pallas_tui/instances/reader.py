@@ -12,7 +12,7 @@ from pallas.model.safe_text import one_line
 from ..trust import trust_in
 from .address import origin
 from .document import read_document
-from .model import Listing
+from .model import RegistryListing
 
 TIMEOUT: Final = 5.0
 MAX_DOCUMENT: Final = 4 * 1024 * 1024
@@ -21,7 +21,7 @@ MAX_DOCUMENT: Final = 4 * 1024 * 1024
 _MAX_REDIRECTS: Final = 3
 
 
-async def read_registry(url: str, *, timeout: float = TIMEOUT) -> Listing:
+async def read_registry(url: str, *, timeout: float = TIMEOUT) -> RegistryListing:
     """The agents listed at ``url`` now, within ``timeout`` seconds; proxies of the environment are not used.
 
     Raises Fault TRANSPORT, TIMEOUT or PROTOCOL; each names the URL and says how to mend it.
@@ -92,7 +92,7 @@ def _redirected(at: str, location: str, url: str) -> str:
     return target
 
 
-def _parse(body: bytes, url: str) -> Listing:
+def _parse(body: bytes, url: str) -> RegistryListing:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ class Saved:
     attached: bool = False
 
 
-class Store:
+class InstanceStore:
     """The file at ``path``. It holds URLs only, which hold no secret (``document_url``)."""
 
     def __init__(self, path: Path) -> None:

@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 from pallas.model import Fault, FaultType, Health, HealthStatus
 
 from .health import DEFAULT_INTERVAL, health_in, reason_of
-from .model import Listed
+from .model import ListedAgent
 
 POLL_TIMEOUT: Final = 10.0
 """An agent answers within 3.5 s; the rest is for connecting, and for a machine that is busy."""
 _STOP_TIMEOUT: Final = 5.0
 
 
-class Wire(Protocol):
+class PolledConnection(Protocol):
     """The connection to an agent, made by the first call."""
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
@@ -29,7 +29,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollPace:
     """When agents are polled. ``clock`` gives Unix seconds, ``wait`` waits that many seconds.
 
     ``interval`` is between two polls of one agent, ``timeout`` how long one may take, both in seconds.
@@ -41,13 +41,19 @@ class Pace:
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
-class Watch:
+class AgentPoller:
     """Polls one agent from ``start`` until ``stop``; ``health`` is what the last poll found (PI-15).
 
     ``told`` is called after each poll, on the loop of ``start``.
     """
 
-    def __init__(self, agent: Listed, wire: Wire, pace: Pace, told: Callable[["Watch"], None]) -> None:
+    def __init__(
+        self,
+        agent: ListedAgent,
+        wire: PolledConnection,
+        pace: PollPace,
+        told: Callable[["AgentPoller"], None],
+    ) -> None:
         self.agent = agent
         self.since = pace.clock()
         self.health: Health | None = None

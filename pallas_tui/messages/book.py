@@ -9,7 +9,7 @@ from typing import Any, Final
 from pallas.model import Envelope, Fault, FaultType, MessagePassed
 from pallas.model.safe_text import one_line, sanitize
 
-from ..frame import Frame
+from ..frame import FleetFrame
 
 MAX_RUNS: Final = 300
 MAX_MESSAGES: Final = 40_000
@@ -26,7 +26,7 @@ _LINES: Final = frozenset(
 _TOLD: Final = tuple(each.name for each in fields(Envelope) if each.name not in ("xml", "cut", "seconds"))
 
 
-class RunMessages:
+class RunEnvelopes:
     """The messages of one run by their numbers. ``version`` changes with whatever is different in them.
 
     ``left_out`` counts those that are no longer kept. ``shuffled`` changes where one came, went or turned out
@@ -198,27 +198,27 @@ class MessageBook:
 
     def __init__(self, port: Callable[[], Any]) -> None:
         self._port = port
-        self._runs: dict[str, RunMessages] = {}
+        self._runs: dict[str, RunEnvelopes] = {}
         self._count = 0
         self.version = 0
 
-    def run(self, run_id: str) -> RunMessages | None:
+    def run(self, run_id: str) -> RunEnvelopes | None:
         """The messages of a run, None where none is known."""
         return self._runs.get(run_id)
 
     @property
-    def runs(self) -> tuple[RunMessages, ...]:
+    def runs(self) -> tuple[RunEnvelopes, ...]:
         """Those that have any, the one that began first first."""
         return tuple(self._runs.values())
 
-    def last_of(self, agent: str = "") -> RunMessages | None:
+    def last_of(self, agent: str = "") -> RunEnvelopes | None:
         """The newest run with messages; with ``agent`` one that it sent or got one in."""
         for run in reversed(self._runs.values()):
             if not agent or run.agent == agent or any(agent in (each.sender, each.to) for each in run):
                 return run
         return None
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Take in what a frame tells of messages."""
         for event in frame.events:
             if isinstance(event, MessagePassed):
@@ -252,9 +252,9 @@ class MessageBook:
             self._trim(keep=run_id)
         return found[-1].number if found else 0
 
-    def _of(self, run_id: str, agent: str) -> RunMessages:
+    def _of(self, run_id: str, agent: str) -> RunEnvelopes:
         if (run := self._runs.get(run_id)) is None:
-            run = self._runs[run_id] = RunMessages(run_id, one_line(agent, _LINE))
+            run = self._runs[run_id] = RunEnvelopes(run_id, one_line(agent, _LINE))
         return run
 
     def _trim(self, keep: str = "") -> None:

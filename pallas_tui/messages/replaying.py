@@ -9,8 +9,8 @@ from typing import Final
 from pallas.model import AgentDetail, AgentSnapshot, Envelope, Fault, ToolOutcome
 from pallas.model.safe_text import one_line
 
-from ..runs.run import Run
-from .book import RunMessages
+from ..runs.run import FeedRun
+from .book import RunEnvelopes
 from .tree import answer_to
 from .xml_text import payload_of
 
@@ -45,12 +45,12 @@ def text_of(payload: str) -> str:
     return unescape(found.group(1)) if found is not None else payload
 
 
-def old_reply(messages: RunMessages | None, letter: Envelope) -> Envelope | None:
+def old_reply(messages: RunEnvelopes | None, letter: Envelope) -> Envelope | None:
     """What it was answered then, None where nothing was or it is not kept."""
     return answer_to(messages, letter) if messages is not None else None
 
 
-def run_of(runs: Iterable[Run], before: frozenset[str], agent: str, message: str) -> Run | None:
+def run_of(runs: Iterable[FeedRun], before: frozenset[str], agent: str, message: str) -> FeedRun | None:
     """The run that came of it: a new one of that agent that nobody else asked for."""
     new = [run for run in runs if run.id not in before and run.agent == agent and run.parent is None]
     said = one_line(message, _PREVIEW)[: _PREVIEW // 2]

@@ -7,7 +7,7 @@ from typing import Final
 from pallas.model import Envelope
 from pallas.model.safe_text import sanitize
 
-from ..runs.run import Run
+from ..runs.run import FeedRun
 from ..text import Line, clock, duration
 
 MAX_PRETTY: Final = 100_000
@@ -186,7 +186,7 @@ def as_text(letter: Envelope, running: bool = False) -> str:
     return "\n".join([title_of(letter), *told, "", pretty(letter.xml) if letter.xml else ""]).rstrip()
 
 
-def run_lines(run: Run, now: float) -> list[Line]:
+def run_lines(run: FeedRun, now: float) -> list[Line]:
     """What is known of a run that hangs among the messages."""
     took = run.elapsed(now)
     facts = (

@@ -32,7 +32,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FolderListing:
     """A folder with links resolved, its entries (folders first, by name), and what is to be said of it."""
 
     folder: Path
@@ -40,7 +40,7 @@ class Listing:
     problem: str = ""
 
 
-def list_folder(folder: Path, *, hidden: bool = False, every: bool = False) -> Listing:
+def list_folder(folder: Path, *, hidden: bool = False, every: bool = False) -> FolderListing:
     """The folders and images in ``folder``, with ``every`` all files. Blocks: call in a thread.
 
     Never raises: what cannot be read is told in ``problem``. Links are resolved, so a circle of them never
@@ -61,10 +61,10 @@ def list_folder(folder: Path, *, hidden: bool = False, every: bool = False) -> L
                         items.append(item)
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or str(error))
-        return Listing(folder, (), f"{one_line(str(folder), 120)} cannot be read: {reason}")
+        return FolderListing(folder, (), f"{one_line(str(folder), 120)} cannot be read: {reason}")
     items.sort(key=lambda item: (not item.is_folder, item.path.name.lower(), item.path.name))
     more = f"Only the first {LIMIT:,} entries of this folder are shown: give the path (ctrl+o)."
-    return Listing(folder, tuple(items), more if looked > LIMIT else "")
+    return FolderListing(folder, tuple(items), more if looked > LIMIT else "")
 
 
 def _item(entry: os.DirEntry[str]) -> Item:

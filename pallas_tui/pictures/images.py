@@ -38,7 +38,7 @@ _WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class ChatPicture:
     """A picture that was read or received. ``name`` is sanitised; ``size`` counts the raw bytes.
 
     ``path`` is None for one that did not come from a file; ``data`` is empty once it is no longer kept.
@@ -69,7 +69,7 @@ class Attachment:
             return b""
 
 
-def read_image(path: Path, taken: int = 0, count: int = 0) -> Attachment:
+def read_image(path: Path, taken: int = 0, count: int = 0) -> ChatPicture:
     """The picture at ``path``, beside ``count`` others that have ``taken`` bytes. Blocks: call in a thread.
 
     Raises Fault(CONFIG) saying why it cannot be sent: not there, not a file, not readable, empty, not a
@@ -94,7 +94,7 @@ def read_image(path: Path, taken: int = 0, count: int = 0) -> Attachment:
     return replace(image_of(data, name, taken, count), path=path)
 
 
-def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> Attachment:
+def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> ChatPicture:
     """The picture in ``data``, which is no file, beside ``count`` others that have ``taken`` bytes.
 
     Raises Fault(CONFIG) as ``read_image``.
@@ -105,16 +105,16 @@ def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> Attachme
     kind = kind_of(data)
     if kind is None:
         raise _refused(f"{name} is not a PNG, JPEG, GIF or WebP picture (its content decides, not its name)")
-    return Attachment(None, name, kind, len(data), base64.b64encode(data).decode("ascii"), measure(data))
+    return ChatPicture(None, name, kind, len(data), base64.b64encode(data).decode("ascii"), measure(data))
 
 
-def received(pictures: Iterable[tuple[str, str]]) -> tuple[Attachment, ...]:
+def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
     """What came with an answer, each as base64 and MIME type: named, bounded, and judged by content.
 
     One that is no picture stays, without a kind, so that it can be told; beyond 20 pictures or 16 MB the data
     is left out. Blocks for as long as their headers take: call in a thread.
     """
-    kept: list[Attachment] = []
+    kept: list[ChatPicture] = []
     room = MAX_RECEIVED
     for number, (data, mime_type) in enumerate(pictures, 1):
         size = len(data) * 3 // 4 - data[-2:].count("=")
@@ -126,19 +126,19 @@ def received(pictures: Iterable[tuple[str, str]]) -> tuple[Attachment, ...]:
         name = f"image {number}{SUFFIXES[kind]}" if kind else f"image {number} ({told})"
         room -= size
         fits = room >= 0 and number <= MAX_IMAGES
-        picture = Attachment(None, name, kind or "", size, data if fits and kind else "")
+        picture = ChatPicture(None, name, kind or "", size, data if fits and kind else "")
         kept.append(replace(picture, pixels=measure(picture.raw)) if picture.data else picture)
         if number == 2 * MAX_IMAGES:
             break
     return tuple(kept)
 
 
-def forgotten(attachments: tuple[Attachment, ...]) -> tuple[Attachment, ...]:
+def forgotten(attachments: tuple[ChatPicture, ...]) -> tuple[ChatPicture, ...]:
     """The same without their data."""
     return tuple(replace(one, data="") for one in attachments)
 
 
-def save_image(attachment: Attachment, path: Path, *, overwrite: bool = False) -> None:
+def save_image(attachment: ChatPicture, path: Path, *, overwrite: bool = False) -> None:
     """Write the picture to ``path``. Blocks: call in a thread.
 
     Raises FileExistsError when there is a file and ``overwrite`` is off, Fault(CONFIG) saying what is wrong
@@ -269,7 +269,7 @@ def _refused(problem: str) -> Fault:
     return Fault(FaultType.CONFIG, problem)
 
 
-def picture_facts(picture: Attachment, glyphs: Glyphs = UNICODE) -> str:
+def picture_facts(picture: ChatPicture, glyphs: Glyphs = UNICODE) -> str:
     """Name, size and pixels: ``invoice.png 84 KB 800x600``."""
     width, height = picture.pixels
     cross = "×" if glyphs is UNICODE else "x"

@@ -27,12 +27,12 @@ from pallas.model import (
     ToolEvent,
 )
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from .hops import why_stopped
-from .remark import Remark, remark_of
-from .run import MAX_NESTING, Run, State, Step
+from .remark import FeedRemark, remark_of
+from .run import MAX_NESTING, FeedRun, RunStep, State
 
-__all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "Run", "State", "Step"]
+__all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "FeedRun", "RunStep", "State"]
 
 MAX_RUNS: Final = 500
 MAX_STEPS: Final = 20_000
@@ -53,10 +53,10 @@ class Feed:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[str, Run] = {}
-        self._calls: dict[str, tuple[Run, Step]] = {}
-        self._orphans: dict[str, list[Run]] = {}
-        self._remarks: deque[Remark] = deque(maxlen=MAX_REMARKS)
+        self._runs: dict[str, FeedRun] = {}
+        self._calls: dict[str, tuple[FeedRun, RunStep]] = {}
+        self._orphans: dict[str, list[FeedRun]] = {}
+        self._remarks: deque[FeedRemark] = deque(maxlen=MAX_REMARKS)
         self._steps = 0
         self._burst = 0
         self._active = 0
@@ -75,27 +75,27 @@ class Feed:
             Rerouted: self._routed,
             ServerMissing: self._missed,
             MessagePassed: self._passed,
-            TodoChanged: lambda event: self._noted(event, Run.waited),
-            BackendChosen: lambda event: self._noted(event, Run.chose),
+            TodoChanged: lambda event: self._noted(event, FeedRun.waited),
+            BackendChosen: lambda event: self._noted(event, FeedRun.chose),
             RunFinished: self._finished,
         }
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[FeedRun, ...]:
         """The runs, oldest first."""
         return tuple(self._runs.values())
 
     @property
-    def roots(self) -> list[Run]:
+    def roots(self) -> list[FeedRun]:
         """The runs that no known call asked for, oldest first."""
         return [run for run in self._runs.values() if run.parent is None]
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[FeedRemark, ...]:
         """What else happened, oldest first."""
         return tuple(self._remarks)
 
-    def remark(self, key: str) -> Remark | None:
+    def remark(self, key: str) -> FeedRemark | None:
         """The remark with that key, if it is still kept."""
         return next((one for one in self._remarks if one.key == key), None)
 
@@ -104,11 +104,11 @@ class Feed:
         """How many of them are not over."""
         return self._active
 
-    def run(self, run_id: str) -> Run | None:
+    def run(self, run_id: str) -> FeedRun | None:
         """The run with that id, if it is still kept."""
         return self._runs.get(run_id)
 
-    def is_open(self, run: Run) -> bool:
+    def is_open(self, run: FeedRun) -> bool:
         """Whether a run shows its steps unasked: while it runs, and until the next calls come.
 
         One that another asked for does so together with that one.
@@ -116,7 +116,7 @@ class Feed:
         run = run.root
         return run.running or run.burst == self._burst
 
-    def absorb(self, frame: Frame) -> bool:
+    def absorb(self, frame: FleetFrame) -> bool:
         """Take in a frame; returns whether anything changed."""
         before = self.version
         for event in frame.events:
@@ -133,7 +133,7 @@ class Feed:
         self._trim()
         return self.version != before
 
-    def _note(self, event: Event, frame: Frame) -> None:
+    def _note(self, event: Event, frame: FleetFrame) -> None:
         remark = remark_of(event, {agent.name: agent.version for agent in frame.snapshot.agents})
         if remark is None:
             return
@@ -160,12 +160,14 @@ class Feed:
             run.cancelling = True
             self._changed(run)
 
-    def _run_of(self, event: RunEvent, started: float | None = None) -> Run:
+    def _run_of(self, event: RunEvent, started: float | None = None) -> FeedRun:
         run = self._runs.get(event.run_id)
         if run is None:
             if self._active == 0:
                 self._burst += 1
-            run = Run(event.run_id, event.agent, event.at if started is None else started, burst=self._burst)
+            run = FeedRun(
+                event.run_id, event.agent, event.at if started is None else started, burst=self._burst
+            )
             self._runs[run.id] = run
             self._active += 1
             self.added += 1
@@ -226,9 +228,9 @@ class Feed:
 
     def _passed(self, event: MessagePassed) -> None:
         if event.outcome != "delivered":  # of the others there may be thousands, and the calls tell
-            self._noted(event, Run.passed)
+            self._noted(event, FeedRun.passed)
 
-    def _noted(self, event: RunEvent, note: Callable[[Run, Any], bool]) -> None:
+    def _noted(self, event: RunEvent, note: Callable[[FeedRun, Any], bool]) -> None:
         if event.run_id in self._runs:  # what a fleet's first message led to is no run
             run = self._run_of(event)
             self._grew(run, int(note(run, event)))
@@ -239,7 +241,7 @@ class Feed:
             self._active -= 1
         run.finish(event)
 
-    def _adopt(self, run: Run, parent: Run, step: Step) -> None:
+    def _adopt(self, run: FeedRun, parent: FeedRun, step: RunStep) -> None:
         """``run`` stands within the call ``step`` of ``parent`` from now on."""
         if run is parent or run in parent.ancestors():
             return
@@ -249,7 +251,7 @@ class Feed:
         step.runs = [*(step.runs or ()), run]
         self._changed(run)
 
-    def _abandon(self, steps: Iterable[Step]) -> None:
+    def _abandon(self, steps: Iterable[RunStep]) -> None:
         """Calls that are kept no more: what they asked for stands on its own."""
         for step in steps:
             if step.span:
@@ -258,21 +260,21 @@ class Feed:
                 child.parent = child.parent_step = None
                 self._changed(child)
 
-    def _grew(self, run: Run, by: int) -> None:
+    def _grew(self, run: FeedRun, by: int) -> None:
         self._steps += by
         self.added += by
         if len(run.steps) > MAX_STEPS_OF_RUN:
             self._shorten(run, MAX_STEPS_OF_RUN // 10)
 
-    def _changed(self, run: Run) -> None:
+    def _changed(self, run: FeedRun) -> None:
         run.version += 1
         self.version += 1
-        above: Run | None = run
+        above: FeedRun | None = run
         while above is not None:
             above.tree_version += 1
             above = above.parent
 
-    def _settle(self, frame: Frame) -> None:
+    def _settle(self, frame: FleetFrame) -> None:
         """After a gap: a run of an agent that is idle must have ended in it."""
         busy = {agent.name for agent in frame.snapshot.agents if agent.runs_active or agent.runs_queued}
         heard = {event.run_id for event in frame.events if isinstance(event, RunEvent)}
@@ -285,7 +287,7 @@ class Feed:
             doubtful = doubtful or run.running
         self._doubtful = doubtful
 
-    def _shorten(self, run: Run, number: int) -> None:
+    def _shorten(self, run: FeedRun, number: int) -> None:
         number = min(number, len(run.steps))
         self._abandon(run.drop_oldest(number))
         self._steps -= number
@@ -303,7 +305,7 @@ class Feed:
                 if self._steps <= MAX_STEPS:
                     break
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: FeedRun) -> None:
         del self._runs[run.id]
         self._steps -= len(run.steps)
         self._active -= run.running

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .remark import Remark
-from .run import Run
+from .remark import FeedRemark
+from .run import FeedRun
 
 FIELDS: Final = ("agent", "caller", "surface", "outcome", "tool", "run", "trace")
 OUTCOMES: Final = ("ok", "error", "cancelled", "running", "unknown")
@@ -20,7 +20,7 @@ class Term:
     field: str = ""
     negated: bool = False
 
-    def matches(self, run: Run) -> bool:
+    def matches(self, run: FeedRun) -> bool:
         """Whether the run has it; ``negated`` is not looked at here."""
         match self.field:
             case "":
@@ -46,7 +46,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RunQuery:
     """All of its terms must hold. ``mistake`` says what is wrong with the text, and how to mend it."""
 
     terms: tuple[Term, ...] = ()
@@ -55,16 +55,16 @@ class Query:
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    def excludes(self, run: Run) -> bool:
+    def excludes(self, run: FeedRun) -> bool:
         """Whether a term with a minus fits: then nothing that stands within the run is shown either."""
         return any(term.negated and term.matches(run) for term in self.terms)
 
-    def matches(self, run: Run) -> bool:
+    def matches(self, run: FeedRun) -> bool:
         """Whether the run itself has all that is asked for, and nothing of what is not wanted."""
         return all(term.matches(run) is not term.negated for term in self.terms)
 
 
-def fits_remark(query: Query, remark: Remark) -> bool:
+def fits_remark(query: RunQuery, remark: FeedRemark) -> bool:
     """Whether a line that is no run has all that is asked for; fields that only runs have fit none."""
     for term in query.terms:
         if term.field in ("", "agent"):
@@ -76,7 +76,7 @@ def fits_remark(query: Query, remark: Remark) -> bool:
     return True
 
 
-def parse(text: str) -> Query:
+def parse(text: str) -> RunQuery:
     """The query that ``text`` says, in any case; with a mistake it has no terms."""
     terms: list[Term] = []
     try:
@@ -84,8 +84,8 @@ def parse(text: str) -> Query:
             if (term := _term(negated, field, value)) is not None:
                 terms.append(term)
     except _MistakeError as mistake:
-        return Query((), str(mistake))
-    return Query(tuple(terms))
+        return RunQuery((), str(mistake))
+    return RunQuery(tuple(terms))
 
 
 class _MistakeError(Exception):
@@ -131,7 +131,7 @@ def _term(negated: bool, field: str, value: str) -> Term | None:
     return Term(value, field, negated) if value else None
 
 
-def _anywhere(run: Run, word: str) -> bool:
+def _anywhere(run: FeedRun, word: str) -> bool:
     own = (run.agent, run.preview, run.fault, run.warning, run.state, run.id, run.asked_by, run.identity)
     return any(word in text.lower() for text in own) or any(
         word in f"{step.label} {step.notice}".lower() for step in run.steps
@@ -141,20 +141,20 @@ def _anywhere(run: Run, word: str) -> bool:
 class Sieve:
     """A query over trees of runs: what is shown are the runs it fits, and those that they stand within."""
 
-    def __init__(self, query: Query = Query()) -> None:
+    def __init__(self, query: RunQuery = RunQuery()) -> None:
         self._query = query
         self._known: dict[str, tuple[int, bool]] = {}
 
     @property
-    def query(self) -> Query:
+    def query(self) -> RunQuery:
         """What is asked for."""
         return self._query
 
-    def lets_through(self, run: Run) -> bool:
+    def lets_through(self, run: FeedRun) -> bool:
         """Whether the run has a line."""
         return not self._query or self._look(run)
 
-    def _look(self, run: Run) -> bool:
+    def _look(self, run: FeedRun) -> bool:
         known = self._known.get(run.id)
         if known is not None and known[0] == run.tree_version:
             return known[1]

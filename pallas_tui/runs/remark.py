@@ -10,7 +10,7 @@ LiveVersions = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Remark:
+class FeedRemark:
     """One line of the feed that is no run; ``about`` is the event, ``key`` by what it is known again."""
 
     key: str
@@ -25,18 +25,18 @@ class Remark:
         return f"{self.agent} {self.text}".lower()
 
 
-def remark_of(event: Event, versions: LiveVersions) -> Remark | None:
+def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
     """The line that an event has in the feed, None for most; ``versions`` are those that answer, by agent."""
     match event:
         case Reloaded(outcome="live" | "failed"):
             name = name_of(event)
             told = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
-            return Remark(f"version {event.seq} {event.at}", event.at, name, told, event)
+            return FeedRemark(f"version {event.seq} {event.at}", event.at, name, told, event)
         case LoopBlocked():
             # The end of it takes the place of its beginning.
             name = event.agent or "something"
-            return Remark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
+            return FeedRemark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
         case AgentChanged(state=AgentState.CRASH_LOOP):
             told = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
-            return Remark(f"crash {event.seq} {event.at}", event.at, event.agent, told, event)
+            return FeedRemark(f"crash {event.seq} {event.at}", event.at, event.agent, told, event)
     return None

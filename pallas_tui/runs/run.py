@@ -46,7 +46,7 @@ def routed_text(event: Routed | Rerouted) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class RunStep:
     """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
 
     With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong; ``times``
@@ -68,7 +68,7 @@ class Step:
     span: str = ""
     actor: str = ""
     times: int = 1
-    runs: "list[Run] | None" = field(default=None, repr=False)
+    runs: "list[FeedRun] | None" = field(default=None, repr=False)
 
     def seconds(self, now: float) -> float | None:
         """How long it took, or takes so far; None when that is not known."""
@@ -80,7 +80,7 @@ class Step:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class FeedRun:
     """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
 
     ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams. ``parent`` is
@@ -116,13 +116,13 @@ class Run:
     burst: int = 0
     version: int = 0
     tree_version: int = 0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RunStep] = field(default_factory=list)
     hops: Hops = field(default_factory=Hops)
-    parent: "Run | None" = field(default=None, repr=False)
-    parent_step: Step | None = field(default=None, repr=False)
-    _open: dict[str, Step] = field(default_factory=dict, repr=False)
-    _loops: dict[str, Step] = field(default_factory=dict, repr=False)
-    _noticed: dict[tuple[str, ...], Step] = field(default_factory=dict, repr=False)
+    parent: "FeedRun | None" = field(default=None, repr=False)
+    parent_step: RunStep | None = field(default=None, repr=False)
+    _open: dict[str, RunStep] = field(default_factory=dict, repr=False)
+    _loops: dict[str, RunStep] = field(default_factory=dict, repr=False)
+    _noticed: dict[tuple[str, ...], RunStep] = field(default_factory=dict, repr=False)
 
     @property
     def running(self) -> bool:
@@ -130,7 +130,7 @@ class Run:
         return self.state == "running"
 
     @property
-    def root(self) -> "Run":
+    def root(self) -> "FeedRun":
         """The run that stands on its own and came first: this one, or what asked for it in the end."""
         run = self
         while run.parent is not None:
@@ -162,27 +162,27 @@ class Run:
 
     def compact(self, event: Compacted) -> None:
         """Its conversation came near the model's window."""
-        self._add(Step(event.at, compacted_text(event), 0, "ok"))
+        self._add(RunStep(event.at, compacted_text(event), 0, "ok"))
 
     def routed(self, event: Routed | Rerouted) -> None:
         """Somebody else answers than the one that was asked: a router chose, or a provider failed."""
-        self._add(Step(event.at, routed_text(event), 0, "ok"))
+        self._add(RunStep(event.at, routed_text(event), 0, "ok"))
 
     def missed(self, event: ServerMissing) -> None:
         """It has to do without the tools of a server."""
         text = f"without {event.server}"
-        self._add(Step(event.at, text, 0, "error", notice=event.why))
+        self._add(RunStep(event.at, text, 0, "error", notice=event.why))
 
     def passed(self, event: MessagePassed) -> bool:
         """A message between handlers: only one that did not arrive gets a line, for the others are calls."""
         if text := refused_text(event):
-            self._add(Step(event.at, text, 1, "error", notice=event.code or event.outcome))
+            self._add(RunStep(event.at, text, 1, "error", notice=event.code or event.outcome))
         return bool(text)
 
     def waited(self, event: TodoChanged) -> bool:
         """A handler waits for something, or is reminded of it."""
         if event.status != "closed":
-            self._add(Step(event.at, todo_text(event), 1, "ok"))
+            self._add(RunStep(event.at, todo_text(event), 1, "ok"))
         return event.status != "closed"
 
     def chose(self, event: BackendChosen) -> bool:
@@ -194,7 +194,7 @@ class Run:
             step.notice = "" if event.outcome == "ok" else event.outcome
             return False
         state: State = "running" if not event.outcome else "ok" if event.outcome == "ok" else "error"
-        step = Step(event.at, backend_text(event), 1, state, started=event.at - event.seconds)
+        step = RunStep(event.at, backend_text(event), 1, state, started=event.at - event.seconds)
         if event.outcome:
             step.ended = event.at
         else:
@@ -202,19 +202,19 @@ class Run:
         self._add(step)
         return True
 
-    def ancestors(self) -> Iterator["Run"]:
+    def ancestors(self) -> Iterator["FeedRun"]:
         """What asked for it, from the nearest on."""
         run = self.parent
         while run is not None:
             yield run
             run = run.parent
 
-    def children(self) -> Iterator["Run"]:
+    def children(self) -> Iterator["FeedRun"]:
         """The runs that its calls asked for, in the order of the calls."""
         for step in self.steps:
             yield from step.runs or ()
 
-    def family(self) -> Iterator["Run"]:
+    def family(self) -> Iterator["FeedRun"]:
         """It and all below it."""
         yield self
         for child in self.children():
@@ -238,7 +238,7 @@ class Run:
         self._end_loop(event.actor, event.at)
         child = event.actor != self.agent
         label = f"{event.actor} step {event.step}" if child else f"step {event.step}"
-        step = Step(
+        step = RunStep(
             event.at,
             f"{label} ({event.kind})",
             2 if child else 0,
@@ -248,7 +248,7 @@ class Run:
         self._loops[event.actor] = step
         self._add(step)
 
-    def tool(self, event: ToolEvent) -> Step | None:
+    def tool(self, event: ToolEvent) -> RunStep | None:
         """A call begins or ends; returns its step when that is new."""
         if event.phase == "started":
             step = self._call(event, started=event.at)
@@ -272,7 +272,7 @@ class Run:
             return
         if (step := self._noticed.get(hop.likeness)) is None:
             depth = 1 if self.agent in self._loops else 0  # a connection is made before the first step
-            step = Step(event.at, hop.label, depth, "error", notice=hop.notice)
+            step = RunStep(event.at, hop.label, depth, "error", notice=hop.notice)
             self._noticed[hop.likeness] = step
             self._add(step)
         else:
@@ -292,19 +292,19 @@ class Run:
         self.state = "unknown"
         self._close(None, "unknown")
 
-    def drop_oldest(self, number: int) -> list[Step]:
+    def drop_oldest(self, number: int) -> list[RunStep]:
         """Keep all but the first ``number`` steps; returns those."""
         gone = self.steps[:number]
         del self.steps[:number]
         self.left_out += number
         return gone
 
-    def _call(self, event: ToolEvent, started: float | None) -> Step:
+    def _call(self, event: ToolEvent, started: float | None) -> RunStep:
         depth = 3 if event.nested else 1
         label = f"{event.server}/{event.tool}"
-        return Step(event.at, label, depth, started=started, call_id=event.call_id, span=event.span_id)
+        return RunStep(event.at, label, depth, started=started, call_id=event.call_id, span=event.span_id)
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: RunStep) -> None:
         self.steps.append(step)
 
     def _end_loop(self, actor: str, at: float | None, state: State = "ok") -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from .hops import kind_of, short
 
 MAX_HOPS: Final = 5_000
@@ -153,7 +153,7 @@ class Traces:
         """How many hops are kept, those by which runs were asked included."""
         return self._hops
 
-    def absorb(self, frame: Frame) -> bool:
+    def absorb(self, frame: FleetFrame) -> bool:
         """Take in a frame; returns whether anything changed."""
         before = self.version
         for event in frame.events:

@@ -9,7 +9,7 @@ from textual.screen import Screen
 
 from ..actions import binding
 from ..widgets.agents.detail_pane import DetailPane
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ class AgentScreen(Screen[None]):
         glyphs = self._agents.glyphs
         yield TitleBar(_TITLES, glyphs, id="agent-title")
         yield DetailPane(self._agents, self._agent, glyphs, *self._first)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
         """The keys go where the section is."""
         self.query_one(DetailPane).focus_pane()
 
-    @on(DetailPane.Section)
-    def _section(self, event: DetailPane.Section) -> None:
+    @on(DetailPane.DetailSection)
+    def _section(self, event: DetailPane.DetailSection) -> None:
         event.stop()
         self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._agent)
 
@@ -67,8 +67,8 @@ class AgentScreen(Screen[None]):
         """Go to a section: its title was clicked, or jumped to."""
         self.query_one(DetailPane).action_section(name)
 
-    @on(DetailPane.Leave)
-    def _leave(self, event: DetailPane.Leave) -> None:
+    @on(DetailPane.LeaveDetails)
+    def _leave(self, event: DetailPane.LeaveDetails) -> None:
         event.stop()
         self.dismiss(None)
 

@@ -11,7 +11,7 @@ from ..actions import binding, bindings
 from ..instances import Instances
 from ..text import Glyphs
 from ..widgets.instances import InstancesPane
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 
 
@@ -31,7 +31,7 @@ class InstancesScreen(Screen[str | None]):
             [("instances", "show.instances", InstancesPane.TITLE)], self._glyphs, id="instances-title"
         )
         yield InstancesPane(self._instances, self._glyphs)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -49,12 +49,12 @@ class InstancesScreen(Screen[str | None]):
 
         self.app.push_screen(HelpScreen(self.query_one(InstancesPane).rows, self.active_bindings.values()))
 
-    @on(InstancesPane.Open)
-    def _open(self, event: InstancesPane.Open) -> None:
+    @on(InstancesPane.TalkToInstanceAgent)
+    def _open(self, event: InstancesPane.TalkToInstanceAgent) -> None:
         event.stop()
         self.dismiss(event.name)
 
-    @on(InstancesPane.Ask)
-    def _ask(self, event: InstancesPane.Ask) -> None:
+    @on(InstancesPane.AskAboutInstance)
+    def _ask(self, event: InstancesPane.AskAboutInstance) -> None:
         event.stop()
-        self.query_one(Ask).ask(event.question, event.yes)
+        self.query_one(QuestionLine).ask(event.question, event.yes)

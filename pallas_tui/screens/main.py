@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from pallas.model import FleetState
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from ..state import Headline, summarise
 from ..supervision import History
 from ..supervision.trouble import trouble_of
@@ -28,7 +28,7 @@ from ..widgets.edges import Rail
 from ..widgets.failure import Failure
 from ..widgets.feed import FeedPane
 from ..widgets.pane import Pane
-from ..widgets.status import Ask, Now, StatusLine
+from ..widgets.status import Now, QuestionLine, StatusLine
 from ..widgets.topline import TopLine
 from .places import LatePane, Places
 from .screen_layout import TINY, Layouts
@@ -78,7 +78,7 @@ letter. The edges between them can be dragged with the mouse.
             "feed": lambda: FeedPane(glyphs),
             **{pane.id: pane.make for pane in late},
         }
-        self._frame: Frame | None = None
+        self._frame: FleetFrame | None = None
         self._seen = 0
         self._headline: Headline | None = None
         self._wants: list[Callable[[], None]] = []
@@ -99,7 +99,7 @@ letter. The edges between them can be dragged with the mouse.
                     yield self._title("dock-title", ("feed", FeedPane.TITLE), *late)
                     yield self._makers["feed"]()
         yield Static(f"Too small: make it {TINY[0]}x{TINY[1]} at least", id="too-small", markup=False)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -136,7 +136,7 @@ letter. The edges between them can be dragged with the mouse.
 
     # Frames
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Hand a frame to everything on the screen."""
         self._frame = frame
         if frame.events:
@@ -276,15 +276,15 @@ letter. The edges between them can be dragged with the mouse.
 
     def ask(self, question: str, yes: Callable[[], None], now: Now | None = None) -> None:
         """Ask on the bottom line and call ``yes`` on yes; ``now`` keeps the question true."""
-        self.query_one(Ask).ask(question, yes, now)
+        self.query_one(QuestionLine).ask(question, yes, now)
 
     @property
     def asking(self) -> str:
         """The question that stands, empty when none does."""
-        return self.query_one(Ask).question
+        return self.query_one(QuestionLine).question
 
-    @on(AgentsPane.Open)
-    def _on_open(self, event: AgentsPane.Open) -> None:
+    @on(AgentsPane.TalkToAgent)
+    def _on_open(self, event: AgentsPane.TalkToAgent) -> None:
         self.open_agent(event.name)
 
     @property

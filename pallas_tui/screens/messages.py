@@ -17,7 +17,7 @@ from ..text import Glyphs
 from ..widgets.messages import MessagesPane
 from ..widgets.messages.envelope_pane import EnvelopePane
 from ..widgets.messages.writing import open_source
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 from .replay import ReplayScreen, refusal_of
 from .screen_layout import WIDE
@@ -47,7 +47,7 @@ class MessagesScreen(Screen[RunTarget | None]):
     def compose(self) -> ComposeResult:
         yield TitleBar([("messages", "show.messages", MessagesPane.TITLE)], self._glyphs, id="messages-title")
         yield MessagesPane(self._book, self._feed, self._glyphs, self._run_id)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -82,19 +82,19 @@ class MessagesScreen(Screen[RunTarget | None]):
 
         self.app.push_screen(HelpScreen(self.query_one(MessagesPane).view, self.active_bindings.values()))
 
-    @on(MessagesPane.Shown)
-    def _shown(self, event: MessagesPane.Shown) -> None:
+    @on(MessagesPane.RunOfMessagesShown)
+    def _shown(self, event: MessagesPane.RunOfMessagesShown) -> None:
         event.stop()
         self._run_id = event.run_id
         self._say(self.query_one(MessagesPane).caption)
 
-    @on(MessagesPane.Elsewhere)
-    def _elsewhere(self, event: MessagesPane.Elsewhere) -> None:
+    @on(MessagesPane.ShowMessagesElsewhere)
+    def _elsewhere(self, event: MessagesPane.ShowMessagesElsewhere) -> None:
         event.stop()
         self.dismiss(RunTarget(event.run_id, event.pane))
 
-    @on(MessagesPane.Replay)
-    def _replay(self, event: MessagesPane.Replay) -> None:
+    @on(MessagesPane.ReplayMessage)
+    def _replay(self, event: MessagesPane.ReplayMessage) -> None:
         event.stop()
         if problem := refusal_of(self.app, event.letter):
             self.app.notify(problem, severity="warning", markup=False)
@@ -117,8 +117,8 @@ class MessagesScreen(Screen[RunTarget | None]):
         if (opener := opener_of(self.app)) is not None:
             opener.open_send(event.agent)
 
-    @on(MessagesPane.Open)
-    def _open(self, event: MessagesPane.Open) -> None:
+    @on(MessagesPane.OpenEnvelope)
+    def _open(self, event: MessagesPane.OpenEnvelope) -> None:
         event.stop()
         running = self.query_one(MessagesPane).view.running(event.letter.run_id)
         self.app.push_screen(EnvelopeScreen(event.letter, running, self._glyphs))

@@ -49,8 +49,8 @@ class ReplayScreen(SinglePane):
             ReplayPane(letter, book, feed, knowledge, glyphs), caption_of(letter, glyphs), glyphs
         )
 
-    @on(ReplayPane.Open)
-    def _open(self, event: ReplayPane.Open) -> None:
+    @on(ReplayPane.OpenReplayRun)
+    def _open(self, event: ReplayPane.OpenReplayRun) -> None:
         """Back to where this was opened, which then shows the new run."""
         event.stop()
         self.dismiss(None)

@@ -7,7 +7,7 @@ from textual import on
 from pallas.model import Exchange
 
 from ..runs.exchange_text import title_of
-from ..runs.run import Run
+from ..runs.run import FeedRun
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.exchange_pane import ExchangePane
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 class RunScreen(SinglePane):
     """A run of the feed: its facts, its trace, its exchanges."""
 
-    def __init__(self, run: Run, feed: "FeedPane", glyphs: Glyphs) -> None:
+    def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
         super().__init__(RunPane(run, feed, glyphs), f"{run.agent} {run.id}", glyphs)
         self.run = run
         self._feed = feed
 
-    @on(RunPane.Open)
-    def _open(self, event: RunPane.Open) -> None:
+    @on(RunPane.OpenRunLine)
+    def _open(self, event: RunPane.OpenRunLine) -> None:
         event.stop()
         if isinstance(event.what, Exchange):
             self.app.push_screen(ExchangeScreen(event.what, self._glyphs))
         else:
             self.app.switch_screen(RunScreen(event.what, self._feed, self._glyphs))
 
-    @on(RunPane.Elsewhere)
-    def _elsewhere(self, event: RunPane.Elsewhere) -> None:
+    @on(RunPane.ShowRunElsewhere)
+    def _elsewhere(self, event: RunPane.ShowRunElsewhere) -> None:
         event.stop()
         self.dismiss()
         self._feed.post_message(Reveal(RunTarget(self.run.id, event.pane)))

@@ -14,7 +14,7 @@ from ..forms import Memory
 from ..text import Glyphs, width_of
 from ..widgets.form import ToolPane
 from ..widgets.messages.send_pane import SendPane
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 
 _TITLES = (
@@ -42,11 +42,11 @@ class SendScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TitleBar(_TITLES, self._glyphs, id="send-title")
         yield SendPane(self._agent, self._payload, self._memory, self._glyphs)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
-    @on(ToolPane.Section)
-    def _section(self, event: ToolPane.Section) -> None:
+    @on(ToolPane.ToolSection)
+    def _section(self, event: ToolPane.ToolSection) -> None:
         event.stop()
         self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._caption())
 
@@ -64,8 +64,8 @@ class SendScreen(Screen[None]):
         """Go to a section: its title was clicked, or jumped to."""
         self.query_one(SendPane).action_section(name)
 
-    @on(ToolPane.Leave)
-    def _leave(self, event: ToolPane.Leave) -> None:
+    @on(ToolPane.LeaveTool)
+    def _leave(self, event: ToolPane.LeaveTool) -> None:
         event.stop()
         self.dismiss(None)
 

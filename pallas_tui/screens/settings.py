@@ -17,7 +17,7 @@ from pallas.model.safe_text import one_line
 from ..actions import bindings
 from ..actions.keymap import keymap_mistakes
 from ..settings import Settings
-from ..settings.schema import SCHEMA, SCOPES, Price, Setting, check
+from ..settings.schema import SCHEMA, SCOPES, ModelPrice, Setting, check
 from ..state import Tone
 from ..text import Glyphs, Line, fit
 from ..widgets.lines import LineView
@@ -159,8 +159,8 @@ class SettingsScreen(ModalScreen[None]):
             words += " Counts from the next start on."
         said.update(Content(words))
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         rows = self.query_one(SettingsList)
         if rows.selected is None:  # a heading: nothing to change there
@@ -173,8 +173,8 @@ class SettingsScreen(ModalScreen[None]):
     def _came_down(self, rows: SettingsList) -> bool:
         return rows.cursor > self._last
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.action_change()
 
@@ -259,7 +259,7 @@ def typed_as(value: Any) -> str:
     """A value as it is typed: as it would stand in the file, on one line."""
     if isinstance(value, dict):
         plain = {
-            key: {"input": one.input, "output": one.output} if isinstance(one, Price) else one
+            key: {"input": one.input, "output": one.output} if isinstance(one, ModelPrice) else one
             for key, one in value.items()
         }
         text: str = yaml.safe_dump(plain, default_flow_style=True, width=10_000, allow_unicode=True)

@@ -9,7 +9,7 @@ from textual.screen import Screen
 from ..actions import binding, bindings
 from ..text import Glyphs
 from ..widgets.pane import Pane
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 
 
@@ -32,7 +32,7 @@ class SinglePane(Screen[None]):
             id=f"{self._pane.id}-title",
         )
         yield self._pane
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:

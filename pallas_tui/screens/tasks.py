@@ -11,7 +11,7 @@ from ..actions import binding, bindings
 from ..targets import Target
 from ..tasks import TaskBook
 from ..text import Glyphs
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.tasks import TasksPane
 from ..widgets.titlebar import TitleBar
 from .screen_layout import WIDE
@@ -31,7 +31,7 @@ class TasksScreen(Screen[Target | None]):
     def compose(self) -> ComposeResult:
         yield TitleBar([("tasks", "show.tasks", TasksPane.TITLE)], self._glyphs, id="tasks-title")
         yield TasksPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -50,12 +50,12 @@ class TasksScreen(Screen[Target | None]):
 
         self.app.push_screen(HelpScreen(self.query_one(TasksPane).rows, self.active_bindings.values()))
 
-    @on(TasksPane.Open)
-    def _open(self, event: TasksPane.Open) -> None:
+    @on(TasksPane.OpenTask)
+    def _open(self, event: TasksPane.OpenTask) -> None:
         event.stop()
         self.dismiss(event.target)
 
-    @on(TasksPane.Ask)
-    def _ask(self, event: TasksPane.Ask) -> None:
+    @on(TasksPane.AskAboutRecord)
+    def _ask(self, event: TasksPane.AskAboutRecord) -> None:
         event.stop()
-        self.query_one(Ask).ask(event.question, event.yes)
+        self.query_one(QuestionLine).ask(event.question, event.yes)

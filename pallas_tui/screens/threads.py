@@ -12,7 +12,7 @@ from pallas.model import ThreadRecord
 from ..actions import binding, bindings
 from ..text import Glyphs
 from ..threads import ThreadBook
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.threads import ThreadsPane
 from ..widgets.titlebar import TitleBar
 from .screen_layout import WIDE
@@ -32,7 +32,7 @@ class ThreadsScreen(Screen[ThreadRecord | None]):
     def compose(self) -> ComposeResult:
         yield TitleBar([("threads", "show.threads", ThreadsPane.TITLE)], self._glyphs, id="threads-title")
         yield ThreadsPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -51,15 +51,15 @@ class ThreadsScreen(Screen[ThreadRecord | None]):
 
         self.app.push_screen(HelpScreen(self.query_one(ThreadsPane).rows, self.active_bindings.values()))
 
-    @on(ThreadsPane.Open)
-    def _open(self, event: ThreadsPane.Open) -> None:
+    @on(ThreadsPane.OpenThread)
+    def _open(self, event: ThreadsPane.OpenThread) -> None:
         event.stop()
         self.dismiss(event.record)
 
-    @on(ThreadsPane.Ask)
-    def _ask(self, event: ThreadsPane.Ask) -> None:
+    @on(ThreadsPane.AskAboutRecord)
+    def _ask(self, event: ThreadsPane.AskAboutRecord) -> None:
         event.stop()
-        self.query_one(Ask).ask(event.question, event.yes)
+        self.query_one(QuestionLine).ask(event.question, event.yes)
 
     @on(ThreadsPane.Deleted)
     def _deleted(self, event: ThreadsPane.Deleted) -> None:

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from ..actions import binding, bindings
 from ..text import Glyphs
 from ..todos import TodoBoard
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 from ..widgets.todos import TodosPane
 from .screen_layout import WIDE
@@ -30,7 +30,7 @@ class TodosScreen(Screen[tuple[str, bool] | None]):
     def compose(self) -> ComposeResult:
         yield TitleBar([("todos", "show.todos", TodosPane.TITLE)], self._glyphs, id="todos-title")
         yield TodosPane(self._board, self._glyphs, getattr(self.app, "now", lambda: 0.0))
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -49,7 +49,7 @@ class TodosScreen(Screen[tuple[str, bool] | None]):
 
         self.app.push_screen(HelpScreen(self.query_one(TodosPane).rows, self.active_bindings.values()))
 
-    @on(TodosPane.Open)
-    def _open(self, event: TodosPane.Open) -> None:
+    @on(TodosPane.OpenTodo)
+    def _open(self, event: TodosPane.OpenTodo) -> None:
         event.stop()
         self.dismiss((event.run_id, event.messages))

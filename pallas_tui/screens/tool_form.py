@@ -12,7 +12,7 @@ from pallas.model import ToolDetail
 from ..actions import binding
 from ..widgets.form import ToolPane
 from ..widgets.form.calling import Subject
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import QuestionLine, StatusLine
 from ..widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class ToolScreen(Screen[None]):
         glyphs = self._agents.glyphs
         yield TitleBar(_TITLES, glyphs, id="tool-title")
         yield ToolPane(self._subject, self._tool, self._agents.knowledge.memory, glyphs)
-        yield Ask()
+        yield QuestionLine()
         yield StatusLine()
 
-    @on(ToolPane.Section)
-    def _section(self, event: ToolPane.Section) -> None:
+    @on(ToolPane.ToolSection)
+    def _section(self, event: ToolPane.ToolSection) -> None:
         event.stop()
         self.query_one(TitleBar).tell(
             shown=event.name, focused=True, caption=self._subject.title(self.size.width)
@@ -61,8 +61,8 @@ class ToolScreen(Screen[None]):
         """Go to a section: its title was clicked, or jumped to."""
         self.query_one(ToolPane).action_section(name)
 
-    @on(ToolPane.Leave)
-    def _leave(self, event: ToolPane.Leave) -> None:
+    @on(ToolPane.LeaveTool)
+    def _leave(self, event: ToolPane.LeaveTool) -> None:
         event.stop()
         self.dismiss(None)
 

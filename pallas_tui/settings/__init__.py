@@ -1,6 +1,6 @@
 """What a user may change of the workbench, in one small file of theirs."""
 
-from .schema import Price
+from .schema import ModelPrice
 from .values import (
     MAX_FILE,
     VARIABLE,
@@ -14,8 +14,8 @@ from .values import (
 __all__ = [
     "MAX_FILE",
     "VARIABLE",
+    "ModelPrice",
     "Notify",
-    "Price",
     "Settings",
     "load_settings",
     "settings_path",

@@ -8,7 +8,7 @@ from typing import Any
 
 from pallas.model.safe_text import one_line
 
-from .schema import Price
+from .schema import ModelPrice
 
 
 class CannotSave(Exception):
@@ -75,7 +75,7 @@ def _put(document: Any, keys: list[str], value: Any) -> None:
 
 def _plain(value: Any) -> Any:
     """``value`` as it is written: no type of ours, whole numbers without a fraction."""
-    if isinstance(value, Price):
+    if isinstance(value, ModelPrice):
         return {"input": _plain(value.input), "output": _plain(value.output)}
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}

@@ -14,7 +14,7 @@ Told = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ModelPrice:
     """What a model costs, in any one currency for a million tokens."""
 
     input: float
@@ -172,7 +172,7 @@ def _keys(setting: Setting, value: Any, told: Told) -> Any:
 
 
 def _prices(setting: Setting, value: Any, told: Told) -> Any:
-    chosen: dict[str, Price] = {}
+    chosen: dict[str, ModelPrice] = {}
     if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
         told("must map model patterns to prices, for example `gpt-5*: {input: 1.25, output: 10}`")
         return chosen
@@ -183,7 +183,7 @@ def _prices(setting: Setting, value: Any, told: Told) -> Any:
         elif not all(_is_price(price[part]) for part in ("input", "output")):
             told(f"{name}: input and output must be numbers, 0 or more, for a million tokens")
         else:
-            chosen[str(pattern)] = Price(float(price["input"]), float(price["output"]))
+            chosen[str(pattern)] = ModelPrice(float(price["input"]), float(price["output"]))
     return chosen
 
 

@@ -12,7 +12,7 @@ from platformdirs import user_config_path
 
 from pallas.model.safe_text import one_line
 
-from .schema import BY_KEY, SCHEMA, Price, Setting, check
+from .schema import BY_KEY, SCHEMA, ModelPrice, Setting, check
 
 VARIABLE: Final = "PALLAS_WORKBENCH_CONFIG"
 MAX_FILE: Final = 1024 * 1024
@@ -50,7 +50,7 @@ class Settings:
     notify: Notify = field(default_factory=Notify)
     era: str = "auto"
     editor: str = ""
-    prices: Mapping[str, Price] = field(default_factory=dict)
+    prices: Mapping[str, ModelPrice] = field(default_factory=dict)
     wrap: bool = False
     ask_quit: bool = True
     reopen: bool = True

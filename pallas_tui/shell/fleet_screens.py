@@ -5,9 +5,9 @@ from typing import Any
 
 from pallas.model import AgentDetail, Reloaded, ThreadRecord
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from ..messages import MessageBook
-from ..runs.run import Run
+from ..runs.run import FeedRun
 from ..targets import RunTarget, Target, ThreadTarget
 from ..tasks import TaskBook
 from ..text import Glyphs
@@ -33,7 +33,7 @@ class FleetScreens(Overseer):
         self.messages = MessageBook(lambda: self.fleet)
         self.todos = TodoBoard()
 
-    def remember(self, frame: Frame) -> None:
+    def remember(self, frame: FleetFrame) -> None:
         """Take in a frame."""
         self.tasks.absorb(frame)
         self.messages.absorb(frame)
@@ -47,7 +47,7 @@ class FleetScreens(Overseer):
         """The last versions of all agents."""
         self.open_changes()
 
-    def open_run(self, run: Run) -> None:
+    def open_run(self, run: FeedRun) -> None:
         """Show all of a run of the feed."""
         from ..screens.run import RunScreen
 

@@ -12,10 +12,10 @@ from textual.app import App
 from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
 
-from ..fuzzy import Query
+from ..fuzzy import FuzzyQuery
 from ..settings import Settings
 from .output_guard import OUTPUT_GUARD
-from .themes import DARK, OWN, SIXTEEN, Quiet, opposite, themes_folder, user_themes
+from .themes import DARK, OWN, SIXTEEN, DimTextFilter, opposite, themes_folder, user_themes
 
 _PALETTE_ID: Final = "themes"
 _logger = logging.getLogger("pallas_tui")
@@ -36,7 +36,7 @@ class Themes(Provider):
 
     async def search(self, query: str) -> AsyncIterator[Hit]:
         """Those that match."""
-        wanted = Query(query)
+        wanted = FuzzyQuery(query)
         for name in self._names():
             if (score := wanted.score(name)) > 0:
                 yield Hit(score, Content(name), partial(_choose, self.app, name), name)
@@ -55,7 +55,7 @@ class Look(App[int]):
         self.settings = settings
         self.home = home
         """The user's settings file; None keeps nothing between two starts."""
-        self._quiet = Quiet()
+        self._quiet = DimTextFilter()
         self._filters.insert(0, self._quiet)
         self._filters.append(OUTPUT_GUARD)
         self._theme_before: str | None = None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from textual.app import App
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from ..helper_program import run
 from ..settings import Settings
 from ..state import Summary, summarise
@@ -15,9 +15,9 @@ from .notifications import (
     BELL,
     POP_TITLE,
     PUSH_TITLE,
-    Pace,
-    Telling,
-    Watch,
+    DesktopNotification,
+    NotificationLimit,
+    NotificationSource,
     desktop_sequence,
     program,
     title_of,
@@ -36,8 +36,8 @@ class Notices(App[int]):
         super().__init__(**more)
         self._clock = clock
         self._project = project
-        self._watch = Watch()
-        self._pace = Pace()
+        self._watch = NotificationSource()
+        self._pace = NotificationLimit()
         self._title = ""
         self._title_pushed = False
 
@@ -50,7 +50,7 @@ class Notices(App[int]):
         """The panes that can be seen now."""
         return set()
 
-    def attend(self, frame: Frame) -> None:
+    def attend(self, frame: FleetFrame) -> None:
         """Tell what a frame holds that is worth it, and keep the title true."""
         self.show_title(summarise(frame))
         for telling in self._watch.absorb(frame, self.settings.notify):
@@ -59,7 +59,7 @@ class Notices(App[int]):
             if (passed := self._pace.pass_on(telling, self._clock())) is not None:
                 self.tell(passed)
 
-    def tell(self, telling: Telling) -> None:
+    def tell(self, telling: DesktopNotification) -> None:
         """Tell it: here when the terminal has the focus, on the desktop when not."""
         wanted = self.settings.notify
         if wanted.bell:

@@ -9,8 +9,8 @@ from typing import Final, Literal
 from pallas.model import Reloaded, RunFinished, RunStarted
 from pallas.model.safe_text import one_line
 
-from ..frame import Frame
-from ..isolate import Allowance
+from ..frame import FleetFrame
+from ..isolate import LineAllowance
 from ..settings import Notify
 from ..state import FAILED_TONES, Summary, Tone, reason_of, tone_of
 from ..supervision.words import name_of, what_failed
@@ -34,7 +34,7 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class DesktopNotification:
     """One notification, clean and short. ``panes`` are those in which one would see it happen."""
 
     title: str
@@ -43,7 +43,7 @@ class Telling:
     panes: tuple[str, ...]
 
 
-class Watch:
+class NotificationSource:
     """Frames in, notifications out: long runs that ended, agents that broke or recovered.
 
     A run that another run of the fleet asked for is part of that one and not told. How agents are when the
@@ -56,14 +56,14 @@ class Watch:
         self._nested: set[str] = set()
         self._tones: dict[str, Tone] = {}
 
-    def absorb(self, frame: Frame, wanted: Notify) -> list[Telling]:
+    def absorb(self, frame: FleetFrame, wanted: Notify) -> list[DesktopNotification]:
         """What of a frame is to be told."""
         ended = self._runs(frame, wanted.after)
         changed = [*self._agents(frame), *_edits(frame)]
         return (ended if wanted.runs else []) + (changed if wanted.agents else [])
 
-    def _runs(self, frame: Frame, after: float) -> list[Telling]:
-        ended: list[Telling] = []
+    def _runs(self, frame: FleetFrame, after: float) -> list[DesktopNotification]:
+        ended: list[DesktopNotification] = []
         for event in frame.events:
             if isinstance(event, RunStarted):
                 if self._traces[event.trace_id]:
@@ -80,7 +80,11 @@ class Watch:
                     ended.append(_of_run(event, began))
         if len(ended) > _MANY:
             bad = any(one.grave for one in ended)
-            return [Telling(f"{len(ended)} runs ended", _names(one.title for one in ended), bad, _RUN_PANES)]
+            return [
+                DesktopNotification(
+                    f"{len(ended)} runs ended", _names(one.title for one in ended), bad, _RUN_PANES
+                )
+            ]
         return ended
 
     def _forget(self, run: str) -> None:
@@ -91,9 +95,9 @@ class Watch:
                 del self._traces[began.trace_id]
         self._nested.discard(run)
 
-    def _agents(self, frame: Frame) -> list[Telling]:
+    def _agents(self, frame: FleetFrame) -> list[DesktopNotification]:
         agents = (*frame.snapshot.agents, *frame.attached)
-        changed: list[Telling] = []
+        changed: list[DesktopNotification] = []
         tones: dict[str, Tone] = {}
         for agent in agents:
             before, now = self._tones.get(agent.name), tone_of(agent)
@@ -115,10 +119,10 @@ class Watch:
         return changed
 
 
-def _edits(frame: Frame) -> list[Telling]:
+def _edits(frame: FleetFrame) -> list[DesktopNotification]:
     """A broken edit: whoever sees any pane sees the top line, which tells it."""
     return [
-        Telling(
+        DesktopNotification(
             _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
         )
         for event in frame.events
@@ -130,15 +134,15 @@ _ANY: Final = ("agents", "chat", "feed", "logs", "traces")
 _RUN_PANES: Final = ("chat", "feed")
 
 
-def _of_run(event: RunFinished, began: RunStarted | None) -> Telling:
+def _of_run(event: RunFinished, began: RunStarted | None) -> DesktopNotification:
     word = {"ok": "answered", "error": "failed", "cancelled": "was cancelled"}[event.outcome]
     text = event.fault or (began.preview if began is not None else "")
     title = f"{event.agent} {word} after {duration(event.seconds)}"
-    return Telling(_clean(title, 100), _clean(text, 200), event.outcome == "error", _RUN_PANES)
+    return DesktopNotification(_clean(title, 100), _clean(text, 200), event.outcome == "error", _RUN_PANES)
 
 
-def _of_agent(title: str, text: str, grave: bool) -> Telling:
-    return Telling(_clean(title, 100), _clean(text, 200), grave, ("agents",))
+def _of_agent(title: str, text: str, grave: bool) -> DesktopNotification:
+    return DesktopNotification(_clean(title, 100), _clean(text, 200), grave, ("agents",))
 
 
 def _names(titles: Iterable[str]) -> str:
@@ -149,14 +153,14 @@ def _clean(text: str, length: int) -> str:
     return one_line(text, length)
 
 
-class Pace:
+class NotificationLimit:
     """Lets through so many notifications and counts the rest, which the next one tells of."""
 
     def __init__(self) -> None:
-        self._allowance = Allowance(RATE, BURST)
+        self._allowance = LineAllowance(RATE, BURST)
         self._held = 0
 
-    def pass_on(self, telling: Telling, now: float) -> Telling | None:
+    def pass_on(self, telling: DesktopNotification, now: float) -> DesktopNotification | None:
         """The notification, with what was held back before it; None when it is held back itself."""
         if not self._allowance.take(now):
             self._held += 1
@@ -166,7 +170,7 @@ class Pace:
             return telling
         more = count(held, "other notification")
         text = f"{telling.text} (and {more})".lstrip()
-        return Telling(telling.title, text, telling.grave, telling.panes)
+        return DesktopNotification(telling.title, text, telling.grave, telling.panes)
 
 
 # What is written to the terminal. Whatever goes in has to be clean; it is made so once more here, since
@@ -200,7 +204,7 @@ def title_sequence(title: str) -> str:
     return f"\x1b]2;{_safe(title)}\a"
 
 
-def desktop_sequence(telling: Telling, environ: Mapping[str, str]) -> str:
+def desktop_sequence(telling: DesktopNotification, environ: Mapping[str, str]) -> str:
     """Asks the terminal to notify: OSC 777 where that is known, else OSC 9; wrapped where tmux is between."""
     title, text = _safe(telling.title), _safe(telling.text)
     if _knows_777(environ):
@@ -223,7 +227,7 @@ def _safe(text: str) -> str:
     return _clean(text, 300)
 
 
-def program(telling: Telling, platform: str, environ: Mapping[str, str]) -> Sequence[str] | None:
+def program(telling: DesktopNotification, platform: str, environ: Mapping[str, str]) -> Sequence[str] | None:
     """The command that notifies on this desktop, None where there is none. No shell reads what is in it."""
     title, text = _safe(telling.title), _safe(telling.text)
     urgency: Literal["critical", "normal"] = "critical" if telling.grave else "normal"

@@ -127,7 +127,7 @@ _OPACITY: Final = re.compile(r"\s+\d{1,3}%$")
 _TEXT_STYLES: Final = frozenset(["bold", "dim", "italic", "underline", "reverse", "strike", "not", "none"])
 
 
-class Quiet(LineFilter):
+class DimTextFilter(LineFilter):
     """Makes quiet (dim) text as readable as the theme wants it, where the terminal would dim it further."""
 
     def __init__(self) -> None:

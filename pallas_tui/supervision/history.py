@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from .blocks import Blocks
 from .versions import Versions
 
@@ -14,9 +14,9 @@ class History:
         self.versions = Versions()
         self.blocks = Blocks()
         self.watchers: list[Callable[[bool], None]] = []
-        self.frame: Frame | None = None
+        self.frame: FleetFrame | None = None
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Take in a frame, before anybody shows it."""
         self.frame = frame
         before = self.blocks.open

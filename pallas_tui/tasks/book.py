@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 from pallas.model import Page, TaskChanged, TaskRecord, TaskStatus, ThreadRecord
 from pallas.model.safe_text import one_line, sanitize
 
-from ..frame import Frame
-from ..paged import PAGE, Book, Listed
+from ..frame import FleetFrame
+from ..paged import PAGE, ListedRecord, RecordPages
 
 SHOWN_ID: Final = 8
 """Characters of an id that are shown: all of it opens the task for its owner."""
@@ -20,7 +20,7 @@ _STATUSES: Final = ("working", "input_required", "completed", "failed", "cancell
 UNDER_WAY: Final = frozenset({"working", "input_required"})
 
 
-class TaskBook(Book[TaskRecord]):
+class TaskBook(RecordPages[TaskRecord]):
     """The tasks that were read so far, the newest first.
 
     ``absorb`` only notes that something moved (``stale``): nothing is read before somebody looks, and then
@@ -35,10 +35,10 @@ class TaskBook(Book[TaskRecord]):
     async def page(self, start: str) -> Page[TaskRecord]:
         return await self.fleet().tasks(self.agent, PAGE, start)
 
-    def line_of(self, record: TaskRecord) -> Listed[TaskRecord]:
+    def line_of(self, record: TaskRecord) -> ListedRecord[TaskRecord]:
         return listed_of(record)
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Note what a frame tells of tasks."""
         if frame.dropped:
             self.stale = True
@@ -92,13 +92,13 @@ def safe(record: TaskRecord) -> TaskRecord:
     )
 
 
-def listed_of(record: TaskRecord) -> Listed[TaskRecord]:
+def listed_of(record: TaskRecord) -> ListedRecord[TaskRecord]:
     """A line of the list."""
     record = safe(record)
     words = f"{record.preview} {record.agent} {record.status} {record.owner} {record.kind} {record.id}"
-    return Listed(record, f"{words} {record.progress}".lower())
+    return ListedRecord(record, f"{words} {record.progress}".lower())
 
 
-def _moved(listed: Listed[TaskRecord], moved: dict[str, TaskStatus]) -> Listed[TaskRecord]:
+def _moved(listed: ListedRecord[TaskRecord], moved: dict[str, TaskStatus]) -> ListedRecord[TaskRecord]:
     status = moved.get(listed.record.id[:SHOWN_ID], listed.record.status)
     return listed if status == listed.record.status else listed_of(replace(listed.record, status=status))

@@ -6,20 +6,20 @@ from typing import Final
 from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.model.safe_text import one_line, sanitize
 
-from ..paged import PAGE, Book, Listed
+from ..paged import PAGE, ListedRecord, RecordPages
 
 MAX_ROWS: Final = 20_000
 """Rows of one thread that are exported at most."""
 _ROWS: Final = 200
 
 
-class ThreadBook(Book[ThreadRecord]):
+class ThreadBook(RecordPages[ThreadRecord]):
     """The threads that were read so far, the one used last first."""
 
     async def page(self, start: str) -> Page[ThreadRecord]:
         return await self.fleet().threads(self.agent, PAGE, start)
 
-    def line_of(self, record: ThreadRecord) -> Listed[ThreadRecord]:
+    def line_of(self, record: ThreadRecord) -> ListedRecord[ThreadRecord]:
         return _listed(record)
 
     async def rename(self, thread: str, title: str) -> None:
@@ -49,7 +49,7 @@ class ThreadBook(Book[ThreadRecord]):
         return rows
 
 
-def _listed(record: ThreadRecord) -> Listed[ThreadRecord]:
+def _listed(record: ThreadRecord) -> ListedRecord[ThreadRecord]:
     safe = replace(
         record,
         title=one_line(sanitize(record.title), 300),
@@ -58,4 +58,4 @@ def _listed(record: ThreadRecord) -> Listed[ThreadRecord]:
         origin=one_line(record.origin, 30),
     )
     words = f"{safe.title} {safe.agent} {safe.owner} {safe.origin} {safe.id}".lower()
-    return Listed(safe, words)
+    return ListedRecord(safe, words)

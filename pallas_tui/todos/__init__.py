@@ -1,5 +1,5 @@
 """What handlers wait for, as a board; nothing of the screen in here."""
 
-from .board import Todo, TodoBoard
+from .board import BoardTodo, TodoBoard
 
-__all__ = ["Todo", "TodoBoard"]
+__all__ = ["BoardTodo", "TodoBoard"]

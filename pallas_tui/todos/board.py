@@ -6,7 +6,7 @@ from typing import Final
 from pallas.model import RunFinished, TodoChanged, TodoStatus
 from pallas.model.safe_text import one_line
 
-from ..frame import Frame
+from ..frame import FleetFrame
 
 MAX_TODOS: Final = 2_000
 CLOSED_FOR: Final = 300.0
@@ -16,7 +16,7 @@ _LINE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
+class BoardTodo:
     """``actor`` waits in ``frame`` of a run for ``wait_for``, a class of message, of ``from_agent``.
 
     ``since`` is when it began, ``changed`` when it came to be ``status``: ``raised`` once that came. ``gone``
@@ -47,11 +47,11 @@ class TodoBoard:
     """The last ``MAX_TODOS`` of them; closed ones go after a while. ``version`` changes with any of them."""
 
     def __init__(self) -> None:
-        self._todos: dict[tuple[str, str], Todo] = {}
+        self._todos: dict[tuple[str, str], BoardTodo] = {}
         self._by_run: dict[str, int] = {}
         self.version = 0
 
-    def listed(self, closed: bool = True) -> list[Todo]:
+    def listed(self, closed: bool = True) -> list[BoardTodo]:
         """Raised ones first, then open ones, the oldest first; then closed ones, the newest first."""
         found = [each for each in self._todos.values() if closed or each.status != "closed"]
         found.sort(key=lambda each: -each.changed if each.status == "closed" else each.since)
@@ -68,7 +68,7 @@ class TodoBoard:
         """How many wait."""
         return sum(each.status == "open" for each in self._todos.values())
 
-    def absorb(self, frame: Frame) -> bool:
+    def absorb(self, frame: FleetFrame) -> bool:
         """Take in what a frame tells; returns whether anything changed."""
         before = self.version
         for event in frame.events:
@@ -83,7 +83,7 @@ class TodoBoard:
     def _take(self, event: TodoChanged) -> None:
         key = (event.run_id, event.todo)
         known = self._todos.get(key)
-        todo = Todo(
+        todo = BoardTodo(
             one_line(event.todo, _LINE),
             one_line(event.run_id, _LINE),
             one_line(event.actor, _LINE),

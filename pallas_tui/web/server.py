@@ -11,7 +11,7 @@ from aiohttp import web
 from textual_serve.server import Server
 
 from .door import PARAMETER, Door
-from .session import HEIGHTS, WIDTHS, Session, clamped
+from .session import HEIGHTS, WIDTHS, WebSession, clamped
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class WebServer(Server):
         self._arguments = arguments
         self._token = token
         self._tell = tell
-        self._sessions: set[Session] = set()
+        self._sessions: set[WebSession] = set()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -109,7 +109,7 @@ class WebServer(Server):
             raise web.HTTPServiceUnavailable(
                 text=f"{MAX_SESSIONS} tabs are open already; close one of them\n"
             )
-        session = Session(
+        session = WebSession(
             self._arguments,
             self._token,
             write_bytes=websocket.send_bytes,
@@ -131,7 +131,7 @@ class WebServer(Server):
             await websocket.close()
         return websocket
 
-    async def _process(self, websocket: web.WebSocketResponse, session: Session) -> None:
+    async def _process(self, websocket: web.WebSocketResponse, session: WebSession) -> None:
         """What the tab sends: keys, sizes. Anything else ends it."""
         async for message in websocket:
             if message.type is not web.WSMsgType.TEXT:
@@ -143,7 +143,9 @@ class WebServer(Server):
                 log.warning("a tab sent something that is not understood, and was closed")
                 return
 
-    async def _take(self, websocket: web.WebSocketResponse, session: Session, kind: str, data: Any) -> None:
+    async def _take(
+        self, websocket: web.WebSocketResponse, session: WebSession, kind: str, data: Any
+    ) -> None:
         if kind == "stdin":
             await session.send_bytes(data.encode("utf-8", "replace"))
         elif kind == "resize":

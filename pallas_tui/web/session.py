@@ -35,7 +35,7 @@ def clamped(value: object, least: int, most: int, default: int) -> int:
     return int(max(least, min(most, value)))
 
 
-class Session(AppService):
+class WebSession(AppService):
     """`pallas dev --attach` for one tab. The token goes by the environment, never on the command line."""
 
     def __init__(self, arguments: list[str], token: str, **more: Any) -> None:

@@ -26,7 +26,7 @@ class FilterLine(Input):
             super().__init__()
             self.words = line.words
 
-    class Left(Message):
+    class FilterLeft(Message):
         """The focus should go back to the list."""
 
     def __init__(self, hint: str, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
@@ -52,12 +52,12 @@ class FilterLine(Input):
     def action_close(self) -> None:
         """Take the filter away and go back."""
         self.clear_filter()
-        self.post_message(self.Left())
+        self.post_message(self.FilterLeft())
 
     def action_keep(self) -> None:
         """Go back, the filter stays."""
         self.display = bool(self.words)
-        self.post_message(self.Left())
+        self.post_message(self.FilterLeft())
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""

@@ -31,7 +31,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-idle", "lines--empty"}
 
-    class Moved(Message):
+    class CursorMoved(Message):
         """The cursor stands on another line, or the view was scrolled."""
 
         def __init__(self, view: "LineView") -> None:
@@ -43,7 +43,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             """The list."""
             return self.view
 
-    class Chosen(Moved):
+    class LineChosen(CursorMoved):
         """The line under the cursor was double-clicked."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
@@ -211,7 +211,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     def moved(self, scrolled: bool) -> None:
         """The cursor was moved, or the view was ``scrolled`` without it. Overriding ones call this last."""
         self._remember()
-        self.post_message(self.Moved(self))
+        self.post_message(self.CursorMoved(self))
 
     def set_follow(self, follow: bool) -> None:
         """Stay at the end from now on, or where it is."""
@@ -236,7 +236,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         if index < self.line_count():
             self.action_move_to(index)
             if event.chain == 2:
-                self.post_message(self.Chosen(self))
+                self.post_message(self.LineChosen(self))
 
     def on_focus(self) -> None:
         """The cursor shows where the keys go."""

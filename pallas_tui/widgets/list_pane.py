@@ -81,14 +81,14 @@ class ListPane(Pane):
             return bool(self.filter.words)
         return not (action == "filter" and self.filter.has_focus)
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         self.selection_changed()
         self.refresh_bindings()
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.choose()
 
@@ -98,7 +98,7 @@ class ListPane(Pane):
         self.filter_by(event.words)
         self.selection_changed()
 
-    @on(FilterLine.Left)
-    def _left(self, event: FilterLine.Left) -> None:
+    @on(FilterLine.FilterLeft)
+    def _left(self, event: FilterLine.FilterLeft) -> None:
         event.stop()
         self.view.focus()

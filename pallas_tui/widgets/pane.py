@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..frame import Frame
+from ..frame import FleetFrame
 from ..targets import Entity, Target
 
 
@@ -28,7 +28,7 @@ class Pane(Widget):
     caption: reactive[str] = reactive("", repaint=False)
     """A few words on the right of the title, for example ``12 new below``; set it whenever it changes."""
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Take in one frame. While ``is_showing`` is false keep the data and paint nothing.
 
         Called on the UI loop, for each tick that brought something and at least once a second, so that

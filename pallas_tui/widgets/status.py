@@ -50,7 +50,7 @@ class StatusLine(Bar):
         self.put(_trimmed(tuple(_that_fit(offers, len(rest), self.size.width)), self.size.width))
 
 
-class Ask(Widget, can_focus=True):
+class QuestionLine(Widget, can_focus=True):
     """A question on the bottom line; only ``y`` says yes, leaving it in any way says no.
 
     It stands while the terminal has not the focus, and follows what it is about where that is said.

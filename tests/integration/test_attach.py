@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pallas_tui.chat_client import ChatClient
 from support import pallas_process
 from support.control import FULL, READ, Served, serving
 from support.fake_fleet import FakeFleet, desk
@@ -33,7 +34,6 @@ from pallas.model import (
 )
 from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import EventHub
-from pallas_tui.client import AgentClient
 from pallas_tui.remote import fleet_connection
 from pallas_tui.remote.control_client import ControlClient
 from pallas_tui.remote.fleet_address import as_reached, control_origin
@@ -493,12 +493,12 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
             await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
             assert fleet.can_control
             for era in ("auto", "legacy"):
-                agent = AgentClient(fleet.snapshot().agents[0].url, f"c-{era}", era=era)  # type: ignore[arg-type]
+                agent = ChatClient(fleet.snapshot().agents[0].url, f"c-{era}", era=era)  # type: ignore[arg-type]
                 reply = await agent.send("hello")
                 assert reply.text == "the scripted answer"
                 await agent.close()
             await until(lambda: sum(isinstance(event, RunFinished) for event in seen.read()) == 2)
-            slow = AgentClient(fleet.snapshot().agents[1].url, "c-slow")
+            slow = ChatClient(fleet.snapshot().agents[1].url, "c-slow")
             asking = asyncio.create_task(slow.send("slowly"))
             await until(lambda: fleet.snapshot().agents[1].runs_active == 1)
             run = [event for event in seen.read() if isinstance(event, RunStarted)][-1]

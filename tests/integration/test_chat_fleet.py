@@ -14,12 +14,12 @@ from support.recording import recording
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished, RunStarted
 from pallas.model.fingerprint import fingerprint
-from pallas_tui.chat.model import Conversation
-from pallas_tui.chat.outline import Outline
+from pallas_tui.chat.model import ChatConversation
+from pallas_tui.chat.outline import CallOutline
 from pallas_tui.chat.principal import NOBODY, typed
 from pallas_tui.chat.runs import Runs
 from pallas_tui.chat.talk import Options, Talk
-from pallas_tui.client import AgentClient
+from pallas_tui.client import ChatClient
 from pallas_tui.link import Era
 
 SCRIPT = """
@@ -57,10 +57,12 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 class Chat:
     """A conversation with an agent of the fleet."""
 
-    def __init__(self, fleet: Fleet, agent: str, era: Era, conversation: Conversation | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, agent: str, era: Era, conversation: ChatConversation | None = None
+    ) -> None:
         self.url = next(each.url for each in fleet.agents if each.name == agent)
-        self.conversation = conversation or Conversation(agent)
-        self.talk = Talk(self.conversation, AgentClient, lambda: 1.0, Options(era=era))
+        self.conversation = conversation or ChatConversation(agent)
+        self.talk = Talk(self.conversation, ChatClient, lambda: 1.0, Options(era=era))
 
     async def ask(self, text: str) -> str:
         await self.talk.converse(self.conversation.begin(text, (), 1.0), self.url)
@@ -89,7 +91,7 @@ async def test_the_calls_of_a_real_delegation_make_a_tree_and_fold(fleet: Fleet,
         await chat.talk.close()
     answer = chat.conversation.entries[-1]
     assert answer.tree is not None
-    outline = Outline(answer.tree, folded=True)
+    outline = CallOutline(answer.tree, folded=True)
     (row,) = outline.rows(0)
     assert row.label == "helper/send_message"
     assert row.figures.endswith("1 tool")

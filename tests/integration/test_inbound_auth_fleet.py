@@ -32,7 +32,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, Fault, FaultType, Notice, ProbeResult, RunStarted
 from pallas.model.codec import encode, encode_event
 from pallas.surfaces.auth.static_tokens import sha256_of
-from pallas_tui.link import Link
+from pallas_tui.link import McpLink
 
 ERA = pytest.mark.parametrize("era", ERAS)
 
@@ -385,7 +385,7 @@ async def test_the_workbench_hears_the_health_of_an_agent_that_asks_for_a_token(
     # PR-31
     root = guarded(tmp_path, {"one": None})
     async with headless(root) as fleet:
-        link = Link(fleet.agents[0].url, era=era)
+        link = McpLink(fleet.agents[0].url, era=era)
         try:
             health = await link.call("get_health", {})
             assert not health.is_error

@@ -16,10 +16,10 @@ from support.waiting import until
 
 from pallas.model import Fault, FaultType, HealthStatus
 from pallas.surfaces.metrics import ClientHealth
-from pallas_tui.instances import Instance, Instances
-from pallas_tui.instances.store import Store
-from pallas_tui.instances.watch import Pace
-from pallas_tui.link import Era, Link
+from pallas_tui.instances import Instances, RegisteredInstance
+from pallas_tui.instances.store import InstanceStore
+from pallas_tui.instances.watch import PollPace
+from pallas_tui.link import Era, McpLink
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
@@ -29,10 +29,10 @@ class Links:
 
     def __init__(self, era: Era = "auto") -> None:
         self.era: Era = era
-        self.made: list[Link] = []
+        self.made: list[McpLink] = []
 
-    def __call__(self, url: str) -> Link:
-        self.made.append(Link(url, era=self.era, connect_timeout=10, read_timeout=10))
+    def __call__(self, url: str) -> McpLink:
+        self.made.append(McpLink(url, era=self.era, connect_timeout=10, read_timeout=10))
         return self.made[-1]
 
     @property
@@ -44,11 +44,11 @@ class Links:
 class Setup:
     """Instances with a gauge, a clock and connections that a test can look at."""
 
-    def __init__(self, era: Era = "auto", store: Store | None = None) -> None:
+    def __init__(self, era: Era = "auto", store: InstanceStore | None = None) -> None:
         self.links, self.clock, self.metrics = Links(era), HandClock(), CollectorRegistry()
         self.book = Instances(
             store=store,
-            pace=Pace(clock=self.clock, wait=self.clock.wait),
+            pace=PollPace(clock=self.clock, wait=self.clock.wait),
             connect=self.links,
             gauge=lambda: ClientHealth(self.metrics),
         )
@@ -65,7 +65,7 @@ class Setup:
             for sample in family.samples
         }
 
-    async def polled(self, instance: Instance) -> dict[str, str]:
+    async def polled(self, instance: RegisteredInstance) -> dict[str, str]:
         await until(lambda: all(self.statuses(instance.url).values()))
         # What is told comes a moment before the wait for the next poll, which has to be there to be ended.
         await until(lambda: self.clock.waiting >= len(self.book.agents()))
@@ -73,7 +73,7 @@ class Setup:
 
 
 @asynccontextmanager
-async def setup(era: Era = "auto", store: Store | None = None) -> AsyncIterator[Setup]:
+async def setup(era: Era = "auto", store: InstanceStore | None = None) -> AsyncIterator[Setup]:
     here = Setup(era, store)
     try:
         yield here
@@ -262,7 +262,7 @@ async def test_an_agent_that_never_answers_is_an_error_and_delays_no_other() -> 
     async with EchoAgent("slow") as slow, EchoAgent("quick") as quick, served(slow, quick) as (origin, _):
         slow.healthy.clear()
         clock = HandClock()
-        book = Instances(pace=Pace(timeout=2, clock=clock, wait=clock.wait))
+        book = Instances(pace=PollPace(timeout=2, clock=clock, wait=clock.wait))
         try:
             instance = await book.register(origin)
             await book.attach(instance.url)
@@ -315,7 +315,7 @@ async def test_what_cannot_be_registered_is_told_and_not_kept() -> None:
 
 async def test_instances_are_kept_between_starts_and_attached_again_when_they_answer(tmp_path: Path) -> None:
     # PI-14
-    store = Store(tmp_path / "config" / "workbench.instances.json")
+    store = InstanceStore(tmp_path / "config" / "workbench.instances.json")
     async with EchoAgent("one") as agent, served(agent) as (origin, registry):
         async with setup(store=store) as here, FakeRegistry([]).serving() as other:
             await here.book.attach((await here.book.register(origin)).url)
@@ -348,7 +348,7 @@ async def test_instances_are_kept_between_starts_and_attached_again_when_they_an
 
 
 async def test_detaching_stops_the_trying(tmp_path: Path) -> None:
-    store = Store(tmp_path / "instances.json")
+    store = InstanceStore(tmp_path / "instances.json")
     store.path.write_text('{"instances": [{"url": "http://127.0.0.1:9", "attached": true}]}')
     async with setup(store=store) as here:
         here.book.restore()
@@ -371,7 +371,7 @@ async def test_detaching_stops_the_trying(tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_read_is_told_and_stops_nothing(
     tmp_path: Path, content: str, told: str
 ) -> None:
-    store = Store(tmp_path / "instances.json")
+    store = InstanceStore(tmp_path / "instances.json")
     store.path.write_text(content)
     async with setup(store=store) as here:
         mistakes = here.book.restore()
@@ -383,7 +383,10 @@ async def test_a_file_that_cannot_be_read_is_told_and_stops_nothing(
 
 async def test_a_file_that_cannot_be_written_is_told_and_what_was_done_holds(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    async with FakeRegistry([]).serving() as origin, setup(store=Store(tmp_path / "file" / "x.json")) as here:
+    async with (
+        FakeRegistry([]).serving() as origin,
+        setup(store=InstanceStore(tmp_path / "file" / "x.json")) as here,
+    ):
         with pytest.raises(Fault, match="only until you quit") as failed:
             await here.book.register(origin)
         assert failed.value.type is FaultType.CONFIG

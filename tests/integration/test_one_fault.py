@@ -17,8 +17,8 @@ from support.workers import SIMPLE
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault, FaultType, RunRequest
-from pallas_tui.chat.model import Conversation
-from pallas_tui.client import AgentClient
+from pallas_tui.chat.model import ChatConversation
+from pallas_tui.client import ChatClient
 from pallas_tui.widgets.chat.message import figures
 
 SCRIPT = """
@@ -128,14 +128,14 @@ async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
     assert bodies[0]["error"] not in heard["message"]  # C9: handlers learn nothing of what is behind it
 
     url = next(each.url for each in fleet.agents if each.name == agent)
-    workbench = AgentClient(url, "conv-of-the-workbench")
+    workbench = ChatClient(url, "conv-of-the-workbench")
     try:
         reply = await workbench.send(text)
     finally:
         await workbench.close()
     assert reply.fault is not None
     assert (reply.fault.type, reply.fault.code, reply.fault.retryable) == kind
-    conversation = Conversation(agent)
+    conversation = ChatConversation(agent)
     conversation.answer(conversation.begin(text, (), 0.0), reply, 1.0)
     entry = conversation.entries[-1]
     assert entry.role == "error"

@@ -9,7 +9,7 @@ from support.offline import offline_project
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.feed import Feed
 from pallas_tui.runs.tree import HEAD, rows_of
 
@@ -98,7 +98,7 @@ async def test_steps_of_an_agent_that_another_one_asks_are_shown_once(fleet: Fle
     ]
     assert figures == {"concierge": (3, 1), "research": (3, 1)}
     feed = Feed()
-    feed.absorb(Frame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
+    feed.absorb(FleetFrame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
     (root,) = feed.roots
     shown = [
         (row.run.agent, row.run.steps[row.place].label)

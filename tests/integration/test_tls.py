@@ -26,7 +26,7 @@ from support.waiting import until
 from pallas.config.models import TlsConfig
 from pallas.model import Fault, FaultType, FleetState, Notice
 from pallas.surfaces.tls_certificate import Certificate
-from pallas_tui.client import AgentClient
+from pallas_tui.client import ChatClient
 from pallas_tui.instances.reader import read_registry
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource
@@ -337,7 +337,7 @@ async def test_the_workbench_works_on_a_fleet_over_tls_with_an_authority_of_ones
             (agent,) = fleet.snapshot().agents
             assert agent.url == f"{url}/agents/one/mcp"
             for era in ("auto", "legacy"):
-                chat = AgentClient(agent.url, f"c-{era}", era=era)  # type: ignore[arg-type]
+                chat = ChatClient(agent.url, f"c-{era}", era=era)  # type: ignore[arg-type]
                 assert (await chat.send("hello")).text == "hello"
                 await chat.close()
             document = await read_registry(f"{url}/.well-known/mcp/server.json")

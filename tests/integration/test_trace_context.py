@@ -17,7 +17,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import RunStarted, ToolEvent
 from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.log.json_lines import JsonLines
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.feed import Feed
 from pallas_tui.runs.tree import HEAD, rows_of
 
@@ -185,7 +185,7 @@ async def test_the_feed_of_such_a_call_is_one_tree_and_tells_nothing_twice(fleet
     async with client(fleet, "concierge") as connected:
         await ask(connected, "hello")
     feed = Feed()
-    feed.absorb(Frame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
+    feed.absorb(FleetFrame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
     (root,) = feed.roots
     lines = []
     for row in rows_of(root, lambda run: True):

@@ -11,7 +11,7 @@ from support.recording import Recorder, recording
 
 from pallas.fleet.fleet import Fleet
 from pallas.model.fingerprint import fingerprint
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.traces import TraceLine, Traces
 
 NOTE = "***CALL_TOOL rec__note " + json.dumps({"text": "x"})
@@ -43,7 +43,7 @@ def project(root: Path, recorder: Recorder, *, forward: bool) -> Path:
 
 def lines(fleet: Fleet) -> list[TraceLine]:
     traces = Traces()
-    traces.absorb(Frame(fleet.snapshot(), tuple(fleet.hub.since(0).events), 0.0))
+    traces.absorb(FleetFrame(fleet.snapshot(), tuple(fleet.hub.since(0).events), 0.0))
     return traces.lines()
 
 

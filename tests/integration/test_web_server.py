@@ -19,7 +19,7 @@ from support.web import web_command
 
 from pallas_tui.web import server as web_server
 from pallas_tui.web.server import WebServer
-from pallas_tui.web.session import Session, clamped
+from pallas_tui.web.session import WebSession, clamped
 
 
 @pytest.fixture(autouse=True)
@@ -292,7 +292,7 @@ def test_a_session_hands_on_no_token_that_it_was_not_given(monkeypatch: pytest.M
     monkeypatch.setenv("PALLAS_CONTROL_TOKEN", "of-somebody-else")
     monkeypatch.setenv("PALLAS_CONTROL_READ_TOKEN", "of-somebody-else")
     more: dict[str, Any] = dict.fromkeys(("write_bytes", "write_str", "close", "download_manager"))
-    environment = Session([], "", **more)._build_environment()
+    environment = WebSession([], "", **more)._build_environment()
     assert "of-somebody-else" not in environment.values()
 
 

@@ -15,7 +15,7 @@ import pytest
 from support.waiting import until
 
 from pallas_tui.widgets.logs.index import ERROR
-from pallas_tui.widgets.logs.query import Query
+from pallas_tui.widgets.logs.query import LogQuery
 from pallas_tui.widgets.logs.source import LogSource
 
 LINES = 200_000
@@ -66,11 +66,11 @@ async def followed(path: Path) -> AsyncIterator[LogSource]:
         source.close()
 
 
-async def asked(source: LogSource, query: Query) -> tuple[float, float]:
+async def asked(source: LogSource, query: LogQuery) -> tuple[float, float]:
     """Seconds until the first hit and until all are found, the quickest of three."""
     firsts, alls = [], []
     for _ in range(3):
-        source.ask(Query())
+        source.ask(LogQuery())
         began = perf_counter()
         source.ask(query)
         await _until(lambda: len(source.rows) or not source.busy)
@@ -110,14 +110,14 @@ async def test_a_filter_takes_a_fraction_of_parsing_and_finds_the_newest_first(
 ) -> None:
     async with followed(log) as source:
         await until(lambda: len(source.index) == LINES and not source.busy, timeout=60)
-        first, whole = await asked(source, Query(ERROR))
+        first, whole = await asked(source, LogQuery(ERROR))
         assert len(source.rows) == LINES // 10
         assert source.rows.number(len(source.rows) - 1) == source.index.stop - 1
         assert whole < parsed / 4
-        _, rare = await asked(source, Query(text=RARE))
+        _, rare = await asked(source, LogQuery(text=RARE))
         assert len(source.rows) == 1
         assert rare < parsed / 2
-        first, whole = await asked(source, Query(text="agent:research -logger:httpx2"))
+        first, whole = await asked(source, LogQuery(text="agent:research -logger:httpx2"))
         assert len(source.rows) == LINES
         assert first < parsed / 2
         assert first < whole
@@ -126,13 +126,13 @@ async def test_a_filter_takes_a_fraction_of_parsing_and_finds_the_newest_first(
 async def test_a_search_that_is_put_aside_ends_at_once(log: Path, parsed: float) -> None:
     async with followed(log) as source:
         await until(lambda: len(source.index) == LINES and not source.busy, timeout=60)
-        _, whole = await asked(source, Query(text="~request.*in real life"))
+        _, whole = await asked(source, LogQuery(text="~request.*in real life"))
         seconds = []
         for _ in range(3):
-            source.ask(Query(text="~request.*in real life"))
+            source.ask(LogQuery(text="~request.*in real life"))
             await _until(lambda: len(source.rows))
             began = perf_counter()
-            source.ask(Query(ERROR))
+            source.ask(LogQuery(ERROR))
             await _until(lambda: len(source.rows) == LINES // 10)
             seconds.append(perf_counter() - began)
         assert min(seconds) < whole + parsed / 4
@@ -141,7 +141,7 @@ async def test_a_search_that_is_put_aside_ends_at_once(log: Path, parsed: float)
 async def test_the_loop_goes_on_while_a_search_runs(log: Path) -> None:
     async with followed(log) as source:
         await until(lambda: len(source.index) == LINES and not source.busy, timeout=60)
-        source.ask(Query(text="~(re.*u|re.*t)+est.*life"))
+        source.ask(LogQuery(text="~(re.*u|re.*t)+est.*life"))
         turns = 0
         while source.busy:
             await asyncio.sleep(0.001)

@@ -12,7 +12,7 @@ from textual.events import Key, Paste
 
 from pallas.model import AgentState, Health, HealthStatus
 from pallas_tui.chat.model import KEEP
-from pallas_tui.client import AgentClient, Reply
+from pallas_tui.client import AgentReply, ChatClient
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
@@ -46,7 +46,7 @@ async def test_a_conversation_with_code_says_where_its_form_is(chat: Chat) -> No
 
 
 async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> None:
-    pane = ChatPane(connect=lambda url, handle, **_: AgentClient(url, handle, era="legacy"))
+    pane = ChatPane(connect=lambda url, handle, **_: ChatClient(url, handle, era="legacy"))
     app = PaneApp(pane)
     async with app.run_test() as pilot:
         chat = Chat(app, pane, pilot, server)
@@ -101,7 +101,7 @@ async def test_a_huge_answer_is_shown_as_its_source(chat: Chat) -> None:
     text = "".join(f"- item **{number}** [red]x[/]\n" for number in range(1_000))
     chat.conversation.hear(run, f"echo » {text}")
     await chat.until(lambda: "item **999** [red]x[/]" in chat.app.screen_text())
-    chat.conversation.answer(run, Reply(text=text, seconds=1.0), 2.0)
+    chat.conversation.answer(run, AgentReply(text=text, seconds=1.0), 2.0)
     await chat.until(lambda: not chat.shown()[-1].live and "item **999**" in chat.app.screen_text())
     assert len(chat.shown()[-1].query("*")) == 2
     await chat.pilot.press("escape", "y")
@@ -526,7 +526,7 @@ async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> 
     def say(count: int) -> None:
         for number in range(count):
             run = chat.conversation.begin(f"question {number}", (), 1.0)
-            chat.conversation.answer(run, Reply(text="yes", seconds=0.1), 2.0)
+            chat.conversation.answer(run, AgentReply(text="yes", seconds=0.1), 2.0)
 
     say(KEEP // 2)
     await chat.until(lambda: len(chat.shown()) == KEEP and chat.view.transcript.at_end, SLOW)

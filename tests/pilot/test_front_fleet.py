@@ -19,7 +19,7 @@ from support.ports import free_ports
 from support.shell import screen_text
 from support.virtual import virtual
 
-from pallas_tui.runs.run import Run
+from pallas_tui.runs.run import FeedRun
 from pallas_tui.screens.run import RunScreen
 from pallas_tui.screens.tasks import TasksScreen
 from pallas_tui.targets import AgentTarget, RunTarget
@@ -122,10 +122,10 @@ async def test_a_run_over_the_bridge_is_seen_and_cancelled_like_any_other(here: 
         )
         try:
 
-            def newest() -> Run | None:
+            def newest() -> FeedRun | None:
                 return next((run for run in here.feed.feed.runs if run.id not in before), None)
 
-            run: Run = await here.until(newest)
+            run: FeedRun = await here.until(newest)
             assert run.surface == "bridge"
             here.app.main.show("feed")
             await here.sees("bridge · go on")

@@ -33,7 +33,7 @@ from pallas_tui.launch import late_panes
 from pallas_tui.settings import Settings
 from pallas_tui.shell.output_guard import OUTPUT_GUARD
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ async def shown(
         strict=True,
     )
     async with app.run_test(size=size) as pilot:
-        await until(lambda: app.main.query(Prompt) or app.main.query("#chat-start"), pilot)
+        await until(lambda: app.main.query(PromptArea) or app.main.query("#chat-start"), pilot)
         speak(fleet, text)
         app.notify(text, title=text, markup=False)
         app._beat()

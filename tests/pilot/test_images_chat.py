@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from pallas.model import Fault, FaultType, Image
-from pallas_tui.client import OnProgress, Reply
-from pallas_tui.pictures.images import Attachment, image_of, received
+from pallas_tui.client import AgentReply, OnProgress
+from pallas_tui.pictures.images import ChatPicture, image_of, received
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat import prompt as prompt_module
 from pallas_tui.widgets.chat.pictures import ROWS, Thumbnail
@@ -33,7 +33,7 @@ PNG = picture(size=(640, 480))
 class Painter:
     """Answers with the pictures that the test put there."""
 
-    answer: tuple[Attachment, ...] = ()
+    answer: tuple[ChatPicture, ...] = ()
     text = "Here you are."
     got: Sequence[Image] = ()
 
@@ -42,9 +42,9 @@ class Painter:
 
     async def send(
         self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None, **_: Any
-    ) -> Reply:
+    ) -> AgentReply:
         Painter.got = images
-        return Reply(text=Painter.text, seconds=1.0, images=Painter.answer)
+        return AgentReply(text=Painter.text, seconds=1.0, images=Painter.answer)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -90,7 +90,7 @@ async def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield shown
 
 
-def pictures(*data: bytes) -> tuple[Attachment, ...]:
+def pictures(*data: bytes) -> tuple[ChatPicture, ...]:
     return received((base64.b64encode(one).decode("ascii"), "image/png") for one in data)
 
 
@@ -183,7 +183,7 @@ async def test_a_picture_that_is_no_longer_kept_says_so(chat: Chat) -> None:
     await chat.ask("paint")
     (thumbnail,) = await chat.drawn(1)
     entry = chat.view.conversation.entries[-1]
-    entry.attachments = tuple(Attachment(None, one.name, one.mime_type, 1, "") for one in entry.attachments)
+    entry.attachments = tuple(ChatPicture(None, one.name, one.mime_type, 1, "") for one in entry.attachments)
     thumbnail.action_open()
     await chat.until(lambda: "no longer kept" in chat.app.screen_text())
 

@@ -17,8 +17,8 @@ from textual.widgets import Input
 
 from pallas_tui.app import Workbench
 from pallas_tui.instances import Instances
-from pallas_tui.instances.store import Store
-from pallas_tui.instances.watch import Pace
+from pallas_tui.instances.store import InstanceStore
+from pallas_tui.instances.watch import PollPace
 from pallas_tui.launch import late_panes
 from pallas_tui.palette import commands
 from pallas_tui.screens.help import HelpScreen
@@ -26,7 +26,7 @@ from pallas_tui.screens.instances import InstancesScreen
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.chat.view import ConversationView
 from pallas_tui.widgets.pane import Pane
 
@@ -78,13 +78,13 @@ class Desk:
         return view
 
     @property
-    def prompt(self) -> Prompt:
-        return self.conversation.query_one(Prompt)
+    def prompt(self) -> PromptArea:
+        return self.conversation.query_one(PromptArea)
 
 
 @asynccontextmanager
 async def desk(
-    tmp_path: Path, size: tuple[int, int] = WIDE, *, store: Store | None = None
+    tmp_path: Path, size: tuple[int, int] = WIDE, *, store: InstanceStore | None = None
 ) -> AsyncIterator[Desk]:
     clock = HandClock()
     log = tmp_path / "pallas.log"
@@ -94,12 +94,12 @@ async def desk(
         name="desk",
         late=late_panes(log),
         settings=Settings("textual-dark", False),
-        instances=Instances(store=store, pace=Pace(clock=clock, wait=clock.wait)),
+        instances=Instances(store=store, pace=PollPace(clock=clock, wait=clock.wait)),
         clock=lambda: NOON,
     )
     async with app.run_test(size=size) as pilot:
         here = Desk(app, pilot, clock)
-        await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(Prompt), pilot)
+        await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(PromptArea), pilot)
         await here.sees(":24200")
         yield here
 
@@ -272,7 +272,7 @@ async def test_removing_asks_first_and_reading_again_shows_what_changed(tmp_path
 
 async def test_what_was_registered_and_attached_is_there_at_the_next_start(tmp_path: Path) -> None:
     # PI-14
-    store = Store(tmp_path / "workbench.instances.json")
+    store = InstanceStore(tmp_path / "workbench.instances.json")
     async with EchoAgent("one") as agent, served(agent) as (origin, _):
         async with desk(tmp_path, store=store) as here:
             await here.open_instances()
@@ -288,7 +288,7 @@ async def test_what_was_registered_and_attached_is_there_at_the_next_start(tmp_p
 
 
 async def test_a_broken_file_of_instances_is_told_at_the_start(tmp_path: Path) -> None:
-    store = Store(tmp_path / "workbench.instances.json")
+    store = InstanceStore(tmp_path / "workbench.instances.json")
     store.path.write_text("{")
     async with desk(tmp_path, store=store) as here:
         await until(lambda: here.app._notifications, here.pilot)

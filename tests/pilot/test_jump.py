@@ -178,11 +178,11 @@ class Strip(App[None]):
         tabs = tuple(Tab(("●", ""), name) for name in ("concierge", "vision"))
         self.query_one(TabStrip).show(tabs, 0)
 
-    def on_tab_strip_chosen(self, event: TabStrip.Chosen) -> None:
+    def on_tab_strip_tab_chosen(self, event: TabStrip.TabChosen) -> None:
         """Note it."""
         self.went.append(event.index)
 
-    def on_tab_strip_wanted(self) -> None:
+    def on_tab_strip_new_tab_wanted(self) -> None:
         """Note it."""
         self.went.append("new")
 

@@ -16,8 +16,8 @@ from textual.screen import ModalScreen
 from textual.signal import Signal
 from textual.widgets import Input, OptionList
 
-from pallas_tui.frame import Frame
-from pallas_tui.pictures.images import Attachment
+from pallas_tui.frame import FleetFrame
+from pallas_tui.pictures.images import ChatPicture
 from pallas_tui.settings import Settings
 from pallas_tui.text import ASCII
 from pallas_tui.widgets.bar import Button
@@ -83,7 +83,7 @@ async def test_the_keys_of_vi_move_in_the_files_and_among_the_pictures(tmp_path:
             assert listed.cursor == line, key
         app.pop_screen()
         data = base64.b64encode(picture()).decode()
-        album = [Attachment(None, f"{name}.png", "image/png", 100, data) for name in "abc"]
+        album = [ChatPicture(None, f"{name}.png", "image/png", 100, data) for name in "abc"]
         shown = PictureScreen(lambda: album)
         await app.push_screen(shown)
         await until(lambda: shown.shown, pilot)
@@ -171,14 +171,14 @@ async def test_the_setting_of_wrapped_records_acts_from_the_start_and_at_once(tm
 
 async def test_thumbnails_are_shown_as_the_settings_say_and_their_names_always() -> None:
     data = base64.b64encode(picture()).decode()
-    shot = Attachment(None, "a.png", "image/png", 100, data, (64, 48))
+    shot = ChatPicture(None, "a.png", "image/png", 100, data, (64, 48))
     thumbnail = Thumbnail(lambda: [shot], 0, 36, 12)
 
     class Host(Pane):
         def compose(self) -> ComposeResult:
             yield thumbnail
 
-        def absorb(self, frame: Frame) -> None: ...
+        def absorb(self, frame: FleetFrame) -> None: ...
 
     app = PaneApp(Host())
     changed = with_settings(app, Settings(thumbnails=False))

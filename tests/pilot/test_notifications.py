@@ -13,13 +13,13 @@ from textual.widgets import Input
 
 from pallas.model import Health, HealthStatus, RunFinished, RunStarted
 from pallas_tui.app import Workbench
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.settings import Notify, Settings
 from pallas_tui.shell.notifications import (
     BURST,
-    Pace,
-    Telling,
-    Watch,
+    DesktopNotification,
+    NotificationLimit,
+    NotificationSource,
     desktop_sequence,
     program,
     title_of,
@@ -159,13 +159,13 @@ async def test_back_at_the_terminal_one_is_told_on_screen_again(written: list[st
 # Without a screen
 
 
-def frame(*events: Any, **changes: Any) -> Frame:
+def frame(*events: Any, **changes: Any) -> FleetFrame:
     snapshot = desk()
     agents = tuple(replace(one, **changes) if one.name == "vision" else one for one in snapshot.agents)
-    return Frame(replace(snapshot, agents=agents), events, NOON)
+    return FleetFrame(replace(snapshot, agents=agents), events, NOON)
 
 
-def titles(watch: Watch, *frames: Frame, wanted: Notify | None = None) -> list[str]:
+def titles(watch: NotificationSource, *frames: FleetFrame, wanted: Notify | None = None) -> list[str]:
     return [one.title for each in frames for one in watch.absorb(each, wanted or Notify())]
 
 
@@ -173,10 +173,10 @@ def test_a_run_that_another_run_asked_for_is_part_of_that_one() -> None:
     outer, outer_end = run(1, 60, trace_id="t" * 32)
     inner, inner_end = run(2, 40, trace_id="t" * 32, parent_span="s" * 16)
     alone = run(3, 50, trace_id="u" * 32, parent_span="s" * 16)
-    told = titles(Watch(), frame(outer, inner, inner_end, *alone, outer_end))
+    told = titles(NotificationSource(), frame(outer, inner, inner_end, *alone, outer_end))
     assert told == ["vision answered after 50.0 s", "vision answered after 60.0 s"]
     # When the outer one is over, the trace is forgotten.
-    watch = Watch()
+    watch = NotificationSource()
     titles(watch, frame(outer, outer_end))
     assert titles(watch, frame(inner, inner_end)) == ["vision answered after 40.0 s"]
     assert not watch._traces
@@ -184,13 +184,13 @@ def test_a_run_that_another_run_asked_for_is_part_of_that_one() -> None:
 
 def test_many_at_once_are_one_notification() -> None:
     many = [event for number in range(5) for event in run(number, 60)]
-    assert titles(Watch(), frame(*many)) == ["5 runs ended"]
+    assert titles(NotificationSource(), frame(*many)) == ["5 runs ended"]
 
 
 def test_how_agents_are_at_first_is_no_news_and_starting_is_none_either() -> None:
     from pallas.model import AgentState
 
-    watch = Watch()
+    watch = NotificationSource()
     assert titles(watch, frame(health=BAD)) == []
     assert titles(watch, frame(health=OK)) == ["vision is well again"]
     assert titles(watch, frame(state=AgentState.STOPPED), frame(state=AgentState.IMPORTING), frame()) == []
@@ -199,7 +199,7 @@ def test_how_agents_are_at_first_is_no_news_and_starting_is_none_either() -> Non
 
 
 def test_only_so_many_pass_and_the_next_one_tells_of_the_rest() -> None:
-    pace, telling = Pace(), Telling("t", "text", False, ())
+    pace, telling = NotificationLimit(), DesktopNotification("t", "text", False, ())
     passed = [pace.pass_on(telling, NOON) for _ in range(BURST + 4)]
     assert sum(one is not None for one in passed) == BURST
     later = pace.pass_on(telling, NOON + 60)
@@ -215,7 +215,7 @@ EVIL = "\x1b]52;c;ZXZpbA==\a\x9b31m\u202eevil;rm\n\x1b\\"
 
 @pytest.mark.parametrize("environ", [{}, {"TERM": "foot"}, {"VTE_VERSION": "7000"}, {"TMUX": "x"}])
 def test_nothing_that_others_wrote_is_a_command_to_the_terminal(environ: dict[str, str]) -> None:
-    telling = Telling(EVIL, EVIL, True, ())
+    telling = DesktopNotification(EVIL, EVIL, True, ())
     sequence = desktop_sequence(telling, environ)
     inside = sequence.removeprefix("\x1bPtmux;").removesuffix("\x1b\\") if "TMUX" in environ else sequence
     inside = inside.replace("\x1b\x1b", "\x1b")
@@ -231,7 +231,7 @@ def test_nothing_that_others_wrote_is_a_command_to_the_terminal(environ: dict[st
 
 
 def test_the_title_is_short_and_clean() -> None:
-    summary = summarise(Frame(replace(desk(), name="x" * 500 + EVIL), (), NOON))
+    summary = summarise(FleetFrame(replace(desk(), name="x" * 500 + EVIL), (), NOON))
     title = title_of(summary, "desk")
     assert len(title) <= 80
     assert title.isprintable()
@@ -241,7 +241,7 @@ def test_the_title_is_short_and_clean() -> None:
 def test_the_programs_get_words_and_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[..., str] = lambda name, path=None: f"/bin/{name}"  # noqa: E731
     monkeypatch.setattr("pallas_tui.shell.notifications.which", found)
-    telling = Telling("--title", "$(evil)", True, ())
+    telling = DesktopNotification("--title", "$(evil)", True, ())
     assert program(telling, "linux", {"DISPLAY": ":0"}) == [
         "/bin/notify-send", "-a", "Pallas", "-u", "critical", "--", "--title", "$(evil)",
     ]  # fmt: skip

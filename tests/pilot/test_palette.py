@@ -13,8 +13,8 @@ from textual.widgets import Input
 
 from pallas_tui import palette
 from pallas_tui.app import Workbench
-from pallas_tui.fuzzy import Query
-from pallas_tui.palette import MOST, Command, Everything, entities
+from pallas_tui.fuzzy import FuzzyQuery
+from pallas_tui.palette import MOST, PaletteCommand, PaletteProvider, entities
 from pallas_tui.targets import AgentTarget, ConversationTarget, Entity, RunTarget
 from pallas_tui.widgets.agents import AgentsPane
 
@@ -103,7 +103,7 @@ async def test_thousands_of_names_are_searched_in_slices_and_few_are_listed(
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
-        provider = Everything(app.main)
+        provider = PaletteProvider(app.main)
         await provider.startup()
         turns = 0
         searching = True
@@ -169,7 +169,7 @@ async def test_a_theme_is_seen_while_it_is_looked_for_and_stays_only_when_chosen
 
 
 def test_whole_words_count_more_than_letters_and_the_start_more_than_the_inside() -> None:
-    query = Query("feed")
+    query = FuzzyQuery("feed")
     ranked = ["feed", "feed one", "show feed", "newsfeed agency", "f e something e d"]
     scores = [query.score(name) for name in ranked]
     assert scores == sorted(scores, reverse=True)
@@ -178,33 +178,33 @@ def test_whole_words_count_more_than_letters_and_the_start_more_than_the_inside(
 
 
 def test_every_word_must_match_and_a_kind_may_be_one_of_them() -> None:
-    assert Query("run invoice").score("the May invoice", "run") > 0
-    assert Query("agent invoice").score("the May invoice", "run") == 0
-    assert Query("run").score("the May invoice", "run") == 0
-    assert Query("  ").score("anything") == 0
+    assert FuzzyQuery("run invoice").score("the May invoice", "run") > 0
+    assert FuzzyQuery("agent invoice").score("the May invoice", "run") == 0
+    assert FuzzyQuery("run").score("the May invoice", "run") == 0
+    assert FuzzyQuery("  ").score("anything") == 0
 
 
 def test_letters_in_their_order_match_and_are_marked() -> None:
-    assert Query("sofd").score("show feed") == 0
-    assert Query("shfd").score("show feed") > 0
-    assert Query("shofe").score("show feed") > 0
-    assert Query("shofe").spans("Show Feed") == [(0, 3), (5, 7)]
-    assert Query("feed").spans("Show Feed") == [(5, 9)]
-    assert Query("x").spans("İx") == []  # its small form is longer: nothing is marked in the wrong place
+    assert FuzzyQuery("sofd").score("show feed") == 0
+    assert FuzzyQuery("shfd").score("show feed") > 0
+    assert FuzzyQuery("shofe").score("show feed") > 0
+    assert FuzzyQuery("shofe").spans("Show Feed") == [(0, 3), (5, 7)]
+    assert FuzzyQuery("feed").spans("Show Feed") == [(5, 9)]
+    assert FuzzyQuery("x").spans("İx") == []  # its small form is longer: nothing is marked in the wrong place
 
 
 def test_the_list_is_cut_and_equal_names_stay_in_their_order() -> None:
     async def best() -> list[str]:
-        among = [Command(f"same {index:03}", "", lambda: None) for index in range(200)]
-        return [command.title for command, _ in await palette._best(among, Query("same"))]
+        among = [PaletteCommand(f"same {index:03}", "", lambda: None) for index in range(200)]
+        return [command.title for command, _ in await palette._best(among, FuzzyQuery("same"))]
 
     assert asyncio.run(best()) == [f"same {index:03}" for index in range(MOST)]
 
 
 def test_only_so_much_of_a_query_and_a_name_is_looked_at() -> None:
-    assert len(Query("a " * 10_000).words) == 100
-    assert Query("end").score("x" * 200 + "end") == 0
-    assert Query("end").score("x" * 190 + "end") > 0
+    assert len(FuzzyQuery("a " * 10_000).words) == 100
+    assert FuzzyQuery("end").score("x" * 200 + "end") == 0
+    assert FuzzyQuery("end").score("x" * 190 + "end") > 0
 
 
 def test_a_kind_of_its_own_comes_before_that_of_the_target() -> None:

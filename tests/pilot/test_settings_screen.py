@@ -11,7 +11,7 @@ from textual.widgets import Input
 from pallas_tui.app import Workbench
 from pallas_tui.screens.settings import SettingLine, SettingsList, SettingsScreen, parsed, shown_as, typed_as
 from pallas_tui.settings import load_settings
-from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price
+from pallas_tui.settings.schema import BY_KEY, SCHEMA, ModelPrice
 
 WIDE = (120, 40)
 NARROW = (60, 20)
@@ -155,7 +155,7 @@ async def test_headings_are_passed_over_in_both_directions() -> None:
 def test_what_is_typed_reads_back_as_what_it_was() -> None:
     values = {
         "keys": {"zoom": "f6,ctrl+g", "chat.new": "a: b"},
-        "prices": {"gpt-5*": Price(1.25, 10), "m": Price(0, 0.5)},
+        "prices": {"gpt-5*": ModelPrice(1.25, 10), "m": ModelPrice(0, 0.5)},
         "notify.after": 2.5,
         "editor": "code -w",
         "theme": "nord",

@@ -20,7 +20,7 @@ from pallas_tui.settings import Settings, load_settings
 from pallas_tui.widgets.agents.tree import AgentTree
 from pallas_tui.widgets.failure import Failure
 from pallas_tui.widgets.feed import FeedPane
-from pallas_tui.widgets.status import Ask, StatusLine
+from pallas_tui.widgets.status import QuestionLine, StatusLine
 
 WIDE = (120, 40)
 SMALL = (80, 24)
@@ -366,11 +366,11 @@ async def test_a_question_survives_another_window_and_only_yes_is_an_answer_to_i
         await until(lambda: isinstance(app.focused, Input), pilot)
         fleet.change("concierge", runs_active=2)
         await pilot.press("ctrl+q")
-        await until(lambda: isinstance(app.focused, Ask), pilot)
+        await until(lambda: isinstance(app.focused, QuestionLine), pilot)
         app.post_message(AppBlur())
         await until(lambda: app.focused is None, pilot)
         app.post_message(AppFocus())
-        await until(lambda: isinstance(app.focused, Ask), pilot)
+        await until(lambda: isinstance(app.focused, QuestionLine), pilot)
         assert "2 runs are in flight" in screen_text(app)
         await pilot.press("n")
         await until(lambda: isinstance(app.focused, Input), pilot)

@@ -31,7 +31,7 @@ from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.screens.tasks import TasksScreen
 from pallas_tui.settings import Settings
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.tasks import TasksPane
 
@@ -111,8 +111,8 @@ async def desk(
         )
         async with app.run_test(size=size) as pilot:
             here = Desk(app, pilot, fleet)
-            await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(Prompt), pilot)
-            await until(lambda: isinstance(app.focused, Prompt), pilot)
+            await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(PromptArea), pilot)
+            await until(lambda: isinstance(app.focused, PromptArea), pilot)
             yield here
 
 

@@ -12,7 +12,7 @@ from support.live import ERAS, agent_module, client
 from support.offline import model_record, offline_project
 from support.virtual import virtual
 
-from pallas_tui.runs.run import Run
+from pallas_tui.runs.run import FeedRun
 from pallas_tui.screens.run import RunScreen
 from pallas_tui.screens.threads import ThreadsScreen
 
@@ -66,13 +66,13 @@ async def test_a_run_of_any_surface_is_seen_opened_and_cancelled(project: Path) 
             asked = asyncio.ensure_future(send())
             try:
 
-                def newest(number: int = number) -> Run | None:
+                def newest(number: int = number) -> FeedRun | None:
                     runs = here.feed.feed.runs
                     found = runs[-1] if len(runs) == number else None
                     calling = found is not None and any(step.call_id for step in found.steps)
                     return found if calling else None
 
-                run: Run = await here.until(newest)
+                run: FeedRun = await here.until(newest)
                 assert run.surface == surface
                 await here.sees("echo/slow", "running")
                 if surface != "mcp":
@@ -93,7 +93,7 @@ async def test_a_run_of_any_surface_is_seen_opened_and_cancelled(project: Path) 
         await here.sees("cancelled")
 
 
-def _is_cancelled(run: Run) -> bool:
+def _is_cancelled(run: FeedRun) -> bool:
     return run.state == "cancelled"
 
 
@@ -101,7 +101,7 @@ async def _over(asked: asyncio.Future[None]) -> None:
     await asyncio.wait({asked})
 
 
-def _target(run: Run) -> Any:
+def _target(run: FeedRun) -> Any:
     from pallas_tui.targets import RunTarget
 
     return RunTarget(run.id)

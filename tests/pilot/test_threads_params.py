@@ -16,7 +16,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
 from pallas.model import AgentState
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.chat.view import ConversationView
 
 META = "local.pallas/params"
@@ -38,7 +38,7 @@ class Chat:
         return await until(condition, self.pilot)
 
     async def type(self, text: str) -> None:
-        prompt = self.view.query_one(Prompt)
+        prompt = self.view.query_one(PromptArea)
         prompt.load_text("")
         prompt.insert(text)
         await self.pilot.press("enter")
@@ -78,7 +78,7 @@ async def chat(served: tuple[Fleet, Provider], tmp_path: Path) -> AsyncIterator[
     async with app.run_test(size=(120, 40)) as pilot:
         app.feed(agent("here", 24201, url=url))
         one = Chat(app, pane, pilot)
-        await until(lambda: one.view.is_mounted and one.view.query_one(Prompt).has_focus, pilot)
+        await until(lambda: one.view.is_mounted and one.view.query_one(PromptArea).has_focus, pilot)
         yield one
 
 

@@ -32,7 +32,7 @@ from pallas_tui.screens.story import StoryScreen
 from pallas_tui.screens.threads import ThreadsScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.chat.view import ConversationView
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.threads import ThreadsPane
@@ -102,8 +102,8 @@ class Desk:
         return view
 
     @property
-    def prompt(self) -> Prompt:
-        return self.view.query_one(Prompt)
+    def prompt(self) -> PromptArea:
+        return self.view.query_one(PromptArea)
 
     def entries(self) -> list[tuple[str, str]]:
         return [(entry.role, entry.text) for entry in self.view.conversation.entries]
@@ -137,8 +137,8 @@ async def desk(
         )
         async with app.run_test(size=size) as pilot:
             here = Desk(app, pilot, fleet, server)
-            await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(Prompt), pilot)
-            await until(lambda: isinstance(app.focused, Prompt), pilot)
+            await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(PromptArea), pilot)
+            await until(lambda: isinstance(app.focused, PromptArea), pilot)
             yield here
 
 

@@ -12,7 +12,7 @@ from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.model import AgentSnapshot, AgentState, Fault, FaultType, Health, HealthStatus, Image
-from pallas_tui.client import OnProgress, Reply
+from pallas_tui.client import AgentReply, OnProgress
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import PathLine
 from pallas_tui.widgets.chat.view import ConversationView
@@ -59,13 +59,13 @@ class Scripted:
 
     async def send(
         self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None, **more: Any
-    ) -> Reply:
+    ) -> AgentReply:
         tell = on_progress or (lambda _: None)
         if "hit" in text:
             for message in CALLS:
                 Spent.seconds += 0.3
                 tell(message)
-            return Reply(text=ANSWER, seconds=3.1, steps=4, tools=3, tokens_in=1_840, tokens_out=212)
+            return AgentReply(text=ANSWER, seconds=3.1, steps=4, tools=3, tokens_in=1_840, tokens_out=212)
         if "ticket" in text:
             raise Fault(FaultType.UPSTREAM, "the model is overloaded; try again in a minute", retryable=True)
         tell("concierge step 1 (llm)")

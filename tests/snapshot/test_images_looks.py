@@ -14,7 +14,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from pallas.model import Image
-from pallas_tui.client import OnProgress, Reply
+from pallas_tui.client import AgentReply, OnProgress
 from pallas_tui.pictures.images import image_of
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail
@@ -36,9 +36,9 @@ class Painter:
 
     async def send(
         self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None, **_: Any
-    ) -> Reply:
+    ) -> AgentReply:
         shown = image_of(padded(320, 200), "image 1.png")
-        return Reply(text="This is what it looks like:", seconds=3.1, images=(shown,))
+        return AgentReply(text="This is what it looks like:", seconds=3.1, images=(shown,))
 
     async def close(self) -> None:
         """Nothing is open."""

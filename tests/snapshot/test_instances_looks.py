@@ -18,9 +18,9 @@ from textual.widgets import Input
 
 from pallas.model import AuthHop, LoopStopped, RunFinished, RunStarted
 from pallas_tui.app import Workbench
-from pallas_tui.instances import Instances, Listing
+from pallas_tui.instances import Instances, RegistryListing
 from pallas_tui.instances.document import read_document
-from pallas_tui.instances.watch import Pace
+from pallas_tui.instances.watch import PollPace
 from pallas_tui.screens.instances import InstancesScreen
 from pallas_tui.settings import Notify, Settings
 
@@ -51,7 +51,7 @@ class Wire:
     async def close(self) -> None: ...
 
 
-async def read(url: str) -> Listing:
+async def read(url: str) -> RegistryListing:
     entries = [
         entry(
             f"ca.helu.ouranos/{name}",
@@ -71,7 +71,7 @@ async def read(url: str) -> Listing:
 
 def app_with(*, ascii: bool = False) -> Workbench:  # noqa: A002 - as in the settings
     clock = HandClock()
-    pace = Pace(clock=clock, wait=clock.wait)
+    pace = PollPace(clock=clock, wait=clock.wait)
     instances = Instances(pace=pace, read=read, connect=Wire)
     # What is told above the panes goes by itself, and a picture must not depend on when.
     settings = Settings("textual-dark", ascii=ascii, notify=Notify(agents=False, runs=False))

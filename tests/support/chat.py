@@ -8,10 +8,10 @@ import pytest
 from textual.pilot import Pilot
 
 from pallas.model import AgentSnapshot
-from pallas_tui.chat.model import Conversation
+from pallas_tui.chat.model import ChatConversation
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.message import MessageView
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.chat.runline import RunLine
 from pallas_tui.widgets.chat.view import ConversationView
 
@@ -34,12 +34,12 @@ class Chat:
         return view
 
     @property
-    def conversation(self) -> Conversation:
+    def conversation(self) -> ChatConversation:
         return self.view.conversation
 
     @property
-    def prompt(self) -> Prompt:
-        return self.view.query_one(Prompt)
+    def prompt(self) -> PromptArea:
+        return self.view.query_one(PromptArea)
 
     @property
     def line(self) -> RunLine:

@@ -17,7 +17,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.prompt import PromptArea
 from pallas_tui.widgets.chat.view import ConversationView
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.pane import Pane
@@ -92,7 +92,7 @@ async def desk(root: Path, home: Path | None = None) -> AsyncIterator[Desk]:
         async with app.run_test(size=(120, 40)) as pilot:
             await until(lambda: len(app.main.query(Pane)) == 5, pilot)
             await until(lambda: thread.snapshot().state is FleetState.RUNNING, pilot, 60)
-            await until(lambda: app.main.query(Prompt), pilot)
+            await until(lambda: app.main.query(PromptArea), pilot)
             fleet = thread._fleet
             assert fleet is not None
             yield Desk(app, pilot, fleet)

@@ -10,7 +10,7 @@ from textual.widgets import Input, TextArea
 
 import pallas_tui
 from pallas.model import AgentSnapshot, Event
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.shell.themes import OWN
 from pallas_tui.widgets.list_pane import Story
 from pallas_tui.widgets.pane import Pane
@@ -54,7 +54,7 @@ class PaneApp(App[None]):
         if agents:
             self.snapshot = replace(self.snapshot, agents=agents)
         self.now += later
-        self.pane.absorb(Frame(self.snapshot, events, self.now))
+        self.pane.absorb(FleetFrame(self.snapshot, events, self.now))
 
     def screen_text(self) -> str:
         """What is on the screen, without colours."""

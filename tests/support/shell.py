@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.widgets import Input, Static
 
 from pallas_tui.app import Workbench
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.instances import Instances
 from pallas_tui.screens.main import LatePane
 from pallas_tui.settings import Settings
@@ -26,7 +26,7 @@ class StandInChat(Pane):
 
     def __init__(self) -> None:
         super().__init__(id="chat")
-        self.frames: list[Frame] = []
+        self.frames: list[FleetFrame] = []
         self.opened: list[str] = []
         self.shown: list[bool] = []
         self.fresh = 0
@@ -38,7 +38,7 @@ class StandInChat(Pane):
         prompt.cursor_blink = False
         yield prompt
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         """Note the frame."""
         self.frames.append(frame)
 

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from pallas_tui.client import AgentClient
+from pallas_tui.client import ChatClient
 
 from . import pallas_process
 from .bridged import tell
@@ -63,7 +63,7 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
             await tell(client, "sessions_close", sessionId=session)
             return said["text"], status["threadId"]
     if way == "workbench":
-        workbench = AgentClient(fleet.url(agent), thread or f"conv-{uuid4()}")
+        workbench = ChatClient(fleet.url(agent), thread or f"conv-{uuid4()}")
         try:
             reply = await workbench.send(text)
         finally:

@@ -3,26 +3,26 @@
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas_tui.chat.model import KEEP, Conversation, Entry, Turn, last_question, turns_of
-from pallas_tui.chat.pricing import Price
-from pallas_tui.client import Reply
-from pallas_tui.pictures.images import Attachment
+from pallas_tui.chat.model import KEEP, ChatConversation, ChatEntry, ChatTurn, last_question, turns_of
+from pallas_tui.chat.pricing import TokenPrice
+from pallas_tui.client import AgentReply
+from pallas_tui.pictures.images import ChatPicture
 
-PICTURE = Attachment(None, "a.png", "image/png", 3, "AAAA")
+PICTURE = ChatPicture(None, "a.png", "image/png", 3, "AAAA")
 
 
-def say(conversation: Conversation, question: str, answer: str = "") -> Entry:
+def say(conversation: ChatConversation, question: str, answer: str = "") -> ChatEntry:
     run = conversation.begin(question, (), 1.0)
-    conversation.answer(run, Reply(text=answer or f"re: {question}", seconds=1.0), 2.0)
+    conversation.answer(run, AgentReply(text=answer or f"re: {question}", seconds=1.0), 2.0)
     return conversation.entries[-1]
 
 
-def told(conversation: Conversation, question: str) -> list[str]:
+def told(conversation: ChatConversation, question: str) -> list[str]:
     return [turn.text for turn in conversation.untold(conversation.begin(question, (), 3.0))]
 
 
 def test_as_long_as_the_server_knows_everything_nothing_is_told() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     handle = conversation.handle
     say(conversation, "one")
     assert told(conversation, "two") == []
@@ -30,7 +30,7 @@ def test_as_long_as_the_server_knows_everything_nothing_is_told() -> None:
 
 
 def test_a_branch_is_told_what_was_said_up_to_its_message_and_no_more() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     first = say(conversation, "one")
     say(conversation, "two")
     branch = conversation.branch(first)
@@ -39,14 +39,14 @@ def test_a_branch_is_told_what_was_said_up_to_its_message_and_no_more() -> None:
     assert told(branch, "another two") == ["one", "re: one"]
     run = branch.run
     assert run is not None
-    branch.answer(run, Reply(text="yes", seconds=1.0), 4.0)
+    branch.answer(run, AgentReply(text="yes", seconds=1.0), 4.0)
     assert told(branch, "three") == []
     assert [entry.text for entry in conversation.entries] == ["one", "re: one", "two", "re: two"]
     assert {entry.key for entry in branch.entries}.isdisjoint(entry.key for entry in conversation.entries)
 
 
 def test_a_branch_at_a_question_stops_before_it() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     say(conversation, "two")
     branch = conversation.branch(conversation.entries[2])
@@ -54,7 +54,7 @@ def test_a_branch_at_a_question_stops_before_it() -> None:
 
 
 def test_a_branch_that_failed_is_told_again() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     branch = conversation.branch(say(conversation, "one"))
     run = branch.begin("two", (), 3.0)
     branch.fail(run, Fault(FaultType.TRANSPORT, "gone"), 4.0)
@@ -64,7 +64,7 @@ def test_a_branch_that_failed_is_told_again() -> None:
 
 
 def test_a_changed_message_takes_back_what_followed() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     say(conversation, "two")
     say(conversation, "three")
@@ -76,7 +76,7 @@ def test_a_changed_message_takes_back_what_followed() -> None:
 
 
 def test_nothing_is_taken_back_under_a_run_or_twice() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     gone = conversation.entries[0]
     run = conversation.begin("two", (), 3.0)
@@ -87,7 +87,7 @@ def test_nothing_is_taken_back_under_a_run_or_twice() -> None:
 
 
 def test_an_answer_asked_for_again_is_one_the_server_must_forget() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     say(conversation, "two")
     handle = conversation.handle
@@ -99,7 +99,7 @@ def test_an_answer_asked_for_again_is_one_the_server_must_forget() -> None:
 
 
 def test_a_failed_question_is_asked_again_under_the_same_handle() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     handle = conversation.handle
     conversation.cancel(conversation.begin("two", (), 3.0), 4.0)
@@ -110,22 +110,22 @@ def test_a_failed_question_is_asked_again_under_the_same_handle() -> None:
 
 
 def test_what_was_cancelled_or_failed_or_noted_was_never_said() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("never answered", (PICTURE,), 1.0)
     conversation.hear(run, "research » half")
     conversation.cancel(run, 2.0)
     conversation.fail(conversation.begin("failed", (), 1.0), Fault(FaultType.UPSTREAM, "no"), 2.0)
     conversation.note("a note", 3.0)
     run = conversation.begin("look", (PICTURE,), 4.0)
-    conversation.answer(run, Reply(text="seen", seconds=1.0), 5.0)
+    conversation.answer(run, AgentReply(text="seen", seconds=1.0), 5.0)
     assert turns_of(conversation.transcript) == (
-        Turn("user", "look", (PICTURE.image,)),
-        Turn("assistant", "seen"),
+        ChatTurn("user", "look", (PICTURE.image,)),
+        ChatTurn("assistant", "seen"),
     )
 
 
 def test_what_is_not_shown_any_more_is_still_told_and_can_be_gone_back_to() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     for number in range(KEEP):
         say(conversation, f"q{number}")
     assert len(conversation.entries) == KEEP
@@ -140,7 +140,7 @@ def test_what_is_not_shown_any_more_is_still_told_and_can_be_gone_back_to() -> N
 
 
 def test_clearing_begins_anew_and_never_under_a_run() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     say(conversation, "one")
     handle = conversation.handle
     run = conversation.begin("two", (), 3.0)
@@ -153,14 +153,14 @@ def test_clearing_begins_anew_and_never_under_a_run() -> None:
 
 
 def test_an_answer_has_its_figures_and_what_it_cost() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("one", (), 1.0)
     for message in ("research step 1 (tool)", "docs/search: started", "docs/search: completed"):
         conversation.hear(run, message)
-    reply = Reply(
+    reply = AgentReply(
         text="yes", seconds=3.1, steps=4, tools=1, tokens_in=1000, tokens_out=100, run_id="r1", note="so"
     )
-    conversation.answer(run, reply, 2.0, Price(3.0, 15.0))
+    conversation.answer(run, reply, 2.0, TokenPrice(3.0, 15.0))
     answer, note = conversation.entries[-2:]
     assert (answer.tokens_in, answer.tokens_out, answer.run_id) == (1000, 100, "r1")
     assert answer.cost == pytest.approx(0.0045)
@@ -172,14 +172,14 @@ def test_an_answer_has_its_figures_and_what_it_cost() -> None:
 
 
 def test_without_tokens_there_is_no_cost() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("one", (), 1.0)
-    conversation.answer(run, Reply(text="yes", seconds=3.1, tokens_in=5), 2.0, Price(3.0, 15.0))
+    conversation.answer(run, AgentReply(text="yes", seconds=3.1, tokens_in=5), 2.0, TokenPrice(3.0, 15.0))
     assert conversation.entries[-1].cost is None
 
 
 def test_each_message_has_a_trace_of_its_own() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     first = conversation.begin("one", (), 1.0)
     conversation.cancel(first, 2.0)
     second = conversation.retry(3.0)

@@ -4,13 +4,21 @@ from pathlib import Path
 import pytest
 
 from pallas.model import Fault
-from pallas_tui.chat.export import About, as_json, as_markdown, exported, file_name, form_of, write_new
-from pallas_tui.chat.model import Conversation
-from pallas_tui.client import Reply
-from pallas_tui.pictures.images import Attachment
+from pallas_tui.chat.export import (
+    ConversationFacts,
+    as_json,
+    as_markdown,
+    exported,
+    file_name,
+    form_of,
+    write_new,
+)
+from pallas_tui.chat.model import ChatConversation
+from pallas_tui.client import AgentReply
+from pallas_tui.pictures.images import ChatPicture
 
 NOON = 1_750_000_000.0
-ABOUT = About(
+ABOUT = ConversationFacts(
     agent="research",
     url="http://127.0.0.1:24202/mcp",
     model="generic.scripted",
@@ -20,14 +28,14 @@ ABOUT = About(
 )
 
 
-def conversation() -> Conversation:
+def conversation() -> ChatConversation:
     now = iter(range(100))
-    talk = Conversation("research", stopwatch=lambda: float(next(now)))
-    picture = Attachment(None, "plan.png", "image/png", 1_000, "AAAA")
+    talk = ChatConversation("research", stopwatch=lambda: float(next(now)))
+    picture = ChatPicture(None, "plan.png", "image/png", 1_000, "AAAA")
     run = talk.begin("Which customers?", (picture,), NOON)
     for message in ("research step 1 (tool)", "docs/search: started", "docs/search: completed"):
         talk.hear(run, message)
-    reply = Reply(
+    reply = AgentReply(
         text="Acme\n\n**Globex** \x1b[31m",
         seconds=3.14,
         steps=2,

@@ -5,10 +5,10 @@ from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
 from pallas_tui.chat.history import PromptHistory
-from pallas_tui.chat.model import KEEP, Conversation, last_answer
-from pallas_tui.chat.progress import Piece, Remark, Step, ToolCall, parse
+from pallas_tui.chat.model import KEEP, ChatConversation, last_answer
+from pallas_tui.chat.progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 from pallas_tui.chat.standing import Standing, standing, why_no_images
-from pallas_tui.client import Reply
+from pallas_tui.client import AgentReply
 from pallas_tui.mcp_faults import WANTS_CREDENTIAL
 from pallas_tui.state import Tone
 from pallas_tui.widgets.chat.markdown import Splitter, is_light, shown, source_of
@@ -20,22 +20,22 @@ def stands(found: Standing, tone: Tone, may_write: bool, words: str) -> None:
     assert words in found.text if words else not found.text
 
 
-def reply(text: str) -> Reply:
-    return Reply(text=text, seconds=1.5)
+def reply(text: str) -> AgentReply:
+    return AgentReply(text=text, seconds=1.5)
 
 
 @pytest.mark.parametrize(
     ("message", "meaning"),
     [
-        ("docs/search: started", ToolCall("docs/search", "started")),
-        ("docs/search/deep: failed", ToolCall("docs/search/deep", "failed")),
-        ("research/research__ask: completed", ToolCall("research/research__ask", "completed")),
-        ("research step 12 (tool)", Step("research", 12, "tool")),
-        ("research » hello ", Piece("research", "hello ")),
-        ("research »  indented\n", Piece("research", " indented\n")),
-        ("research » docs/search: started", Piece("research", "docs/search: started")),
-        ("research » ", Piece("research", "")),
-        ("anything else", Remark("anything else")),
+        ("docs/search: started", ToolProgress("docs/search", "started")),
+        ("docs/search/deep: failed", ToolProgress("docs/search/deep", "failed")),
+        ("research/research__ask: completed", ToolProgress("research/research__ask", "completed")),
+        ("research step 12 (tool)", LoopStep("research", 12, "tool")),
+        ("research » hello ", TextPiece("research", "hello ")),
+        ("research »  indented\n", TextPiece("research", " indented\n")),
+        ("research » docs/search: started", TextPiece("research", "docs/search: started")),
+        ("research » ", TextPiece("research", "")),
+        ("anything else", ProgressNote("anything else")),
     ],
 )
 def test_progress_messages_are_told_apart(message: str, meaning: object) -> None:
@@ -45,7 +45,7 @@ def test_progress_messages_are_told_apart(message: str, meaning: object) -> None
 
 def test_each_progress_message_replaces_the_status_line_until_the_result() -> None:
     # PI-25
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     seen = []
     for message in ("research step 1 (llm)", "docs/search: started", "docs/search: completed"):
@@ -59,7 +59,7 @@ def test_each_progress_message_replaces_the_status_line_until_the_result() -> No
 
 def test_streamed_text_is_joined_and_the_final_text_takes_its_place() -> None:
     # PI-26
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     for message in ("research » Let me", "research »  look.", "research step 2 (tool)", "research » Found."):
         conversation.hear(run, message)
@@ -73,7 +73,7 @@ def test_streamed_text_is_joined_and_the_final_text_takes_its_place() -> None:
 
 
 def test_progress_after_the_result_changes_nothing() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     conversation.answer(run, reply("done"), 2.0)
     conversation.hear(run, "research » late")
@@ -82,10 +82,10 @@ def test_progress_after_the_result_changes_nothing() -> None:
 
 
 def test_figures_of_the_agent_win_over_those_counted_here() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     conversation.hear(run, "docs/search: started")
-    told = Reply(text="done", seconds=1.0, steps=4, tools=3, stop_reason="maxIterations")
+    told = AgentReply(text="done", seconds=1.0, steps=4, tools=3, stop_reason="maxIterations")
     conversation.answer(run, told, 2.0)
     last = conversation.entries[-1]
     assert (last.steps, last.tools, last.stopped) == (4, 3, "maxIterations")
@@ -93,7 +93,7 @@ def test_figures_of_the_agent_win_over_those_counted_here() -> None:
 
 def test_a_cancelled_run_keeps_what_was_received() -> None:
     now = 100.0
-    conversation = Conversation("research", stopwatch=lambda: now)
+    conversation = ChatConversation("research", stopwatch=lambda: now)
     run = conversation.begin("hi", (), 1.0)
     conversation.hear(run, "research » so far")
     now = 103.0
@@ -104,7 +104,7 @@ def test_a_cancelled_run_keeps_what_was_received() -> None:
 
 
 def test_a_failed_question_can_be_asked_again_without_being_said_twice() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     conversation.hear(run, "research » half")
     conversation.fail(run, Fault(FaultType.TRANSPORT, "gone"), 2.0)
@@ -119,7 +119,7 @@ def test_a_failed_question_can_be_asked_again_without_being_said_twice() -> None
 
 
 def test_a_transcript_is_bounded_and_says_what_it_dropped() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     for number in range(KEEP):
         conversation.answer(conversation.begin(f"q{number}", (), 1.0), reply("a"), 2.0)
     assert len(conversation.entries) == KEEP
@@ -129,7 +129,7 @@ def test_a_transcript_is_bounded_and_says_what_it_dropped() -> None:
 
 def test_conversations_have_handles_nobody_can_guess() -> None:
     # C12
-    handles = {Conversation("research").handle for _ in range(100)}
+    handles = {ChatConversation("research").handle for _ in range(100)}
     assert len(handles) == 100
     assert all(len(handle.removeprefix("chat-")) >= 22 for handle in handles)  # 128 bits
 
@@ -183,7 +183,7 @@ def test_sent_prompts_come_back_and_the_draft_is_kept() -> None:
 
 
 def test_copying_without_pointing_takes_the_last_answer() -> None:
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     assert last_answer(conversation.entries) is None
     run = conversation.begin("one", (), 1.0)
     conversation.answer(run, reply("answer"), 2.0)

@@ -1,7 +1,7 @@
 import pytest
 
-from pallas_tui.chat.pricing import Price, money, price_of, tokens
-from pallas_tui.settings.schema import Price as SettingsPrice
+from pallas_tui.chat.pricing import TokenPrice, money, price_of, tokens
+from pallas_tui.settings.schema import ModelPrice as SettingsPrice
 
 PRICES = {
     "*": {"input": 1, "output": 2},
@@ -15,26 +15,26 @@ PRICES = {
 @pytest.mark.parametrize(
     ("model", "price"),
     [
-        ("anthropic.claude-haiku-4", Price(0.8, 4.0)),
-        ("Anthropic.Claude-Sonnet", Price(3.0, 15.0)),
-        ("openai.gpt", Price(1, 2)),
-        ("broken", Price(1, 2)),
-        ("negative", Price(1, 2)),
+        ("anthropic.claude-haiku-4", TokenPrice(0.8, 4.0)),
+        ("Anthropic.Claude-Sonnet", TokenPrice(3.0, 15.0)),
+        ("openai.gpt", TokenPrice(1, 2)),
+        ("broken", TokenPrice(1, 2)),
+        ("negative", TokenPrice(1, 2)),
         ("", None),
     ],
 )
-def test_the_pattern_that_says_most_holds(model: str, price: Price | None) -> None:
+def test_the_pattern_that_says_most_holds(model: str, price: TokenPrice | None) -> None:
     assert price_of(model, PRICES) == price
 
 
 def test_prices_of_the_settings_are_understood_and_none_are_no_price() -> None:
-    assert price_of("gpt-5", {"gpt-*": SettingsPrice(1.25, 10)}) == Price(1.25, 10)
+    assert price_of("gpt-5", {"gpt-*": SettingsPrice(1.25, 10)}) == TokenPrice(1.25, 10)
     for nothing in (None, {}, [], "x", {"gpt-*": None}):
         assert price_of("gpt-5", nothing) is None
 
 
 def test_what_tokens_cost() -> None:
-    assert Price(3.0, 15.0).cost(1_000_000, 100_000) == pytest.approx(4.5)
+    assert TokenPrice(3.0, 15.0).cost(1_000_000, 100_000) == pytest.approx(4.5)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas_tui.chat.outline import LIVE_ROWS, Outline, story_of
+from pallas_tui.chat.outline import LIVE_ROWS, CallOutline, story_of
 from pallas_tui.chat.progress import parse
 from pallas_tui.chat.tree import MAX_CALLS, Node, Tree
 
@@ -103,7 +103,7 @@ def test_after_a_run_one_row_is_left_and_unfolding_shows_durations() -> None:
     # PI-25
     tree = tree_of(*DELEGATED)
     tree.close()
-    outline = Outline(tree, folded=True)
+    outline = CallOutline(tree, folded=True)
     (row,) = outline.rows(50)
     assert (row.label, row.figures, row.open, row.depth) == (
         "research/send_message",
@@ -133,7 +133,7 @@ def test_several_calls_fold_to_one_row_that_names_them() -> None:
         "vault/lookup: started",
         "vault/lookup: failed",
     )
-    (row,) = Outline(tree, folded=True).rows(99)
+    (row,) = CallOutline(tree, folded=True).rows(99)
     assert row.label == "docs/search, vault/lookup"
     assert row.figures == "5.0 s · 3 tools · 1 failed"
     assert row.state == "error"
@@ -141,7 +141,7 @@ def test_several_calls_fold_to_one_row_that_names_them() -> None:
 
 def test_a_running_call_counts_on_and_ends_with_its_message() -> None:
     tree = tree_of("concierge step 1 (tool)", "docs/search: started")
-    outline = Outline(tree, folded=False)
+    outline = CallOutline(tree, folded=False)
     assert outline.rows(3.5)[0].figures == "2.5 s"
     assert outline.rows(4.5)[0].state == "running"
     tree.hear(parse("docs/search: completed"), 5.0)
@@ -190,14 +190,14 @@ def test_the_oldest_of_several_calls_of_one_name_ends_first() -> None:
 
 def test_an_end_without_a_beginning_has_no_duration() -> None:
     tree = tree_of("a step 1 (tool)", "e/x: failed", agent="a")
-    (row,) = Outline(tree, folded=False).rows(9)
+    (row,) = CallOutline(tree, folded=False).rows(9)
     assert (row.label, row.figures, row.state) == ("e/x", "failed", "error")
 
 
 def test_what_never_ended_is_unknown_when_the_run_is_over() -> None:
     tree = tree_of("a step 1 (tool)", "e/x: started", agent="a")
     tree.close()
-    (row,) = Outline(tree, folded=False).rows(9)
+    (row,) = CallOutline(tree, folded=False).rows(9)
     assert (row.state, row.figures) == ("unknown", "no end told")
 
 
@@ -208,7 +208,7 @@ def test_a_flood_of_calls_is_counted_not_kept() -> None:
         tree.hear(parse("e/x: completed"), 2)
     assert tree.calls == MAX_CALLS + 50
     assert tree.left_out == 50
-    rows = Outline(tree, folded=False).rows(3, live=True)
+    rows = CallOutline(tree, folded=False).rows(3, live=True)
     assert len(rows) == LIVE_ROWS
     assert rows[-1].label == "50 more calls not kept"
     assert rows[0].label == f"{MAX_CALLS + 1 - LIVE_ROWS + 1} earlier calls"
@@ -242,7 +242,7 @@ def test_the_story_is_the_whole_tree_in_lines() -> None:
 
 def test_a_name_of_several_lines_is_one_row() -> None:
     tree = tree_of("a step 1 (tool)", "evil\nserver/x: started", "evil\nserver/x: completed", agent="a")
-    (row,) = Outline(tree, folded=False).rows(9)
+    (row,) = CallOutline(tree, folded=False).rows(9)
     assert (row.label, row.state) == ("evil", "ok")
 
 
@@ -250,4 +250,4 @@ def test_a_name_of_several_lines_is_one_row() -> None:
 def test_nothing_that_a_server_says_breaks_it(message: str) -> None:
     tree = tree_of(message, message)
     tree.close()
-    assert Outline(tree, folded=True).rows(1) == []
+    assert CallOutline(tree, folded=True).rows(1) == []

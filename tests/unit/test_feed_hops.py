@@ -6,12 +6,12 @@ import pytest
 from support.fake_fleet import NOON, desk
 
 from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
-from pallas_tui.frame import Frame
-from pallas_tui.runs.feed import Feed, Run
+from pallas_tui.frame import FleetFrame
+from pallas_tui.runs.feed import Feed, FeedRun
 from pallas_tui.runs.filter import parse
 from pallas_tui.runs.hops import MAX_HOPS
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.widgets.feed.view import HEAD, Outline, feed_line, run_story
+from pallas_tui.widgets.feed.view import HEAD, RunOutline, feed_line, run_story
 
 START = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello")
 END = RunFinished(at=NOON + 2, run_id="r1", agent="research", outcome="ok", seconds=2)
@@ -30,16 +30,16 @@ def hop(status: int | None = 200, **changes: Any) -> AuthHop:
     return AuthHop(**{**base, "status": status, **changes})
 
 
-def run_of(*events: Any, feed: Feed | None = None, fleet: FleetSnapshot | None = None) -> Run:
+def run_of(*events: Any, feed: Feed | None = None, fleet: FleetSnapshot | None = None) -> FeedRun:
     feed = feed or Feed()
-    feed.absorb(Frame(fleet or desk(), (START, *events), NOON + 3))
+    feed.absorb(FleetFrame(fleet or desk(), (START, *events), NOON + 3))
     run = feed.run("r1")
     assert run is not None
     return run
 
 
-def lines(run: Run, opened: bool, width: int = 80) -> list[str]:
-    outline = Outline([run], lambda _: opened)
+def lines(run: FeedRun, opened: bool, width: int = 80) -> list[str]:
+    outline = RunOutline([run], lambda _: opened)
     found = [feed_line(outline.at(index), opened, width, NOON, UNICODE) for index in range(len(outline))]
     return ["".join(text for text, _ in line) for line in found]
 
@@ -153,7 +153,7 @@ def test_warning_and_fault_stand_together_and_every_line_fills_its_width() -> No
         at=NOON, run_id="r1", agent="research", outcome="error", seconds=2, fault="UPSTREAM: no"
     )
     run = run_of(hop(401), stopped, failed)
-    outline = Outline([run], lambda _: True)
+    outline = RunOutline([run], lambda _: True)
     assert len(outline) == 4
     assert outline.find(run, HEAD) == 0
     for glyphs in (UNICODE, ASCII):
@@ -166,7 +166,7 @@ def test_a_new_request_of_a_known_kind_paints_the_run_anew() -> None:
     feed = Feed()
     run_of(hop(401), feed=feed)
     before = feed.version
-    assert feed.absorb(Frame(desk(), (hop(401),), NOON + 4))
+    assert feed.absorb(FleetFrame(desk(), (hop(401),), NOON + 4))
     assert feed.version > before
     assert feed.added == 2  # the run and one line
 
@@ -174,7 +174,7 @@ def test_a_new_request_of_a_known_kind_paints_the_run_anew() -> None:
 def test_who_called_has_a_column_where_there_is_room() -> None:
     start = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello", caller="inspector")
     feed = Feed()
-    feed.absorb(Frame(desk(), (start, END), NOON + 3))
+    feed.absorb(FleetFrame(desk(), (start, END), NOON + 3))
     run = feed.run("r1")
     assert run is not None
     assert "hello" in lines(run, False, 118)[0]

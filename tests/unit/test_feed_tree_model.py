@@ -17,11 +17,11 @@ from pallas.model import (
     StepStarted,
     ToolEvent,
 )
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.runs.filter import Sieve, parse
-from pallas_tui.runs.run import MAX_NESTING, Run
-from pallas_tui.runs.tree import HEAD, Outline, rows_of
+from pallas_tui.runs.run import MAX_NESTING, FeedRun
+from pallas_tui.runs.tree import HEAD, RunOutline, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
 from pallas_tui.widgets.feed.view import feed_line, run_story
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
@@ -44,7 +44,7 @@ def end(run: str, agent: str = "concierge", outcome: str = "ok", **more: Any) ->
 
 
 def absorb(feed: Feed, *events: Event, now: float = NOON + 1, dropped: int = 0) -> None:
-    feed.absorb(Frame(desk(), events, now, dropped))
+    feed.absorb(FleetFrame(desk(), events, now, dropped))
 
 
 def test_who_answers_in_place_of_another_is_a_line_of_the_run() -> None:
@@ -74,13 +74,13 @@ def shown(feed: Feed, sieve: Sieve | None = None, width: int = 80, glyphs: Glyph
     """The lines without the time in front, and without what stands on the right."""
     sieve = sieve or Sieve()
     roots = [run for run in feed.roots if sieve.lets_through(run)]
-    outline = Outline(roots, _opened, lambda run: rows_of(run, _opened, sieve.lets_through))
+    outline = RunOutline(roots, _opened, lambda run: rows_of(run, _opened, sieve.lets_through))
     lines = [feed_line(outline.at(index), True, width, NOON + 1, glyphs) for index in range(len(outline))]
     assert all(width_of(line) == width for line in lines)
     return ["".join(text for text, _ in line)[9 : width - 22].rstrip() for line in lines]
 
 
-def _opened(run: Run) -> bool:
+def _opened(run: FeedRun) -> bool:
     return True
 
 
@@ -250,7 +250,7 @@ def test_a_filter_shows_what_fits_and_what_that_stands_within(feed: Feed, text: 
     query = parse(text)
     assert query.mistake == ""
     sieve = Sieve(query)
-    outline = Outline(
+    outline = RunOutline(
         [run for run in feed.roots if sieve.lets_through(run)],
         _opened,
         lambda run: rows_of(run, _opened, sieve.lets_through),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas.bounds.schema import size
-from pallas_tui.forms import ABSENT, Form, JsonMistake, Kind, Memory, Remembered, Row, rows
+from pallas_tui.forms import ABSENT, Form, JsonMistake, FieldKind, Memory, Remembered, FormRow, rows
 from pallas_tui.forms.check import Checker
 from pallas_tui.forms.json_text import MAX_TEXT, brief, dump, parse, same
 from pallas_tui.forms.paths import at, put, remove
@@ -27,7 +27,7 @@ def form(
     )
 
 
-def row(form: Form, *path: str | int) -> Row:
+def row(form: Form, *path: str | int) -> FormRow:
     return next(row for row in rows(form) if row.path == path)
 
 
@@ -209,33 +209,33 @@ def test_a_nullable_choice_is_a_choice() -> None:
     # inspector 1928: it fell back to a field of broken JSON
     one = form(a={"anyOf": [{"type": "string", "enum": ["in", "out"]}, {"type": "null"}]})
     shape = row(one, "a").shape
-    assert (shape.kind, shape.choices, shape.nullable) == (Kind.CHOICE, ("in", "out"), True)
+    assert (shape.kind, shape.choices, shape.nullable) == (FieldKind.CHOICE, ("in", "out"), True)
 
 
 @pytest.mark.parametrize(
     ("schema", "kind", "nullable"),
     [
-        ({"anyOf": [INTEGER, {"type": "null"}]}, Kind.INTEGER, True),
-        ({"type": ["null", "string"]}, Kind.TEXT, True),
-        ({"type": "string", "nullable": True}, Kind.TEXT, True),
-        ({"oneOf": [{"const": None}, {"type": "array", "items": STRING}]}, Kind.ARRAY, True),
-        ({"oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, Kind.CHOICE, False),
-        ({"enum": [1, "1", None, {"a": 1}]}, Kind.CHOICE, False),
-        ({"type": ["string", "integer"]}, Kind.VARIANTS, False),
-        ({"anyOf": [STRING, INTEGER, {"type": "null"}]}, Kind.VARIANTS, True),
-        ({"properties": {}}, Kind.OBJECT, False),
+        ({"anyOf": [INTEGER, {"type": "null"}]}, FieldKind.INTEGER, True),
+        ({"type": ["null", "string"]}, FieldKind.TEXT, True),
+        ({"type": "string", "nullable": True}, FieldKind.TEXT, True),
+        ({"oneOf": [{"const": None}, {"type": "array", "items": STRING}]}, FieldKind.ARRAY, True),
+        ({"oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, FieldKind.CHOICE, False),
+        ({"enum": [1, "1", None, {"a": 1}]}, FieldKind.CHOICE, False),
+        ({"type": ["string", "integer"]}, FieldKind.VARIANTS, False),
+        ({"anyOf": [STRING, INTEGER, {"type": "null"}]}, FieldKind.VARIANTS, True),
+        ({"properties": {}}, FieldKind.OBJECT, False),
         (
             {"type": "object", "properties": {}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
-            Kind.OBJECT,
+            FieldKind.OBJECT,
             False,
         ),
-        (True, Kind.ANY, False),
-        (False, Kind.ANY, False),
-        ({"$ref": "#/$defs/thing"}, Kind.ANY, False),
+        (True, FieldKind.ANY, False),
+        (False, FieldKind.ANY, False),
+        ({"$ref": "#/$defs/thing"}, FieldKind.ANY, False),
     ],
 )
-def test_schemas_come_down_to_few_kinds(schema: Any, kind: Kind, nullable: bool) -> None:
-    shape = row(form(a=schema), "a").shape if kind is not Kind.VARIANTS else None
+def test_schemas_come_down_to_few_kinds(schema: Any, kind: FieldKind, nullable: bool) -> None:
+    shape = row(form(a=schema), "a").shape if kind is not FieldKind.VARIANTS else None
     if shape is None:
         one = form(a=schema)
         shape = one.shapes.of(one.root["properties"]["a"])
@@ -325,7 +325,7 @@ def test_an_object_of_any_names_takes_new_ones_and_a_closed_one_does_not() -> No
     shape = row(one, "labels").shape
     assert one.name(("labels",), shape, "größe") == ("labels", "größe")
     assert one.name(("labels",), shape, "größe") is None
-    assert row(one, "labels", "größe").shape.kind is Kind.INTEGER
+    assert row(one, "labels", "größe").shape.kind is FieldKind.INTEGER
     assert one.name(("closed",), row(one, "closed").shape, "x") is None
     assert one.value == {"labels": {"größe": 0}}
 

@@ -1,6 +1,6 @@
 """Copying one block of code out of a message."""
 
-from pallas_tui.chat.code_blocks import Block, BlockWalk, code_blocks
+from pallas_tui.chat.code_blocks import BlockWalk, CodeBlock, code_blocks
 
 TEXT = """Here:
 
@@ -25,15 +25,15 @@ two
 
 def test_blocks_are_found_in_order_with_their_language() -> None:
     assert code_blocks(TEXT) == (
-        Block("python", 'print("[red]one[/]")'),
-        Block("", "two\n   lines"),
-        Block("", "indented"),
+        CodeBlock("python", 'print("[red]one[/]")'),
+        CodeBlock("", "two\n   lines"),
+        CodeBlock("", "indented"),
     )
     assert code_blocks("no code `inline` here") == ()
 
 
 def test_a_block_without_an_end_is_one() -> None:
-    assert code_blocks("```sh\nls") == (Block("sh", "ls"),)
+    assert code_blocks("```sh\nls") == (CodeBlock("sh", "ls"),)
 
 
 def test_a_language_from_outside_is_harmless() -> None:

@@ -13,8 +13,8 @@ from support.waiting import until
 
 from pallas.model import Fault, FaultType, HealthStatus
 from pallas_tui.instances.health import MESSAGE_LIMIT, health_in, poll_interval
-from pallas_tui.instances.model import Listed
-from pallas_tui.instances.watch import Pace, Watch
+from pallas_tui.instances.model import ListedAgent
+from pallas_tui.instances.watch import AgentPoller, PollPace
 from pallas_tui.launch import wishes
 from pallas_tui.settings import state_path
 
@@ -43,7 +43,7 @@ class Wire:
         self.closed += 1
 
 
-AGENT = Listed("research", "ns/research", "Research", "http://there:1/mcp")
+AGENT = ListedAgent("research", "ns/research", "Research", "http://there:1/mcp")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_interval_is_a_minute_unless_the_variable_says_otherwise(
 
 def test_an_agent_is_polled_once_an_interval_when_nothing_else_is_said() -> None:
     # PI-15
-    assert Pace().interval == 60
+    assert PollPace().interval == 60
 
 
 def test_the_workbench_takes_the_interval_and_tells_a_bad_one_at_its_start(
@@ -138,7 +138,7 @@ def test_a_health_message_cannot_drive_a_terminal_and_has_an_end() -> None:
 async def test_health_is_cached_between_polls_and_a_failed_poll_is_an_error() -> None:
     # PI-15
     wire, clock, told = Wire(), HandClock(), []
-    watch = Watch(AGENT, wire, Pace(clock=clock, wait=clock.wait), told.append)
+    watch = AgentPoller(AGENT, wire, PollPace(clock=clock, wait=clock.wait), told.append)
     watch.start()
     try:
         await until(lambda: clock.waiting == 1)
@@ -183,7 +183,7 @@ async def test_health_is_cached_between_polls_and_a_failed_poll_is_an_error() ->
 async def test_the_interval_of_the_user_is_kept_and_a_poke_does_not_wait_for_it() -> None:
     # PI-15
     wire, clock, told = Wire(), HandClock(), []
-    watch = Watch(AGENT, wire, Pace(interval=5, clock=clock, wait=clock.wait), told.append)
+    watch = AgentPoller(AGENT, wire, PollPace(interval=5, clock=clock, wait=clock.wait), told.append)
     watch.start()
     try:
         for polls in (1, 2, 3):
@@ -201,8 +201,8 @@ async def test_a_poll_that_is_never_answered_ends_and_the_poll_of_another_does_n
     # PI-15
     slow, quick, clock, told = Wire(), Wire(), HandClock(), []
     slow.health = None
-    pace = Pace(timeout=0.3, clock=clock, wait=clock.wait)
-    watches = [Watch(AGENT, wire, pace, told.append) for wire in (slow, quick)]
+    pace = PollPace(timeout=0.3, clock=clock, wait=clock.wait)
+    watches = [AgentPoller(AGENT, wire, pace, told.append) for wire in (slow, quick)]
     for watch in watches:
         watch.start()
     try:
@@ -219,7 +219,7 @@ async def test_a_poll_that_is_never_answered_ends_and_the_poll_of_another_does_n
 async def test_stopping_ends_a_poll_in_flight_and_the_connection() -> None:
     wire, clock, told = Wire(), HandClock(), []
     wire.health = None
-    watch = Watch(AGENT, wire, Pace(clock=clock, wait=clock.wait), told.append)
+    watch = AgentPoller(AGENT, wire, PollPace(clock=clock, wait=clock.wait), told.append)
     watch.start()
     await until(lambda: wire.calls)
     await asyncio.wait_for(watch.stop(), 10)
@@ -230,7 +230,7 @@ async def test_stopping_ends_a_poll_in_flight_and_the_connection() -> None:
 async def test_a_defect_of_the_connection_is_an_error_and_the_polls_go_on() -> None:
     wire, clock, told = Wire(), HandClock(), []
     wire.health = ""  # makes the status unknown
-    watch = Watch(AGENT, wire, Pace(clock=clock, wait=clock.wait), told.append)
+    watch = AgentPoller(AGENT, wire, PollPace(clock=clock, wait=clock.wait), told.append)
     wire.call = None  # type: ignore[assignment, method-assign]  # calling it raises TypeError
     watch.start()
     try:

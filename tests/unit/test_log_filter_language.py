@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_tui.widgets.logs.chunk import Chunk
-from pallas_tui.widgets.logs.index import Block, LogFile, Part, scan
+from pallas_tui.widgets.logs.chunk import LogChunk
+from pallas_tui.widgets.logs.index import LineBlock, OpenLogFile, Part, scan
 from pallas_tui.widgets.logs.language import MAX_DEPTH, read_filter
-from pallas_tui.widgets.logs.query import Query, find
+from pallas_tui.widgets.logs.query import LogQuery, find
 from pallas_tui.widgets.logs.terms import FilterMistake
 
 RECORDS: list[dict[str, Any] | str] = [
@@ -36,10 +36,10 @@ RECORDS: list[dict[str, Any] | str] = [
 def part_of(path: Path, lines: list[dict[str, Any] | str], *, ascii_only: bool = False) -> Part:
     texts = [line if isinstance(line, str) else json.dumps(line, ensure_ascii=ascii_only) for line in lines]
     path.write_bytes("".join(f"{text}\n" for text in texts).encode())
-    file = LogFile.open(path)
+    file = OpenLogFile.open(path)
     assert file is not None
     found = scan(file.read(0, file.state[0]), 0)
-    return Block(file, 0, found.starts, found.levels, found.end).part(0, len(found.starts))
+    return LineBlock(file, 0, found.starts, found.levels, found.end).part(0, len(found.starts))
 
 
 @pytest.fixture(params=["mixed", "flat", "escaped"])
@@ -52,7 +52,7 @@ def part(tmp_path: Path, request: pytest.FixtureRequest) -> Part:
 
 
 def wanted(part: Part, text: str) -> list[int]:
-    return list(find(part, Query(text=text)).found)
+    return list(find(part, LogQuery(text=text)).found)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_regex_never_finds_what_goes_over_two_lines(tmp_path: Path) -> None:
 def test_a_regex_that_never_ends_is_given_up(tmp_path: Path) -> None:
     line = "a" * 40 + "c"
     few = part_of(tmp_path / "few", [line, "aab", *["x"] * 40])
-    outcome = find(few, Query(text="~^(a|aa)+b$"))
+    outcome = find(few, LogQuery(text="~^(a|aa)+b$"))
     assert (list(outcome.found), outcome.slow, outcome.trouble) == ([1], 1, "")
     many = part_of(tmp_path / "many", [line] * 60)
-    assert "make it simpler" in find(many, Query(text="~^(a|aa)+b$")).trouble
+    assert "make it simpler" in find(many, LogQuery(text="~^(a|aa)+b$")).trouble
 
 
 def test_a_line_of_a_truncated_file_holds_nothing(tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ def test_a_line_of_a_truncated_file_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"")
     for text in ("research", "agent:research", "~research", "n>1"):
         assert wanted(part, text) == []
-    assert Chunk(part).data == b""
+    assert LogChunk(part).data == b""

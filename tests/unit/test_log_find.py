@@ -12,7 +12,7 @@ from support.waiting import until
 from pallas_tui.json_file import JsonFile
 from pallas_tui.text import UNICODE, width_of
 from pallas_tui.widgets.logs.export import Export, ExportError
-from pallas_tui.widgets.logs.query import Query
+from pallas_tui.widgets.logs.query import LogQuery
 from pallas_tui.widgets.logs.saved import MOST, SavedFilters
 from pallas_tui.widgets.logs.source import LogSource
 from pallas_tui.widgets.logs.tree import MAX_LINES, _pieces, text_lines, tree_lines, value_at
@@ -46,10 +46,10 @@ async def test_a_regex_finds_within_what_the_filter_leaves(source: LogSource) ->
     await until(lambda: not source.busy)
     every = found(source)
     assert every == [n for n in range(1_000) if "99" in str(n)]
-    source.ask(Query(text="level=info"))
+    source.ask(LogQuery(text="level=info"))
     await until(lambda: not source.busy)
     assert found(source) == [n for n in every if n % 2 == 0]
-    source.ask(Query())
+    source.ask(LogQuery())
     await until(lambda: not source.busy)
     assert found(source) == every
     with source.path.open("a") as file:
@@ -71,7 +71,7 @@ async def test_where_a_line_stands_among_those_that_were_found(source: LogSource
 
 
 async def test_what_is_listed_is_written_line_by_line(source: LogSource, tmp_path: Path) -> None:
-    source.ask(Query(text="n>=990"))
+    source.ask(LogQuery(text="n>=990"))
     await until(lambda: not source.busy)
     steps: list[int] = []
     export = Export(source, tmp_path / "out.jsonl")

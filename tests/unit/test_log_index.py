@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
-from pallas_tui.widgets.logs.index import LEVELS, Index, LogFile, lines_before, scan
+from pallas_tui.widgets.logs.index import LEVELS, Index, OpenLogFile, lines_before, scan
 from pallas_tui.widgets.logs.record import as_json, as_text, parse, title_of
 from pallas_tui.widgets.logs.source import LogSource
 
@@ -96,7 +96,7 @@ def test_nothing_has_no_lines() -> None:
 def test_whole_lines_are_read_backwards(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\n" + b"x" * 500 + b"\nlast\n")
-    file = LogFile.open(path)
+    file = OpenLogFile.open(path)
     assert file is not None
     assert lines_before(file, file.state[0], 8) == (509, b"last\n")
     start, data = lines_before(file, 509, 16)  # a line longer than a slice is read in one piece
@@ -111,7 +111,7 @@ def test_whole_lines_are_read_backwards(tmp_path: Path) -> None:
 def test_lines_keep_their_numbers_when_older_ones_are_found(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\nbb\nccc\ndddd\n")
-    file = LogFile.open(path)
+    file = OpenLogFile.open(path)
     assert file is not None
     index = Index()
     index.append(file, scan(b"ccc\ndddd\n", 5))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.waiting import until
 
-from pallas_tui.widgets.logs.index import ERROR, INFO, WARNING, Index, LogFile, scan
-from pallas_tui.widgets.logs.query import AllRows, Query, Search, find
+from pallas_tui.widgets.logs.index import ERROR, INFO, WARNING, Index, OpenLogFile, scan
+from pallas_tui.widgets.logs.query import AllRows, LogQuery, Search, find
 from pallas_tui.widgets.logs.source import LogSource
 
 
@@ -42,17 +42,17 @@ async def source(tmp_path: Path) -> AsyncIterator[LogSource]:
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
-        (Query(WARNING), lambda n: n % 4 >= 2),
-        (Query(text="connection REFUSED"), lambda n: n // 4 % 4 == 0),
-        (Query(ERROR, "refused"), lambda n: n % 4 == 3 and n // 4 % 4 == 0),
-        (Query(text="größe"), lambda n: n // 4 % 4 == 2),
-        (Query(text='with "quotes"'), lambda n: n // 4 % 4 == 3),
-        (Query(text=r'"\"n\": 17"'), lambda n: str(n).startswith("17")),
-        (Query(text="nowhere"), lambda n: False),
-        (Query(), lambda n: True),
+        (LogQuery(WARNING), lambda n: n % 4 >= 2),
+        (LogQuery(text="connection REFUSED"), lambda n: n // 4 % 4 == 0),
+        (LogQuery(ERROR, "refused"), lambda n: n % 4 == 3 and n // 4 % 4 == 0),
+        (LogQuery(text="größe"), lambda n: n // 4 % 4 == 2),
+        (LogQuery(text='with "quotes"'), lambda n: n // 4 % 4 == 3),
+        (LogQuery(text=r'"\"n\": 17"'), lambda n: str(n).startswith("17")),
+        (LogQuery(text="nowhere"), lambda n: False),
+        (LogQuery(), lambda n: True),
     ],
 )
-async def test_level_and_text_choose_the_lines(source: LogSource, query: Query, wanted: object) -> None:
+async def test_level_and_text_choose_the_lines(source: LogSource, query: LogQuery, wanted: object) -> None:
     source.ask(query)
     expected = [n for n in range(400) if wanted(n)]  # type: ignore[operator]
     await until(lambda: len(source.index) == 400 and not source.busy and numbers(source) == expected)
@@ -62,7 +62,7 @@ async def test_the_newest_are_found_first_and_those_that_come_are_added(source: 
     await until(lambda: len(source.index) == 400)
     seen: list[list[int]] = []
     source.changed = lambda: seen.append(numbers(source))
-    source.ask(Query(ERROR))
+    source.ask(LogQuery(ERROR))
     await until(lambda: not source.busy and len(source.rows) == 100)
     assert all(each == sorted(each) and each[-1:] in ([], [399]) for each in seen)
     with source.path.open("ab") as file:
@@ -71,17 +71,17 @@ async def test_the_newest_are_found_first_and_those_that_come_are_added(source: 
 
 
 async def test_another_question_takes_the_place_of_the_one_before(source: LogSource) -> None:
-    source.ask(Query(ERROR))
-    source.ask(Query(text="refused"))
-    source.ask(Query(ERROR, "well"))
+    source.ask(LogQuery(ERROR))
+    source.ask(LogQuery(text="refused"))
+    source.ask(LogQuery(ERROR, "well"))
     await until(lambda: not source.busy and numbers(source) == list(range(7, 400, 16)))
-    source.ask(Query())
+    source.ask(LogQuery())
     assert isinstance(source.rows, AllRows)
     assert len(source.rows) == 400
 
 
 async def test_a_filtered_log_survives_truncation_and_an_unfinished_line(source: LogSource) -> None:
-    source.ask(Query(ERROR))
+    source.ask(LogQuery(ERROR))
     await until(lambda: not source.busy and len(source.rows) == 100)
     half = line(1_000, "ERROR", "half")
     with source.path.open("ab") as file:
@@ -96,7 +96,7 @@ async def test_a_filtered_log_survives_truncation_and_an_unfinished_line(source:
 
 async def test_rows_that_were_published_stay_true_while_more_is_found(source: LogSource) -> None:
     await until(lambda: len(source.index) == 400)
-    search = Search(Query(ERROR), source.index)
+    search = Search(LogQuery(ERROR), source.index)
     (part,) = search.upcoming(1)
     search.take(part, find(part, search.query))
     before = search.rows()
@@ -130,11 +130,11 @@ def test_every_line_that_holds_the_text_is_found(
     )
     path = tmp_path_factory.mktemp("log") / "pallas.log"
     path.write_bytes(data)
-    file = LogFile.open(path)
+    file = OpenLogFile.open(path)
     assert file is not None
     index = Index()
     index.append(file, scan(data, 0))
-    search = Search(Query(level, quoted(text)), index)
+    search = Search(LogQuery(level, quoted(text)), index)
     while parts := search.upcoming():
         for part in parts:
             search.take(part, find(part, search.query))

@@ -17,20 +17,20 @@ from pallas.model import (
     ToolEvent,
     ToolOutcome,
 )
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.messages import MAX_MESSAGES, MAX_RUNS, MessageBook
 from pallas_tui.messages.difference import difference
 from pallas_tui.messages.reading import Reader
 from pallas_tui.messages.replaying import message_of, old_reply, refusal_of, replies, run_of, text_of
-from pallas_tui.messages.tree import HEAD, Lines, Wanted, answer_to, rows_of
+from pallas_tui.messages.tree import HEAD, MessageLines, MessageQuery, answer_to, rows_of
 from pallas_tui.messages.xml_text import as_text, checked, lines_of, payload_of, pretty, xml_lines
 from pallas_tui.runs.feed import Feed
 
 SHOUT = "<Shout xmlns=''><text>hello Ada</text></Shout>"
 
 
-def frame_of(*events: Event) -> Frame:
-    return Frame(desk(), events, NOON + 4)
+def frame_of(*events: Event) -> FleetFrame:
+    return FleetFrame(desk(), events, NOON + 4)
 
 
 def kept(*letters: Envelope) -> tuple[MessageBook, Feed]:
@@ -41,10 +41,10 @@ def kept(*letters: Envelope) -> tuple[MessageBook, Feed]:
     return book, feed
 
 
-ALL = Wanted()
+ALL = MessageQuery()
 
 
-def words(book: MessageBook, feed: Feed, wanted: Wanted = ALL) -> list[str]:
+def words(book: MessageBook, feed: Feed, wanted: MessageQuery = ALL) -> list[str]:
     """Each line as its indentation and its number, a run by its id."""
     rows = rows_of(book, RUN, feed.run(RUN), wanted)
     return ["  " * row.level + (row.run if row.number == HEAD else str(row.number)) for row in rows]
@@ -75,10 +75,10 @@ def test_the_messages_of_a_handler_that_a_model_asked_for_stand_within_the_model
 
 def test_only_what_was_not_delivered_is_left_of_a_list_that_is_filtered() -> None:
     book, feed = kept(*greeting())
-    assert words(book, feed, Wanted(refused=True)) == ["4"]
-    assert words(book, feed, Wanted(words=("shouter", "respond"))) == ["  3"]
-    assert words(book, feed, Wanted(words=("vault", "peers"))) == ["4"]
-    assert words(book, feed, Wanted(refused=True, words=("nothing",))) == []
+    assert words(book, feed, MessageQuery(refused=True)) == ["4"]
+    assert words(book, feed, MessageQuery(words=("shouter", "respond"))) == ["  3"]
+    assert words(book, feed, MessageQuery(words=("vault", "peers"))) == ["4"]
+    assert words(book, feed, MessageQuery(refused=True, words=("nothing",))) == []
 
 
 def test_what_was_delivered_and_dropped_after_that_is_told_as_dropped() -> None:
@@ -304,16 +304,16 @@ def test_messages_of_no_run_make_none_in_the_feed() -> None:
 def test_lines_that_come_at_the_end_are_added_to_those_there_are() -> None:
     book = MessageBook(lambda: None)
     book.absorb(frame_of(*(passed(number, "a", "b") for number in (1, 2, 5))))
-    lines = Lines(book)
+    lines = MessageLines(book)
     first = lines.of(RUN, None, ALL)
     book.absorb(frame_of(passed(6, "a", "b"), passed(7, "a", "b", outcome="refused")))
     assert lines.of(RUN, None, ALL) is first
     assert [row.number for row in first] == [1, 2, 5, 6, 7]
     book.absorb(frame_of(passed(3, "a", "b")))  # what a gap had swallowed and was read
     assert [row.number for row in lines.of(RUN, None, ALL)] == [1, 2, 3, 5, 6, 7]
-    refused = lines.of(RUN, None, Wanted(refused=True))
+    refused = lines.of(RUN, None, MessageQuery(refused=True))
     book.absorb(frame_of(passed(8, "a", "b"), passed(9, "a", "b", outcome="refused")))
-    assert lines.of(RUN, None, Wanted(refused=True)) is refused
+    assert lines.of(RUN, None, MessageQuery(refused=True)) is refused
     assert [row.number for row in refused] == [7, 9]
 
 

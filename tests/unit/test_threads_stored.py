@@ -16,9 +16,9 @@ from pallas.model import (
     ToolCall,
 )
 from pallas_tui.chat.kept_tabs import MAX_TABS, KeptTab, KeptTabs
-from pallas_tui.chat.model import KEEP, Conversation
+from pallas_tui.chat.model import KEEP, ChatConversation
 from pallas_tui.chat.stored import StoredThread, entries_of
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.json_file import JsonFile
 from pallas_tui.runs.feed import Feed
 from pallas_tui.runs.filter import parse
@@ -143,7 +143,7 @@ async def test_older_messages_come_back_one_part_after_the_other() -> None:
     async def fetch(limit: int, cursor: str) -> Page[MessageRecord]:
         return Page((row(1, "assistant", "stored answer"), row(0, "user", "stored question")), "")
 
-    conversation = Conversation("research")
+    conversation = ChatConversation("research")
     conversation.open(StoredThread(ThreadRecord("t", "research", "anonymous"), fetch))
     for number in range(KEEP + 10):
         conversation.note(f"note {number}", NOON)
@@ -182,7 +182,7 @@ def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:
     feed = Feed()
     one: dict[str, Any] = {"run_id": "r1", "agent": "research"}
     feed.absorb(
-        Frame(
+        FleetFrame(
             desk(),
             (
                 RunStarted(

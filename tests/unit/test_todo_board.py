@@ -5,13 +5,13 @@ from support.hostile import HOSTILE
 from support.letters import RUN, todo
 
 from pallas.model import Event, RunFinished
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.todos.board import CLOSED_FOR, MAX_TODOS, TodoBoard
 
 
 def board(*events: Event, now: float = NOON) -> TodoBoard:
     made = TodoBoard()
-    made.absorb(Frame(desk(), events, now))
+    made.absorb(FleetFrame(desk(), events, now))
     return made
 
 
@@ -39,7 +39,7 @@ def test_what_came_stands_first_then_what_is_waited_for_the_oldest_first() -> No
 def test_the_end_of_a_run_closes_what_was_left_open_in_it() -> None:
     made = board(todo("a"), todo("b", run_id="other"))
     over = RunFinished(at=NOON, run_id=RUN, agent="greeter", outcome="ok", seconds=1.0)
-    assert made.absorb(Frame(desk(), (over,), NOON))
+    assert made.absorb(FleetFrame(desk(), (over,), NOON))
     assert [(each.id, each.status, each.gone) for each in made.listed()] == [
         ("b", "open", False),
         ("a", "closed", True),
@@ -48,8 +48,8 @@ def test_the_end_of_a_run_closes_what_was_left_open_in_it() -> None:
 
 def test_closed_ones_go_after_a_while_and_open_ones_stay() -> None:
     made = board(todo("a"), todo("b", "closed", at=NOON))
-    assert not made.absorb(Frame(desk(), (), NOON + CLOSED_FOR - 1))
-    assert made.absorb(Frame(desk(), (), NOON + CLOSED_FOR + 1))
+    assert not made.absorb(FleetFrame(desk(), (), NOON + CLOSED_FOR - 1))
+    assert made.absorb(FleetFrame(desk(), (), NOON + CLOSED_FOR + 1))
     assert names(made) == ["a"]
 
 

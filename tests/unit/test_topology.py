@@ -21,7 +21,7 @@ from pallas.model import (
     Verb,
 )
 from pallas_tui.agents.source_line import command, editor_of, place_of
-from pallas_tui.agents.topology import Branch, Link, outline, parent_of, tone_of_link, word_of_link
+from pallas_tui.agents.topology import Branch, DownstreamLink, outline, parent_of, tone_of_link, word_of_link
 from pallas_tui.agents.under_way import PATIENCE, UnderWay, can
 from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
@@ -93,7 +93,7 @@ def test_an_agent_that_is_needed_and_called_is_told_once_and_one_that_is_only_ca
     found = outline([agent("top", 1, depends_on=("low",), downstreams=calls), low, far])
     assert [branch.item.name for branch in found] == ["top", "f", "f2", "low", "far"]
     link = found[1].item
-    assert isinstance(link, Link)
+    assert isinstance(link, DownstreamLink)
     assert link.delegate == far
 
 
@@ -136,13 +136,13 @@ def test_each_line_knows_the_one_it_stands_below() -> None:
     ],
 )
 def test_a_downstream_is_as_bad_as_probe_or_calls_say(one: Downstream, tone: Tone, word: str) -> None:
-    link = Link("a", one)
+    link = DownstreamLink("a", one)
     assert (tone_of_link(link), word_of_link(link)) == (tone, word)
 
 
 def test_a_delegate_is_as_well_as_the_agent_is() -> None:
     sick = agent("b", 2, health=Health(HealthStatus.ERROR, "no key"))
-    assert tone_of_link(Link("a", downstream(), sick)) is Tone.ERROR
+    assert tone_of_link(DownstreamLink("a", downstream(), sick)) is Tone.ERROR
 
 
 @pytest.mark.parametrize("width", [24, 29, 60, 120])

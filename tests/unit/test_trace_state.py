@@ -4,7 +4,7 @@ import pytest
 from support.fake_fleet import NOON, desk
 
 from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs import traces as trace_state
 from pallas_tui.runs.traces import TraceLine, Traces
 from pallas_tui.text import UNICODE, width_of
@@ -34,7 +34,7 @@ def ended(run: str = "r1", agent: str = "concierge", at: float = NOON + 3) -> Ru
 
 def traces(*events: Event) -> Traces:
     made = Traces()
-    made.absorb(Frame(desk(), events, NOON))
+    made.absorb(FleetFrame(desk(), events, NOON))
     return made
 
 
@@ -122,7 +122,7 @@ def test_without_a_known_asker_it_stands_by_itself() -> None:
 
 def test_a_run_cannot_be_below_itself() -> None:
     made = traces(started(span_id="s1", parent_span="s1"), started("r2", span_id="s2", parent_span="s1"))
-    made.absorb(Frame(desk(), (started(span_id="s1", parent_span="s2"),), NOON))
+    made.absorb(FleetFrame(desk(), (started(span_id="s1", parent_span="s2"),), NOON))
     assert [line.run_id for line in made.lines()] == ["r1", "r2"]
 
 
@@ -212,12 +212,12 @@ def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = [call(name, f"c{run}-{n}", "research") for n in range(20)]
         hops = [hop(name, f"server{n}") for n in range(8)]
         child = started(f"k{run}", "research", parent_span=f"c{run}-0")
-        made.absorb(Frame(desk(), (started(name), *asked, *hops, child), NOON))
+        made.absorb(FleetFrame(desk(), (started(name), *asked, *hops, child), NOON))
         assert made.hops == len(made.lines()) <= 30
     assert made.left_out == 150
     assert len(made._spans) <= 10 * 5
     monkeypatch.setattr(trace_state, "MAX_RUNS", 2)
-    made.absorb(Frame(desk(), (started("last"),), NOON, dropped=7))
+    made.absorb(FleetFrame(desk(), (started("last"),), NOON, dropped=7))
     assert made.lost == 7
     assert len(made._runs) == 2
 

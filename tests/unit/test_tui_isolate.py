@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_tui.isolate import Allowance, Lines
+from pallas_tui.isolate import LineAllowance, OutputLines
 
 PRELUDE = """
 import ctypes, json, logging, os, subprocess, sys, threading, warnings
@@ -192,18 +192,18 @@ def test_a_child_that_outlives_the_screen_leaves_the_terminal_alone(tmp_path: Pa
 
 
 def test_long_lines_are_cut_and_the_next_line_is_whole() -> None:
-    lines = Lines(limit=10)
+    lines = OutputLines(limit=10)
     out = [*lines.feed(b"a" * 100 + b"\nnext\n"), *lines.feed(b"b" * 50), *lines.feed(b"b" * 50 + b"\nlast")]
     assert out == ["a" * 9 + "…", "next", "b" * 9 + "…"]
     assert list(lines.flush()) == ["last"]
 
 
 def test_terminal_controls_are_made_visible_and_blank_lines_left_out() -> None:
-    lines = Lines()
+    lines = OutputLines()
     assert list(lines.feed(b"\x1b[31mred\r\n\n  \n\xff\n")) == ["␛[31mred", "�"]
 
 
 def test_the_allowance_grows_back_with_time() -> None:
-    allowance = Allowance(rate=2, burst=3)
+    allowance = LineAllowance(rate=2, burst=3)
     assert [allowance.take(10.0) for _ in range(4)] == [True, True, True, False]
     assert [allowance.take(11.0) for _ in range(3)] == [True, True, False]

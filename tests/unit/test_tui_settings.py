@@ -9,7 +9,7 @@ from pallas_tui.actions import ACTIONS
 from pallas_tui.actions.keymap import keymap_mistakes
 from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path
 from pallas_tui.settings.file import CannotSave, save_setting
-from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price, check
+from pallas_tui.settings.schema import BY_KEY, SCHEMA, ModelPrice, check
 
 ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, era, reopen, editor, prices, wrap"
 NOTIFY = "runs, agents, after, bell, desktop, program, title"
@@ -163,7 +163,7 @@ def test_what_the_table_allows_is_taken(tmp_path: Path) -> None:
     assert settings.notify == Notify(after=3.0, bell=False)
     assert (settings.vim, settings.thumbnails, settings.wrap) == (False, False, True)
     assert (settings.era, settings.editor) == ("handshake", "code -w")
-    assert settings.prices == {"gpt-5*": Price(1.25, 10), "m": Price(0, 0)}
+    assert settings.prices == {"gpt-5*": ModelPrice(1.25, 10), "m": ModelPrice(0, 0)}
     assert settings.get("notify.after") == 3
     with pytest.raises(KeyError):
         settings.get("mistakes")
@@ -171,7 +171,7 @@ def test_what_the_table_allows_is_taken(tmp_path: Path) -> None:
 
 def test_a_wrong_price_does_not_take_the_others_along(tmp_path: Path) -> None:
     settings = load(tmp_path, "prices: {a: 1, b: {input: 1, output: 2}}\n")
-    assert settings.prices == {"b": Price(1, 2)}
+    assert settings.prices == {"b": ModelPrice(1, 2)}
     assert len(settings.mistakes) == 1
 
 
@@ -227,8 +227,8 @@ def test_a_setting_that_is_taken_back_leaves_no_empty_mapping(tmp_path: Path) ->
 
 def test_a_file_that_is_not_there_is_made_for_its_user_and_comments_alone_stay(tmp_path: Path) -> None:
     path = tmp_path / "new" / "workbench.yaml"
-    save_setting(path, "prices", {"m*": Price(1.5, 2)})
-    assert load_settings(path).prices == {"m*": Price(1.5, 2)}
+    save_setting(path, "prices", {"m*": ModelPrice(1.5, 2)})
+    assert load_settings(path).prices == {"m*": ModelPrice(1.5, 2)}
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text("# nothing yet\n")
     save_setting(path, "wrap", True)

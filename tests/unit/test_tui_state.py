@@ -28,14 +28,14 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.agents.topology import outline
-from pallas_tui.frame import Frame
-from pallas_tui.pump import BATCH, IDLE, Pump
+from pallas_tui.frame import FleetFrame
+from pallas_tui.pump import BATCH, IDLE, UiClock
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
 from pallas_tui.widgets.agents.details import Now, details
 from pallas_tui.widgets.agents.view import tree_line
-from pallas_tui.widgets.feed.view import Outline, feed_line
+from pallas_tui.widgets.feed.view import RunOutline, feed_line
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +47,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def frame(*events: Event, now: float = NOON, dropped: int = 0, **active: int) -> Frame:
+def frame(*events: Event, now: float = NOON, dropped: int = 0, **active: int) -> FleetFrame:
     """A frame of the desk fleet; ``active`` gives runs in flight by agent."""
     snapshot = desk()
     agents = tuple(replace(one, runs_active=active.get(one.name, 0)) for one in snapshot.agents)
-    return Frame(replace(snapshot, agents=agents), events, now, dropped)
+    return FleetFrame(replace(snapshot, agents=agents), events, now, dropped)
 
 
 def started(run: str, name: str = "concierge", at: float = NOON, preview: str = "hello") -> RunStarted:
@@ -175,8 +175,8 @@ def test_each_event_says_what_it_means_to_somebody_who_looks_elsewhere(
 
 
 def test_a_registry_address_that_is_none_is_left_out() -> None:
-    assert summarise(Frame(replace(desk(), registry_url="http://[bad"), (), NOON)).registry_port is None
-    assert summarise(Frame(replace(desk(), registry_url=""), (), NOON)).registry_port is None
+    assert summarise(FleetFrame(replace(desk(), registry_url="http://[bad"), (), NOON)).registry_port is None
+    assert summarise(FleetFrame(replace(desk(), registry_url=""), (), NOON)).registry_port is None
 
 
 # The feed
@@ -307,7 +307,7 @@ def test_streamed_text_does_not_touch_the_feed() -> None:
 
 def test_every_event_comes_once_and_in_order_and_an_idle_fleet_is_told_once_a_second() -> None:
     fleet, now = FakeFleet(), NOON
-    pump = Pump(fleet, lambda: now)
+    pump = UiClock(fleet, lambda: now)
     assert pump.read() is not None
     assert pump.read() is None
     now += IDLE / 2
@@ -324,14 +324,14 @@ def test_every_event_comes_once_and_in_order_and_an_idle_fleet_is_told_once_a_se
 
 def test_a_run_in_flight_keeps_the_time_moving() -> None:
     fleet = FakeFleet()
-    pump = Pump(fleet, lambda: NOON)
+    pump = UiClock(fleet, lambda: NOON)
     fleet.change("vision", runs_active=1)
     assert all(pump.read() is not None for _ in range(3))
 
 
 def test_what_the_ring_lost_is_told() -> None:
     fleet = FakeFleet()
-    pump = Pump(fleet, lambda: NOON)
+    pump = UiClock(fleet, lambda: NOON)
     for _ in range(25_000):
         fleet.say(Notice(level="info", text="x"))
     frames = [pump.read() for _ in range(20_000 // BATCH)]
@@ -343,7 +343,7 @@ def test_another_fleet_is_read_from_its_beginning() -> None:
     first, second = FakeFleet(), FakeFleet()
     first.say(*(Notice(level="info", text="x") for _ in range(9)))
     second.say(Notice(level="info", text="new"))
-    pump = Pump(first, lambda: NOON)
+    pump = UiClock(first, lambda: NOON)
     pump.read()
     pump.attach(second)
     read = pump.read()
@@ -413,7 +413,7 @@ def test_every_line_of_the_feed_fills_its_width_exactly(width: int) -> None:
         feed.absorb(frame(finished(run, outcome=outcome, fault="why " * 60 if outcome == "error" else "")))
     feed.absorb(frame(started("live", name="an-agent-with-quite-a-long-name"), concierge=1))
     feed.mark_cancelling("live")
-    outline = Outline(feed.runs, lambda run: True)
+    outline = RunOutline(feed.runs, lambda run: True)
     for index in range(len(outline)):
         assert width_of(feed_line(outline.at(index), True, width, NOON + 3600, UNICODE)) == width
 
@@ -452,11 +452,11 @@ def test_a_server_that_failed_tells_why() -> None:
 def test_a_line_is_found_again_after_lines_came_above_it() -> None:
     feed = Feed()
     feed.absorb(frame(started("a"), tool("a", "started", "1"), tool("a", "started", "2"), started("b")))
-    outline = Outline(feed.runs, lambda run: True)
+    outline = RunOutline(feed.runs, lambda run: True)
     assert [getattr(outline.at(index), "place", None) for index in range(len(outline))] == [-1, 0, 1, -1]
     first, second = feed.runs
     assert (outline.find(first, 1), outline.find(second, -1)) == (2, 3)
-    folded = Outline((first,), lambda run: False)
+    folded = RunOutline((first,), lambda run: False)
     assert (folded.find(first, 1), folded.find(second, -1)) == (0, None)
 
 
@@ -473,6 +473,6 @@ def test_the_lines_of_the_tree_go_on_where_more_is_to_come() -> None:
             step("r", 2),
         )
     )
-    outline = Outline(feed.runs, lambda run: True)
+    outline = RunOutline(feed.runs, lambda run: True)
     trees = [feed_line(outline.at(index), True, 80, NOON, UNICODE)[1][0] for index in range(1, 7)]
     assert [tree.rstrip() for tree in trees] == ["  ├", "  │ ├", "  │ │ └", "  │ │   └", "  │ └", "  └"]

@@ -6,7 +6,7 @@ import pytest
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, agent, failed, live
 
 from pallas.model import AgentChanged, AgentState, Change, Event, LoopBlocked, Reloaded
-from pallas_tui.frame import Frame
+from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.feed import MAX_REMARKS, Feed
 from pallas_tui.runs.filter import fits_remark, parse
 from pallas_tui.runs.remark import remark_of
@@ -23,8 +23,8 @@ from pallas_tui.widgets.tones import STYLES, shape
 LIVE = {"research": 3, "vision": 1}
 
 
-def frame(*events: Event, dropped: int = 0, fleet: FakeFleet | None = None) -> Frame:
-    return Frame((fleet or FakeFleet()).current, events, NOON, dropped)
+def frame(*events: Event, dropped: int = 0, fleet: FakeFleet | None = None) -> FleetFrame:
+    return FleetFrame((fleet or FakeFleet()).current, events, NOON, dropped)
 
 
 # Bounds

@@ -50,10 +50,10 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agent")
 
-    class Leave(Message):
+    class LeaveDetails(Message):
         """Back to where it was opened."""
 
-    class Section(Message):
+    class DetailSection(Message):
         """Another section is in view."""
 
         def __init__(self, name: str) -> None:
@@ -158,7 +158,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         self.query_one("#agent-text").display = not tools
         self.query_one("#agent-tools").display = tools
         self._fill()
-        self.post_message(self.Section(self._section))
+        self.post_message(self.DetailSection(self._section))
 
     def _fill(self, top: bool = True) -> None:
         if self._section == "tools":
@@ -192,14 +192,14 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
     def focus_pane(self) -> None:
         self.screen.set_focus(self.tools if self._section == "tools" else self.query_one("#agent-text"))
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         if event.view is self.tools:
             self._tell()
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.choose()
 
@@ -209,8 +209,8 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         self.tools.filter_by(event.words)
         self._tell()
 
-    @on(FilterLine.Left)
-    def _left(self, event: FilterLine.Left) -> None:
+    @on(FilterLine.FilterLeft)
+    def _left(self, event: FilterLine.FilterLeft) -> None:
         event.stop()
         self.screen.set_focus(self.tools)
 
@@ -298,4 +298,4 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             line.clear_filter()
             self.screen.set_focus(self.tools)
         else:
-            self.post_message(self.Leave())
+            self.post_message(self.LeaveDetails())

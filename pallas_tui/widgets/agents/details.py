@@ -5,7 +5,7 @@ from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, LoopBlocked, ProbeResult
 
-from ...agents.topology import Link, links_of, tone_of_link, word_of_link
+from ...agents.topology import DownstreamLink, links_of, tone_of_link, word_of_link
 from ...state import FAILED_TONES, Item, Tone, again_in, reason_of, stages_of, tone_of, version_of
 from ...supervision import Attempt
 from ...supervision.words import ISOLATION_HINT, blocked, what_failed
@@ -35,10 +35,10 @@ class Now:
     rolled_back: bool = False
 
 
-def details(item: Item | Link, width: int, height: int, known: Now, glyphs: Glyphs) -> list[Line]:
+def details(item: Item | DownstreamLink, width: int, height: int, known: Now, glyphs: Glyphs) -> list[Line]:
     """What is known of one line; what is too much is behind a key."""
     now, asked, failure = known.at, known.asked, known.failure
-    if isinstance(item, Link):
+    if isinstance(item, DownstreamLink):
         return ended(_of_link(item, width, now, glyphs), height)
     tone = tone_of(item)
     title = item.title if isinstance(item, AgentSnapshot) else "a server of the project"
@@ -195,7 +195,7 @@ def _times(agent: AgentSnapshot, width: int) -> list[Line]:
     ]
 
 
-def _downstream(link: Link, width: int, glyphs: Glyphs) -> list[Line]:
+def _downstream(link: DownstreamLink, width: int, glyphs: Glyphs) -> list[Line]:
     one, tone = link.downstream, tone_of_link(link)
     what = f"{one.transport}  {one.reach.value}"
     name = fit(one.name, width - 2 - len(what) - 1, glyphs)
@@ -205,7 +205,7 @@ def _downstream(link: Link, width: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
-def _of_link(link: Link, width: int, now: float, glyphs: Glyphs) -> list[Line]:
+def _of_link(link: DownstreamLink, width: int, now: float, glyphs: Glyphs) -> list[Line]:
     one, tone = link.downstream, tone_of_link(link)
     lines: list[Line] = [
         (shape(tone, glyphs), (f" {fit(one.name, width - 2, glyphs)}", STRONG)),

@@ -9,7 +9,7 @@ from pallas.model.operations import READ_ONLY
 
 from ...agents.under_way import UnderWay, can
 from ...text import count
-from ..status import Ask
+from ..status import QuestionLine
 
 _NOT_NOW: Final[dict[Verb, str]] = {
     "start": "{} runs already; R restarts it.",
@@ -56,7 +56,7 @@ def control(widget: Widget, agent: AgentSnapshot, verb: Verb, under_way: UnderWa
         return (_question(one, verb), "") if one is not None and not why else ("", why)
 
     if question := _question(agent, verb):
-        widget.screen.query_one(Ask).ask(question, do, as_it_is)
+        widget.screen.query_one(QuestionLine).ask(question, do, as_it_is)
     else:
         do()
 

@@ -16,9 +16,9 @@ from pallas.model import AgentSnapshot, Reloaded, Verb
 from ...actions import bindings
 from ...agents.knowledge import Knowledge
 from ...agents.source_line import open_source
-from ...agents.topology import Link
+from ...agents.topology import DownstreamLink
 from ...agents.under_way import DOING, UnderWay
-from ...frame import Frame
+from ...frame import FleetFrame
 from ...state import can_answer, tone_of
 from ...supervision import History
 from ...targets import AgentTarget, Entity, ScreenOpener, Target, ToolTarget, opener_of
@@ -56,7 +56,7 @@ file it is configured in.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agents")
 
-    class Open(Message):
+    class TalkToAgent(Message):
         """Somebody wants to talk to an agent."""
 
         def __init__(self, name: str) -> None:
@@ -116,7 +116,7 @@ file it is configured in.
         attempt = self.history.versions.broken(agent.name)
         return attempt.version if attempt is not None else 0
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         self._now = frame.now
         self._reloading = frame.snapshot.watch.reloading if frame.snapshot.watch is not None else ()
         for event in frame.events:
@@ -179,10 +179,10 @@ file it is configured in.
     def choose(self) -> None:
         """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""
         item = self.agents.selected.item if self.agents.selected is not None else None
-        if isinstance(item, Link):
+        if isinstance(item, DownstreamLink):
             self._opened(lambda opener: opener.open_details(item.owner, "tools", item.name))
         elif isinstance(item, AgentSnapshot) and can_answer(item):
-            self.post_message(self.Open(item.name))
+            self.post_message(self.TalkToAgent(item.name))
         else:
             self.action_story()
 
@@ -190,7 +190,7 @@ file it is configured in.
         branch = self.agents.selected
         if branch is None:
             return None
-        if isinstance(branch.item, Link):
+        if isinstance(branch.item, DownstreamLink):
             one = branch.item.downstream
             lines = [f"{one.name}, called by {branch.item.owner}", f"{one.transport} {one.target}"]
             lines.append(f"probe: {one.reach.value}" + (f": {one.detail}" if one.detail else ""))
@@ -246,7 +246,7 @@ file it is configured in.
     def action_tools(self) -> None:
         """The tools of the selected agent, or of the downstream."""
         if (branch := self.agents.selected) is not None and branch.agent:
-            server = branch.item.name if isinstance(branch.item, Link) else None
+            server = branch.item.name if isinstance(branch.item, DownstreamLink) else None
             self._opened(lambda opener: opener.open_details(branch.agent, "tools", server))
 
     def action_edit(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState, ServerSnapshot
 
-from ...agents.topology import Branch, Link, links_of, outline, parent_of, word_of_link
+from ...agents.topology import Branch, DownstreamLink, links_of, outline, parent_of, word_of_link
 from ...text import Glyphs, Line, wrapped
 from ..lines import LineView
 from ..tones import DIM
@@ -155,14 +155,14 @@ class AgentTree(LineView):
             hint = "No agents yet.\nThey appear here as soon as agents.yaml is read."
         return [((line, DIM),) for line in wrapped(hint, width)]
 
-    def links(self, name: str) -> list[Link]:
+    def links(self, name: str) -> list[DownstreamLink]:
         """What an agent calls."""
         agent = self.agent(name)
         return links_of(agent, self._agents) if agent is not None else []
 
 
-def _haystack(item: AgentSnapshot | ServerSnapshot | Link) -> str:
-    if isinstance(item, Link):
+def _haystack(item: AgentSnapshot | ServerSnapshot | DownstreamLink) -> str:
+    if isinstance(item, DownstreamLink):
         words = [item.name, item.downstream.transport, word_of_link(item), item.downstream.target]
     else:
         words = [item.name, item.state.value]

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from pallas.model import AgentSnapshot, AgentState
 
-from ...agents.topology import Branch, Link, tone_of_link, word_of_link
+from ...agents.topology import Branch, DownstreamLink, tone_of_link, word_of_link
 from ...state import Item, Tone, again_in, port_of, tone_of
 from ...text import Glyphs, Line, Part, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
@@ -35,7 +35,7 @@ def tree_line(
     ``broken`` is the version that failed and was not mended yet, 0 for none.
     """
     item, lead = branch.item, lead_of(branch, glyphs)
-    if isinstance(item, Link):
+    if isinstance(item, DownstreamLink):
         return cropped(((lead, DIM), *_link(item, width - len(lead), glyphs)), width)
     tone = tone_of(item)
     figures = _figures(item, width)
@@ -77,7 +77,7 @@ def lead_of(branch: Branch, glyphs: Glyphs) -> str:
     return above + (glyphs.corner if branch.last[-1] else glyphs.tee) + " "
 
 
-def _link(link: Link, width: int, glyphs: Glyphs) -> tuple[Part, ...]:
+def _link(link: DownstreamLink, width: int, glyphs: Glyphs) -> tuple[Part, ...]:
     tone = tone_of_link(link)
     kind = "agent" if link.delegate is not None else link.downstream.transport
     word = word_of_link(link)

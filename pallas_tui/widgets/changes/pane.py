@@ -103,14 +103,14 @@ the versions of all agents, or of this one only.
         self._shown = attempt
         self.refresh_bindings()
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         if event.view is self.versions:
             self._tell()
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.action_read()
 

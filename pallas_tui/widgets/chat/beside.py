@@ -7,23 +7,23 @@ from textual.widgets import TextArea
 
 from pallas.commands import read
 
-from ...chat.model import Conversation
+from ...chat.model import ChatConversation
 from ...chat.talk import Options
 from .deck import Deck, SharedPrompt
 from .dialogs import MAX_SIDE
 from .keys import ChatActions
-from .prompt import Prompt
+from .prompt import PromptArea
 from .view import ConversationView
 
 
-class Beside(ChatActions):
+class SideBySide(ChatActions):
     """Which conversations stand beside one another, and the prompt that they share."""
 
     _shared: SharedPrompt
 
     @abstractmethod
     def _make(
-        self, name: str, conversation: Conversation | None = None, options: Options | None = None
+        self, name: str, conversation: ChatConversation | None = None, options: Options | None = None
     ) -> ConversationView | None:
         """A conversation on the screen, None when there is no room for another."""
 
@@ -56,8 +56,8 @@ class Beside(ChatActions):
         self._beside = []
         self._arrange()
 
-    @on(ConversationView.Beside)
-    def _on_beside(self, event: ConversationView.Beside) -> None:
+    @on(ConversationView.AskSideBySide)
+    def _on_beside(self, event: ConversationView.AskSideBySide) -> None:
         event.stop()
         unknown = [name for name in event.agents if all(agent.name != name for agent in self._agents)]
         if unknown:
@@ -96,8 +96,8 @@ class Beside(ChatActions):
         if event.text_area is self._shared and self._current is not None:
             self._current.show_hint(self._shared.text)
 
-    @on(Prompt.ImagesPasted)
-    async def _on_pasted(self, event: Prompt.ImagesPasted) -> None:
+    @on(PromptArea.ImagesPasted)
+    async def _on_pasted(self, event: PromptArea.ImagesPasted) -> None:
         event.stop()
         for view in self._beside:
             for path in event.paths:

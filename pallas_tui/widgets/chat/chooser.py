@@ -25,7 +25,7 @@ class AgentChooser(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("chooser")
 
-    class Chosen(Message):
+    class AgentChosen(Message):
         """An agent was chosen."""
 
         def __init__(self, name: str) -> None:
@@ -147,13 +147,13 @@ class AgentChooser(Vertical):
         event.stop()
         option = self.query_one(OptionList).highlighted_option
         if option is not None and option.id is not None:
-            self.post_message(self.Chosen(option.id))
+            self.post_message(self.AgentChosen(option.id))
 
     @on(OptionList.OptionSelected)
     def _on_clicked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option.id is not None:
-            self.post_message(self.Chosen(event.option.id))
+            self.post_message(self.AgentChosen(event.option.id))
 
 
 class ChooserScreen(ModalScreen[str | None]):
@@ -180,7 +180,7 @@ class ChooserScreen(ModalScreen[str | None]):
         """The fleet went on while the list is open."""
         self._chooser.show(agents)
 
-    @on(AgentChooser.Chosen)
-    def _on_chosen(self, event: AgentChooser.Chosen) -> None:
+    @on(AgentChooser.AgentChosen)
+    def _on_chosen(self, event: AgentChooser.AgentChosen) -> None:
         event.stop()
         self.dismiss(event.name)

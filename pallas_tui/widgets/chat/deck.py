@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...chat.history import PromptHistory
-from .prompt import Prompt
+from .prompt import PromptArea
 
 COLUMN: Final = 38
 """Cells that a conversation needs beside another one."""
@@ -40,7 +40,7 @@ class Deck(Container):
         self.post_message(self.Resized())
 
 
-class SharedPrompt(Prompt):
+class SharedPrompt(PromptArea):
     """Where one writes to all conversations that stand side by side."""
 
     def __init__(

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ...chat.history import PromptHistory
-from ...chat.pricing import Price
+from ...chat.pricing import TokenPrice
 from ...chat.prompts import PromptBook
 from ...chat.talk import Connect
 from ...text import Glyphs
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChatDesk:
     """``clock`` gives the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
 
     ``base`` is where relative paths begin. ``price`` gives that of a model, None when it is not known.
@@ -26,7 +26,7 @@ class Desk:
     clock: Callable[[], float]
     stopwatch: Callable[[], float]
     prompts: PromptBook = field(default_factory=PromptBook)
-    price: Callable[[str], Price | None] = lambda model: None
+    price: Callable[[str], TokenPrice | None] = lambda model: None
 
 
 def setting(app: Any, name: str, default: Any) -> Any:

@@ -1,20 +1,20 @@
 """Changing a message that was sent: it comes back into the prompt, and what was written there waits."""
 
-from ...chat.model import Entry
+from ...chat.model import ChatEntry
 from ...text import clock
-from .prompt import Prompt
+from .prompt import PromptArea
 from .tray import Tray
 
 
 class Editing:
     """The message that is changed in ``prompt``, and the draft that comes back when that is left."""
 
-    def __init__(self, prompt: Prompt, tray: Tray) -> None:
+    def __init__(self, prompt: PromptArea, tray: Tray) -> None:
         self._prompt, self._tray = prompt, tray
         self._draft = ""
-        self.entry: Entry | None = None
+        self.entry: ChatEntry | None = None
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: ChatEntry) -> None:
         """Put the message into the prompt, with its pictures as far as they are kept."""
         if self.entry is None:
             self._draft = self._prompt.text
@@ -32,7 +32,7 @@ class Editing:
         self._write(draft)
         return True
 
-    def take(self) -> Entry | None:
+    def take(self) -> ChatEntry | None:
         """The message that is changed, if any: the change is sent now."""
         entry, self.entry, self._draft = self.entry, None, ""
         return entry

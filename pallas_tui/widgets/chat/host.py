@@ -22,16 +22,16 @@ from pallas.model.safe_text import one_line
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen, masked_token
 
 from ...chat import principal as principals
-from ...chat.export import About, Form, exported, file_name, form_of, write_new
-from ...chat.model import Conversation
+from ...chat.export import ConversationFacts, Form, exported, file_name, form_of, write_new
+from ...chat.model import ChatConversation
 from ...chat.pricing import money, tokens
-from ...chat.principal import NOBODY, Principal
+from ...chat.principal import NOBODY, ChatPrincipal
 from ...chat.talk import ERAS, Talk
 from ...instances.snapshots import is_attached_name
 from ...link import is_plain, origin_of
 from ...pictures.images import user_path
 from ...targets import Reveal, ThreadTarget
-from .desk import Desk
+from .desk import ChatDesk
 from .dialogs import ConfirmScreen
 from .tray import Tray
 
@@ -44,9 +44,9 @@ _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": Fal
 class HostedView(Protocol):
     """What a conversation on the screen offers to slash commands."""
 
-    conversation: Conversation
+    conversation: ChatConversation
     talk: Talk
-    desk: Desk
+    desk: ChatDesk
     beside: str
     known: tuple[AgentSnapshot, ...]
 
@@ -153,7 +153,7 @@ class ViewHost:
         )
         return await self._bearer(value.strip()) if value else ""
 
-    async def ask_as(self, principal: Principal) -> str:
+    async def ask_as(self, principal: ChatPrincipal) -> str:
         """Ask as ``principal`` from now on, once the person said yes where the way there is not encrypted."""
         view = self._view
         if view.conversation.run is not None:
@@ -227,9 +227,9 @@ class ViewHost:
         await asyncio.to_thread(write_new, target, text)
         return f"Written to {one_line(str(target), 300)} ({'JSON' if kind == 'json' else 'Markdown'})."
 
-    def _about(self) -> About:
+    def _about(self) -> ConversationFacts:
         view = self._view
-        return About(
+        return ConversationFacts(
             agent=view.conversation.agent,
             url=view.url,
             model=view.model,

@@ -9,14 +9,14 @@ from pallas.commands import Typed
 from pallas.model import AgentSnapshot, Fault
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
-from ...chat.model import Conversation, Entry, last_answer
+from ...chat.model import ChatConversation, ChatEntry, last_answer
 from ...chat.runs import Runs
 from ...chat.talk import ERAS, Options
 from ...clipboard import copy
 from ...targets import Reveal, RunTarget
 from ..list_pane import Story
 from .chooser import ChooserScreen
-from .desk import Desk
+from .desk import ChatDesk
 from .dialogs import ConfirmScreen, PromptsScreen, SideScreen
 from .lookup import result, told
 from .markdown import AnswerMarkdown
@@ -33,7 +33,7 @@ _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 class ChatActions(PartsPane):
     """The actions; what they work on is the subclass's."""
 
-    _desk: Desk
+    _desk: ChatDesk
     _agents: tuple[AgentSnapshot, ...]
     _views: list[ConversationView]
     _beside: list[ConversationView]
@@ -46,7 +46,7 @@ class ChatActions(PartsPane):
         name: str,
         *,
         wanted: bool = False,
-        conversation: Conversation | None = None,
+        conversation: ChatConversation | None = None,
         options: Options | None = None,
     ) -> None:
         """Begin another conversation and go there."""
@@ -89,7 +89,7 @@ class ChatActions(PartsPane):
         return self._beside if self._current in self._beside else [self._current] if self._current else []
 
     @property
-    def _answer(self) -> Entry | None:
+    def _answer(self) -> ChatEntry | None:
         """The answer pointed at, else the last one."""
         if self._current is None:
             return None
@@ -270,13 +270,13 @@ class ChatActions(PartsPane):
         else:
             self._say("The fleet told of no run for that answer: the agent may run elsewhere.")
 
-    @on(ToolTree.Asked)
-    def _on_asked(self, event: ToolTree.Asked) -> None:
+    @on(ToolTree.CallAsked)
+    def _on_asked(self, event: ToolTree.CallAsked) -> None:
         event.stop()
         self._tell_of_call(event)
 
     @work(group="calls", exclusive=True)
-    async def _tell_of_call(self, event: ToolTree.Asked) -> None:
+    async def _tell_of_call(self, event: ToolTree.CallAsked) -> None:
         view = self._current
         if view is None:
             return

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...chat.model import Entry
+from ...chat.model import ChatEntry
 from ...chat.pricing import money, tokens
 from ...chat.tree import Tree
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
@@ -102,7 +102,7 @@ class MessageView(Vertical):
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ChatEntry,
         who: str,
         *,
         live: bool = False,
@@ -171,7 +171,7 @@ class MessageView(Vertical):
         elif self.calls is not None:
             self.calls.tick()
 
-    async def settle(self, entry: Entry) -> None:
+    async def settle(self, entry: ChatEntry) -> None:
         """The run is over: ``entry`` takes the place of what was streamed."""
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
@@ -192,7 +192,7 @@ class MessageView(Vertical):
         self.post_message(self.Pointed(self))
 
 
-def figures(entry: Entry) -> tuple[str, ...]:
+def figures(entry: ChatEntry) -> tuple[str, ...]:
     """How an answer went: ``AUTH``, ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
     parts = [entry.fault] if entry.fault else []
     if entry.cut:

@@ -16,20 +16,20 @@ from pallas.model.safe_text import one_line
 
 from ...actions import bindings
 from ...chat.history import PromptHistory
-from ...chat.model import Conversation
+from ...chat.model import ChatConversation
 from ...chat.pricing import price_of
 from ...chat.prompts import PromptBook
 from ...chat.runs import Runs
 from ...chat.talk import ERAS, Connect, Options
-from ...client import AgentClient
-from ...frame import Frame
+from ...client import ChatClient
+from ...frame import FleetFrame
 from ...state import Tone, can_answer, tone_of
 from ...targets import ConversationTarget, Entity, Target, ThreadTarget
 from ...text import UNICODE, Glyphs, count
 from ..tones import shape
 from .chooser import AgentChooser, ChooserScreen
 from .deck import Deck, SharedPrompt, window
-from .desk import Desk, setting
+from .desk import ChatDesk, setting
 from .dialogs import SideScreen
 from .tabs import Tab, TabStrip
 from .threads import ThreadTabs
@@ -75,7 +75,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         glyphs: Glyphs | None = None,
         *,
         id: str = "chat",  # noqa: A002 - Textual's word
-        connect: Connect = AgentClient,
+        connect: Connect = ChatClient,
         base: Path | None = None,
         stopwatch: Callable[[], float] = monotonic,
         prompts: PromptBook | None = None,
@@ -85,7 +85,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         Without ``glyphs`` those of the application are taken. ``prompts`` are those that were kept.
         """
         super().__init__(id=id)
-        self._desk = Desk(
+        self._desk = ChatDesk(
             connect,
             PromptHistory(),
             glyphs or UNICODE,
@@ -123,7 +123,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
 
     # What the screen tells
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         self._now, self._own = frame.now, frame.snapshot.agents
         self._agents = (*self._own, *frame.attached)
         self._runs.absorb(frame.events)
@@ -183,7 +183,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         name: str,
         *,
         wanted: bool = False,
-        conversation: Conversation | None = None,
+        conversation: ChatConversation | None = None,
         options: Options | None = None,
     ) -> None:
         """Begin another conversation and go there; ``wanted`` when a person asked, who writes next.
@@ -194,7 +194,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             self.run_worker(self._mount([view], wanted), group="open", description=f"open a chat with {name}")
 
     def _make(
-        self, name: str, conversation: Conversation | None = None, options: Options | None = None
+        self, name: str, conversation: ChatConversation | None = None, options: Options | None = None
     ) -> ConversationView | None:
         if len(self._views) >= MAX_TABS:
             self.app.notify(
@@ -318,8 +318,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         if self.is_showing:
             self._show_tabs()
 
-    @on(ConversationView.Finished)
-    def _on_finished(self, event: ConversationView.Finished) -> None:
+    @on(ConversationView.RunEnded)
+    def _on_finished(self, event: ConversationView.RunEnded) -> None:
         event.stop()
         view = event.view
         if self.is_showing and view.display and (view is self._current or self._together):
@@ -332,18 +332,18 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             else:
                 self.app.notify(f"{agent} has answered.", markup=False)
 
-    @on(TabStrip.Chosen)
-    def _on_tab(self, event: TabStrip.Chosen) -> None:
+    @on(TabStrip.TabChosen)
+    def _on_tab(self, event: TabStrip.TabChosen) -> None:
         event.stop()
         self._switch(self._views[event.index])
 
-    @on(TabStrip.Wanted)
-    def _on_wanted(self, event: TabStrip.Wanted) -> None:
+    @on(TabStrip.NewTabWanted)
+    def _on_wanted(self, event: TabStrip.NewTabWanted) -> None:
         event.stop()
         self.action_choose()
 
-    @on(AgentChooser.Chosen)
-    def _on_chosen(self, event: AgentChooser.Chosen) -> None:
+    @on(AgentChooser.AgentChosen)
+    def _on_chosen(self, event: AgentChooser.AgentChosen) -> None:
         event.stop()
         self.new_conversation(event.name, wanted=True)
 

@@ -8,12 +8,12 @@ from textual import on
 from pallas.model import Fault
 
 from ...chat.code_blocks import BlockWalk, code_blocks
-from ...chat.model import Entry, last_answer
+from ...chat.model import ChatEntry, last_answer
 from ...clipboard import copy
 from ...editor import edit
 from ...text import UNICODE
 from ..pane import Pane
-from .prompt import Prompt
+from .prompt import PromptArea
 
 if TYPE_CHECKING:
     from .view import ConversationView
@@ -37,7 +37,7 @@ class PartsPane(Pane):
         """Write on in the person's own editor."""
         if self._current is None:
             return
-        prompt = self._current.query_one(Prompt)
+        prompt = self._current.query_one(PromptArea)
         if prompt.disabled:
             self.app.notify("You cannot write now.", severity="warning")
             return
@@ -77,14 +77,14 @@ class PartsPane(Pane):
         shown, glyphs = entry, getattr(self.app, "glyphs", UNICODE)
         self.app.push_screen(PictureScreen(lambda: shown.attachments, 0, glyphs))
 
-    def _meant(self) -> Entry | None:
+    def _meant(self) -> ChatEntry | None:
         if self._current is None:
             return None
         pointed = self._current.transcript.selected
         return pointed.entry if pointed is not None else last_answer(self._current.conversation.entries)
 
-    @on(Prompt.PasteAsked)
-    def _on_paste_asked(self, event: Prompt.PasteAsked) -> None:
+    @on(PromptArea.PasteAsked)
+    def _on_paste_asked(self, event: PromptArea.PasteAsked) -> None:
         event.stop()
         if self._current is not None:
             self._current.tray.paste(event.prompt)

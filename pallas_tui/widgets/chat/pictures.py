@@ -15,12 +15,12 @@ from textual.widget import Widget
 
 from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit
-from ...pictures.images import Attachment, picture_facts
+from ...pictures.images import ChatPicture, picture_facts
 from ...text import UNICODE, Glyphs
 from ...text import fit as fit_text
 from ..following import follow
 
-Album = Callable[[], Sequence[Attachment]]
+Album = Callable[[], Sequence[ChatPicture]]
 """Gives the pictures as they are now: their data may have been let go of in the meantime."""
 
 ROWS: Final = 12

@@ -26,7 +26,7 @@ _LOOK: Final = 2.0
 _IN_ORDER: Final = ("submit", "new_line", "delete_", "cut", "undo", "redo", "cursor_")
 
 
-class Prompt(TextArea):
+class PromptArea(TextArea):
     """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
@@ -41,7 +41,7 @@ class Prompt(TextArea):
     class PasteAsked(Message):
         """What is on the clipboard should come into ``prompt``, or beside it."""
 
-        def __init__(self, prompt: "Prompt") -> None:
+        def __init__(self, prompt: "PromptArea") -> None:
             super().__init__()
             self.prompt = prompt
 
@@ -173,7 +173,7 @@ class PathLine(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("path_line")
 
-    class Given(Message):
+    class PathGiven(Message):
         """A path was entered."""
 
         def __init__(self, text: str) -> None:
@@ -207,6 +207,6 @@ class PathLine(Input):
         """Hand the path on; an empty one closes the line."""
         event.stop()
         if text := self.value.strip():
-            self.post_message(self.Given(text))
+            self.post_message(self.PathGiven(text))
         else:
             self.action_close()

@@ -7,7 +7,7 @@ from textual.containers import Vertical
 
 from pallas.model import Fault, FaultType
 
-from ...chat.model import Conversation
+from ...chat.model import ChatConversation
 from ...chat.stored import FIRST, ROWS
 from .transcript import Transcript
 
@@ -20,7 +20,7 @@ _MOST: Final = 6
 class Reading(Vertical):
     """The base of a conversation on the screen."""
 
-    conversation: Conversation
+    conversation: ChatConversation
     transcript: Transcript
 
     def look(self) -> None:

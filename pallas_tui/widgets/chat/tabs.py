@@ -39,14 +39,14 @@ class Tab:
 class TabStrip(Widget):
     """One line: the tabs around the active one, and a plus. Takes no focus; the pane has keys for it."""
 
-    class Chosen(Message):
+    class TabChosen(Message):
         """A tab was clicked."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
             self.index = index
 
-    class Wanted(Message):
+    class NewTabWanted(Message):
         """The plus was clicked."""
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
@@ -108,11 +108,11 @@ class TabStrip(Widget):
     def jump_spots(self) -> Iterator[Spot]:
         """Each tab in view, and the one for another conversation, for the jump mode."""
         for start, _, index in self._spans:
-            message = self.Wanted() if index < 0 else self.Chosen(index)
+            message = self.NewTabWanted() if index < 0 else self.TabChosen(index)
             yield Spot(start, partial(self.post_message, message))
 
     def on_click(self, event: events.Click) -> None:
         """Choose the tab under the pointer."""
         for start, end, index in self._spans:
             if start <= event.x < end:
-                self.post_message(self.Wanted() if index < 0 else self.Chosen(index))
+                self.post_message(self.NewTabWanted() if index < 0 else self.TabChosen(index))

@@ -19,13 +19,13 @@ from pallas.model import (
 )
 
 from ...chat.kept_tabs import KeptTab, KeptTabs
-from ...chat.model import Conversation
+from ...chat.model import ChatConversation
 from ...chat.stored import StoredThread
 from ...instances.snapshots import is_attached_name
 from ...runs.run import compacted_text
 from ...text import fit
 from ...threads import ThreadBook
-from .beside import Beside
+from .beside import SideBySide
 from .desk import setting
 from .host import MAX_NAME
 
@@ -33,7 +33,7 @@ _KEEP_AFTER: Final = 1.0
 _NAME: Final = 28
 
 
-class ThreadTabs(Beside):
+class ThreadTabs(SideBySide):
     """Opens threads in tabs, and keeps which are open."""
 
     _reopened = False
@@ -86,8 +86,8 @@ class ThreadTabs(Beside):
                     if run is not None and self._runs.traced(run.trace.trace_id) == event.run_id:
                         view.conversation.note(f"{compacted_text(event)}.", event.at)
 
-    def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> Conversation:
-        conversation = Conversation(record.agent, stopwatch=self._desk.stopwatch)
+    def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> ChatConversation:
+        conversation = ChatConversation(record.agent, stopwatch=self._desk.stopwatch)
 
         async def rows(limit: int, cursor: str) -> Page[MessageRecord]:
             return await self._port().thread_messages(stored.record.id, limit, cursor, True)

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...actions import bindings
-from ...chat.outline import Outline, Row
+from ...chat.outline import CallOutline, CallRow
 from ...chat.tree import Node, Tree
 from ...state import Tone
 from ...text import UNICODE, Glyphs, Part, fit
@@ -31,7 +31,7 @@ class ToolTree(Widget, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
 
-    class Asked(Message):
+    class CallAsked(Message):
         """Something is wanted of a call: ``copy`` its result, or its ``story``; ``node`` None for all."""
 
         def __init__(self, tree: Tree, node: Node | None, what: str) -> None:
@@ -42,15 +42,15 @@ class ToolTree(Widget, can_focus=True):
         self, tree: Tree, now: Callable[[], float], *, live: bool = False, glyphs: Glyphs = UNICODE
     ) -> None:
         super().__init__(classes="chat-calls")
-        self._outline = Outline(tree, folded=not live)
+        self._outline = CallOutline(tree, folded=not live)
         self._now, self._live, self._glyphs = now, live, glyphs
-        self._rows: list[Row] = self._outline.rows(now(), dot=glyphs.dot, live=live)
+        self._rows: list[CallRow] = self._outline.rows(now(), dot=glyphs.dot, live=live)
         self._cursor = 0
         # Else tab would go through the calls of every answer on its way round.
         self.can_focus = False
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[CallRow, ...]:
         """What is on screen."""
         return tuple(self._rows)
 
@@ -77,7 +77,7 @@ class ToolTree(Widget, can_focus=True):
         ]
         return Content("\n").join(lines)
 
-    def _line(self, row: Row, pointed: bool) -> Content:
+    def _line(self, row: CallRow, pointed: bool) -> Content:
         glyphs = self._glyphs
         fold = " " if row.open is None else glyphs.open if row.open else glyphs.closed
         shape = (glyphs.running, "$text-accent") if row.state == "running" else self._shape(row)
@@ -89,11 +89,11 @@ class ToolTree(Widget, can_focus=True):
         parts: list[Part] = [(f"{indent}{fold} ", DIM), shape, (" ", ""), (label, style), (figures, DIM)]
         return Content.assemble(*parts)
 
-    def _shape(self, row: Row) -> Part:
+    def _shape(self, row: CallRow) -> Part:
         tone = _TONES[row.state]
         return str(getattr(self._glyphs, tone.value)), STYLES[tone]
 
-    def _take(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[CallRow]) -> None:
         if rows == self._rows:
             return
         grown = len(rows) != len(self._rows)
@@ -158,11 +158,11 @@ class ToolTree(Widget, can_focus=True):
 
     def action_copy(self) -> None:
         """Copy what the call gave back."""
-        self.post_message(self.Asked(self._outline.tree, self._node, "copy"))
+        self.post_message(self.CallAsked(self._outline.tree, self._node, "copy"))
 
     def action_story(self) -> None:
         """Show what was asked and what came back."""
-        self.post_message(self.Asked(self._outline.tree, self._node, "story"))
+        self.post_message(self.CallAsked(self._outline.tree, self._node, "story"))
 
     def on_click(self, event: events.Click) -> None:
         """A click folds or unfolds."""

@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...actions import bindings
-from ...chat.model import KEEP, Conversation, Entry
+from ...chat.model import KEEP, ChatConversation, ChatEntry
 from ...text import UNICODE, Glyphs, count
 from .message import MessageView
 
@@ -20,13 +20,13 @@ class Transcript(VerticalScroll, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
 
-    class Moved(Message):
+    class TranscriptMoved(Message):
         """It was scrolled, or a message was selected."""
 
     class Top(Message):
         """Somebody is at the first message that is shown, and there are older ones."""
 
-    def __init__(self, conversation: Conversation, glyphs: Glyphs = UNICODE) -> None:
+    def __init__(self, conversation: ChatConversation, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(classes="chat-transcript")
         self._conversation = conversation
         self._glyphs = glyphs
@@ -91,7 +91,7 @@ class Transcript(VerticalScroll, can_focus=True):
                 self._below += not following
         if run is not None and (run.text or run.tree):
             if run.key not in self._views:
-                await self._add([Entry("assistant", "", run.at, key=run.key)], live=True)
+                await self._add([ChatEntry("assistant", "", run.at, key=run.key)], live=True)
             await self._views[run.key].follow(run.tree)
             await self._views[run.key].stream(run.text)
 
@@ -112,7 +112,7 @@ class Transcript(VerticalScroll, can_focus=True):
         if text:
             self._pruned.update(text)
 
-    async def _add_above(self, entries: list[Entry]) -> None:
+    async def _add_above(self, entries: list[ChatEntry]) -> None:
         """Older messages before the others: what is read stays where it is."""
         if not entries:
             return
@@ -147,10 +147,10 @@ class Transcript(VerticalScroll, can_focus=True):
         if run is not None and (view := self._views.get(run.key)) is not None and view.calls is not None:
             view.calls.tick()
 
-    def _who(self, entry: Entry) -> str:
+    def _who(self, entry: ChatEntry) -> str:
         return {"user": "you", "note": "pallas"}.get(entry.role, self._conversation.agent)
 
-    def _made(self, entries: Iterable[Entry], live: bool = False) -> list[MessageView]:
+    def _made(self, entries: Iterable[ChatEntry], live: bool = False) -> list[MessageView]:
         return [
             MessageView(
                 entry,
@@ -162,7 +162,7 @@ class Transcript(VerticalScroll, can_focus=True):
             for entry in entries
         ]
 
-    async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
+    async def _add(self, entries: Iterable[ChatEntry], live: bool = False) -> None:
         views = self._made(entries, live)
         self._views.update({view.entry.key: view for view in views})
         if views:
@@ -177,7 +177,7 @@ class Transcript(VerticalScroll, can_focus=True):
             self._below = 0
         if new_value <= 0 < old_value and not self._staying:
             self.want_older()
-        self.post_message(self.Moved())
+        self.post_message(self.TranscriptMoved())
 
     def want_older(self) -> None:
         """Somebody would read what was said before."""
@@ -217,7 +217,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.selected = view
         if view is not None:
             view.add_class("-selected")
-        self.post_message(self.Moved())
+        self.post_message(self.TranscriptMoved())
 
     def on_message_view_pointed(self, event: MessageView.Pointed) -> None:
         """A click points at a message, or takes that back."""

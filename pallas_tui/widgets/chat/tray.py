@@ -19,7 +19,7 @@ from pallas.model.safe_text import one_line
 
 from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit
-from ...pictures.images import Attachment, image_of, read_image, size_text, user_path
+from ...pictures.images import ChatPicture, image_of, read_image, size_text, user_path
 from ...pictures.paste import Pasted, paste
 from ...text import UNICODE, Glyphs, width_of
 from ...text import fit as fit_text
@@ -48,11 +48,11 @@ class Chip(Widget, can_focus=True):
     class Removed(Message):
         """The image is not to be sent."""
 
-        def __init__(self, attachment: Attachment) -> None:
+        def __init__(self, attachment: ChatPicture) -> None:
             super().__init__()
             self.attachment = attachment
 
-    def __init__(self, attachment: Attachment, glyphs: Glyphs, *, tall: bool = False) -> None:
+    def __init__(self, attachment: ChatPicture, glyphs: Glyphs, *, tall: bool = False) -> None:
         super().__init__(classes="chat-chip")
         cross = "×" if glyphs is UNICODE else "x"
         self._attachment, self._glyphs = attachment, glyphs
@@ -118,12 +118,12 @@ class Tray(Vertical):
     It takes no room while there are none and no path is asked for.
     """
 
-    class Left(Message):
+    class TrayLeft(Message):
         """The focus should go back to the prompt."""
 
     def __init__(self, glyphs: Glyphs, base: Path) -> None:
         super().__init__(classes="chat-tray")
-        self.attachments: tuple[Attachment, ...] = ()
+        self.attachments: tuple[ChatPicture, ...] = ()
         self.problem = ""
         self._glyphs = glyphs
         self._base = base
@@ -152,7 +152,7 @@ class Tray(Vertical):
             if paths:
                 self._folder = paths[0].parent
                 self._take_all(paths)
-            self.post_message(self.Left())
+            self.post_message(self.TrayLeft())
 
         self.app.push_screen(FilesScreen(self._folder, self._glyphs), chosen)
 
@@ -183,13 +183,13 @@ class Tray(Vertical):
             self.problem = problem
             self._show()
 
-    def empty(self) -> tuple[Attachment, ...]:
+    def empty(self) -> tuple[ChatPicture, ...]:
         """The images, which are sent now: they are gone from here."""
         attachments, self.attachments = self.attachments, ()
         self._show()
         return attachments
 
-    def put(self, attachments: tuple[Attachment, ...]) -> None:
+    def put(self, attachments: tuple[ChatPicture, ...]) -> None:
         """These and no others."""
         self.attachments = attachments
         self._show()
@@ -221,10 +221,10 @@ class Tray(Vertical):
         self._show()
         return True
 
-    def _drop(self, attachment: Attachment) -> None:
+    def _drop(self, attachment: ChatPicture) -> None:
         self.attachments = tuple(one for one in self.attachments if one is not attachment)
         self._show()
-        self.post_message(self.Left())
+        self.post_message(self.TrayLeft())
 
     def _show(self) -> None:
         self.run_worker(self._draw(), group="chips", exclusive=True, description="draw the chips")
@@ -239,8 +239,8 @@ class Tray(Vertical):
             tall = self.app.size.height >= TALL
             await self._chips.mount(*(Chip(one, self._glyphs, tall=tall) for one in self.attachments), note)
 
-    @on(PathLine.Given)
-    async def _on_path(self, event: PathLine.Given) -> None:
+    @on(PathLine.PathGiven)
+    async def _on_path(self, event: PathLine.PathGiven) -> None:
         event.stop()
         if await self.take(user_path(event.text, self._base)):
             self._path.action_close()
@@ -248,7 +248,7 @@ class Tray(Vertical):
     @on(PathLine.Closed)
     def _on_path_closed(self, event: PathLine.Closed) -> None:
         event.stop()
-        self.post_message(self.Left())
+        self.post_message(self.TrayLeft())
 
     @on(Chip.Removed)
     def _on_removed(self, event: Chip.Removed) -> None:

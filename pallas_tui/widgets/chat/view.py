@@ -11,17 +11,17 @@ from textual.worker import Worker
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
 
-from ...chat.model import Conversation, Run, last_question
+from ...chat.model import ChatConversation, ChatRun, last_question
 from ...chat.standing import PASSING, Standing, standing, welcome, why_no_images
 from ...chat.talk import Options, Talk
 from ...instances.snapshots import is_attached_name
 from ...state import Tone
 from .banner import Banner, ColumnTitle
-from .desk import Desk
+from .desk import ChatDesk
 from .editing import Editing
 from .host import MAX_NAME, ViewHost
 from .painter import Painter
-from .prompt import Prompt
+from .prompt import PromptArea
 from .reading import Reading
 from .runline import RunLine
 from .slash import Slash
@@ -40,14 +40,14 @@ class ConversationView(Reading):
     class Changed(Message):
         """Something happened that the tabs show too."""
 
-    class Finished(Message):
+    class RunEnded(Message):
         """A run ended, one way or the other."""
 
         def __init__(self, view: "ConversationView") -> None:
             super().__init__()
             self.view = view
 
-    class Beside(Message):
+    class AskSideBySide(Message):
         """These agents are to be asked side by side; none: not any more."""
 
         def __init__(self, view: "ConversationView", agents: tuple[str, ...]) -> None:
@@ -57,14 +57,14 @@ class ConversationView(Reading):
     def __init__(
         self,
         agent: str,
-        desk: Desk,
+        desk: ChatDesk,
         *,
-        conversation: Conversation | None = None,
+        conversation: ChatConversation | None = None,
         options: Options | None = None,
     ) -> None:
         """``conversation`` is one that was begun elsewhere."""
         super().__init__(classes="chat-conversation")
-        self.conversation = conversation or Conversation(agent, stopwatch=desk.stopwatch)
+        self.conversation = conversation or ChatConversation(agent, stopwatch=desk.stopwatch)
         self.conversation.changed = self.touch
         self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
         self.host = ViewHost(self)
@@ -86,7 +86,7 @@ class ConversationView(Reading):
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
         self.tray = Tray(desk.glyphs, desk.base)
-        self._prompt = Prompt(desk.history, self._submit, self.slash.complete)
+        self._prompt = PromptArea(desk.history, self._submit, self.slash.complete)
         self._editing = Editing(self._prompt, self.tray)
 
     def compose(self) -> ComposeResult:
@@ -168,7 +168,7 @@ class ConversationView(Reading):
 
     def ask_beside(self, agents: tuple[str, ...]) -> None:
         """Have these agents asked side by side; none: no longer."""
-        self.post_message(self.Beside(self, agents))
+        self.post_message(self.AskSideBySide(self, agents))
 
     def touch(self) -> None:
         """The model changed."""
@@ -284,22 +284,22 @@ class ConversationView(Reading):
         self._sure = False
         self._tell()
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: ChatRun) -> None:
         self._sure = False
         self._worker = self.run_worker(
             self._converse(run), group="talk", description=f"ask {self.conversation.agent}"
         )
 
-    async def _converse(self, run: Run) -> None:
+    async def _converse(self, run: ChatRun) -> None:
         try:
             await self.talk.converse(run, self.url)
         finally:
             self._sure = False
-            self.post_message(self.Finished(self))
+            self.post_message(self.RunEnded(self))
 
     # Commands
 
-    def run_command(self, typed: Typed, prompt: Prompt | None = None) -> None:
+    def run_command(self, typed: Typed, prompt: PromptArea | None = None) -> None:
         """Do what was typed into ``prompt``, or what a key stands for."""
         self.run_worker(self.slash.run(typed, prompt), group="command", description="a slash command")
 
@@ -327,18 +327,18 @@ class ConversationView(Reading):
         """Ask for the path of an image."""
         self.tray.open()
 
-    @on(Tray.Left)
-    def _on_tray_left(self, event: Tray.Left) -> None:
+    @on(Tray.TrayLeft)
+    def _on_tray_left(self, event: Tray.TrayLeft) -> None:
         event.stop()
         self.focus_prompt()
 
-    @on(Prompt.TakeBack)
-    def _on_take_back(self, event: Prompt.TakeBack) -> None:
+    @on(PromptArea.TakeBack)
+    def _on_take_back(self, event: PromptArea.TakeBack) -> None:
         event.stop()
         self.tray.drop_last()
 
-    @on(Prompt.ImagesPasted)
-    async def _on_pasted(self, event: Prompt.ImagesPasted) -> None:
+    @on(PromptArea.ImagesPasted)
+    async def _on_pasted(self, event: PromptArea.ImagesPasted) -> None:
         event.stop()
         for path in event.paths:
             if not await self.tray.take(path):
@@ -353,8 +353,8 @@ class ConversationView(Reading):
     def _is_seen(self) -> bool:
         return self._active and self.app.is_running and self.is_attached
 
-    @on(Transcript.Moved)
-    def _on_moved(self, event: Transcript.Moved) -> None:
+    @on(Transcript.TranscriptMoved)
+    def _on_moved(self, event: Transcript.TranscriptMoved) -> None:
         event.stop()
         self._tell()
 

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
 from pallas_tui.actions import bindings
-from pallas_tui.pictures.folder import Item, Listing, list_folder
+from pallas_tui.pictures.folder import FolderListing, Item, list_folder
 from pallas_tui.pictures.images import size_text
 from pallas_tui.text import UNICODE, Glyphs, Line, count, fit, right
 from pallas_tui.widgets.filter import FilterLine
@@ -87,7 +87,7 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
     def __init__(self, folder: Path, glyphs: Glyphs = UNICODE) -> None:
         super().__init__()
         self._folder, self._glyphs = folder, glyphs
-        self._listing = Listing(folder, ())
+        self._listing = FolderListing(folder, ())
         self._hidden = self._every = False
         self._list = FileList(glyphs)
         self._where = Static(classes="title -focused", markup=False)
@@ -222,12 +222,12 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         self._list.action_move_to(0)
         self._show()
 
-    @on(FilterLine.Left)
-    def _on_left(self, event: FilterLine.Left) -> None:
+    @on(FilterLine.FilterLeft)
+    def _on_left(self, event: FilterLine.FilterLeft) -> None:
         event.stop()
         self.set_focus(self._list)
 
-    @on(LineView.Chosen)
-    def _on_chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _on_chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.action_enter()

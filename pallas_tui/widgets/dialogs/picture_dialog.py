@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from pallas.model import Fault
 from pallas_tui.actions import bindings
 from pallas_tui.pictures.cells import Drawn, Unreadable, decode, draw
-from pallas_tui.pictures.images import SUFFIXES, Attachment, picture_facts, save_image, user_path
+from pallas_tui.pictures.images import SUFFIXES, ChatPicture, picture_facts, save_image, user_path
 from pallas_tui.pictures.pixels import Way, let_go, picture_widget, prepare, way
 from pallas_tui.text import UNICODE, Glyphs
 from pallas_tui.widgets.status import StatusLine
@@ -59,7 +59,7 @@ class PictureScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("picture", "vim")
 
     def __init__(
-        self, album: Callable[[], Sequence[Attachment]], index: int = 0, glyphs: Glyphs = UNICODE
+        self, album: Callable[[], Sequence[ChatPicture]], index: int = 0, glyphs: Glyphs = UNICODE
     ) -> None:
         super().__init__()
         self._album, self._index, self._glyphs = album, index, glyphs
@@ -96,7 +96,7 @@ class PictureScreen(ModalScreen[None]):
         return not self._path.display if action in ("go", "to") else True
 
     @property
-    def picture(self) -> Attachment:
+    def picture(self) -> ChatPicture:
         """The one that is shown."""
         return self._album()[self._index]
 
@@ -148,7 +148,7 @@ class PictureScreen(ModalScreen[None]):
             let_go(old)
             await old.remove()
 
-    async def _show_cells(self, picture: Attachment, columns: int, rows: int) -> None:
+    async def _show_cells(self, picture: ChatPicture, columns: int, rows: int) -> None:
         self._canvas.display = True
         ground = self._canvas.background_colors[1].rgb
         ascii_only = self._glyphs is not UNICODE
@@ -159,7 +159,7 @@ class PictureScreen(ModalScreen[None]):
         if drawn.moving:
             self._tell("It moves; this is the first frame.")
 
-    async def _show_pixels(self, picture: Attachment, chosen: Way, room: Widget) -> None:
+    async def _show_pixels(self, picture: ChatPicture, chosen: Way, room: Widget) -> None:
         image, moving = await asyncio.to_thread(_decoded, picture, chosen)
         widget = picture_widget(image, chosen)
         widget.add_class("picture-pixels")
@@ -205,6 +205,6 @@ class PictureScreen(ModalScreen[None]):
         self._told.display = bool(text)
 
 
-def _decoded(picture: Attachment, chosen: Way) -> "tuple[Image, bool]":
+def _decoded(picture: ChatPicture, chosen: Way) -> "tuple[Image, bool]":
     prepare(chosen)
     return decode(picture.raw, 1920, 1200)

@@ -3,10 +3,10 @@
 from collections.abc import Hashable
 
 from ...runs.feed import Feed
-from ...runs.filter import Query, Sieve, fits_remark
-from ...runs.remark import Remark
-from ...runs.run import Run
-from ...runs.tree import HEAD, Outline, Row, Rows, rows_of
+from ...runs.filter import RunQuery, Sieve, fits_remark
+from ...runs.remark import FeedRemark
+from ...runs.run import FeedRun
+from ...runs.tree import HEAD, Rows, RunOutline, RunRow, rows_of
 from ...text import Glyphs, Line, wrapped
 from ..lines import LineView
 from ..tones import DIM
@@ -27,28 +27,28 @@ class FeedList(LineView):
         self._held: frozenset[str] = frozenset()
         self._ways = 0
         self._rows: dict[str, tuple[object, Rows]] = {}
-        self._outline = Outline((), self.is_open)
+        self._outline = RunOutline((), self.is_open)
         self._seen = 0
-        self._sought: Run | None = None
+        self._sought: FeedRun | None = None
 
     @property
-    def selected(self) -> Run | None:
+    def selected(self) -> FeedRun | None:
         """The run that the line under the cursor belongs to."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
-        return row.run if isinstance(row, Row) else None
+        return row.run if isinstance(row, RunRow) else None
 
     @property
-    def remark(self) -> Remark | None:
+    def remark(self) -> FeedRemark | None:
         """What stands under the cursor where that is no run."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
-        return row if isinstance(row, Remark) else None
+        return row if isinstance(row, FeedRemark) else None
 
     @property
     def unseen(self) -> int:
         """How many lines came at the end since it stopped following."""
         return 0 if self.follow else self._feed.added - self._seen
 
-    def is_open(self, run: Run) -> bool:
+    def is_open(self, run: FeedRun) -> bool:
         """Whether a run shows its steps: as the user chose, else while it is of interest or being read."""
         chosen = self._chosen.get(run.id)
         return (self._feed.is_open(run) or run.root.id in self._held) if chosen is None else chosen
@@ -70,11 +70,11 @@ class FeedList(LineView):
             self._hold(self._held | {run.id for run in roots if self._feed.is_open(run)})
         query = self._sieve.query
         remarks = [remark for remark in self._feed.remarks if fits_remark(query, remark)]
-        self._outline = Outline(roots, self.is_open, self._rows_of, remarks)
+        self._outline = RunOutline(roots, self.is_open, self._rows_of, remarks)
         self._forget()
         self.reload()
 
-    def _rows_of(self, root: Run) -> Rows:
+    def _rows_of(self, root: FeedRun) -> Rows:
         # Whatever its lines depend on: most runs of most frames are as they were.
         state = (root.tree_version, self._ways, self._feed.is_open(root))
         known = self._rows.get(root.id)
@@ -96,13 +96,13 @@ class FeedList(LineView):
             self._rows = {key: value for key, value in self._rows.items() if key in kept}
             self._sieve.forget(kept)
 
-    def filter_by(self, query: Query) -> None:
+    def filter_by(self, query: RunQuery) -> None:
         """Show only runs that fit, and those that they stand within."""
         self._sieve = Sieve(query)
         self._ways += 1
         self.rebuild()
 
-    def lets_through(self, run: Run) -> bool:
+    def lets_through(self, run: FeedRun) -> bool:
         """Whether the filter leaves the run a line, if what it stands within is unfolded."""
         return all(self._sieve.lets_through(each) for each in (run, *run.ancestors()))
 
@@ -114,7 +114,7 @@ class FeedList(LineView):
             self.set_follow(False)
             self.rebuild()
 
-    def go_to(self, run: Run) -> None:
+    def go_to(self, run: FeedRun) -> None:
         """Put the cursor on a run, and unfold what it stands within."""
         for above in run.ancestors():
             self._chosen[above.id] = True
@@ -150,18 +150,18 @@ class FeedList(LineView):
     def line_count(self) -> int:
         return len(self._outline)
 
-    def row_at(self, index: int) -> Row | Remark:
+    def row_at(self, index: int) -> RunRow | FeedRemark:
         """What stands in a line."""
         return self._outline.at(index)
 
     def line_at(self, index: int, width: int) -> Line:
         row = self._outline.at(index)
-        opened = isinstance(row, Row) and self.is_open(row.run)
+        opened = isinstance(row, RunRow) and self.is_open(row.run)
         return feed_line(row, opened, width, self._now, self._glyphs)
 
     def key_at(self, index: int) -> Hashable:
         row = self._outline.at(index)
-        if isinstance(row, Remark):
+        if isinstance(row, FeedRemark):
             return row.key
         return row.run.id, row.place + row.run.left_out if row.place >= 0 else row.place
 

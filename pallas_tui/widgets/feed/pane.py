@@ -11,10 +11,10 @@ from textual.widgets import Static
 from pallas.model import Reloaded
 
 from ...actions import bindings
-from ...frame import Frame
+from ...frame import FleetFrame
 from ...runs.feed import Feed
 from ...runs.filter import HINT, parse
-from ...runs.run import Run
+from ...runs.run import FeedRun
 from ...targets import Entity, Reveal, RunTarget, Target, opener_of
 from ...text import Glyphs, clock, count
 from ..filter import FilterLine
@@ -54,7 +54,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
     class CancelAsked(Message):
         """Somebody wants a run cancelled."""
 
-        def __init__(self, run: Run) -> None:
+        def __init__(self, run: FeedRun) -> None:
             super().__init__()
             self.run = run
 
@@ -93,7 +93,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         """The time of the last frame."""
         return self._now
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         self._now = frame.now
         self.feed.absorb(frame)
         if self.is_showing:
@@ -175,7 +175,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         else:
             self.action_story()
 
-    def open_run(self, run: Run) -> None:
+    def open_run(self, run: FeedRun) -> None:
         """Show all of a run on a screen of its own."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_run(run)

@@ -7,8 +7,8 @@ from pallas.model import Exchange
 from pallas.model.safe_text import one_line
 
 from ...runs.exchange_text import state_of, title_of, went_wrong
-from ...runs.run import Run
-from ...runs.tree import HEAD, Row, rows_of
+from ...runs.run import FeedRun
+from ...runs.tree import HEAD, RunRow, rows_of
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
 from ..lines import LineView
 from ..tones import DIM, LEVELS, STRONG
@@ -33,17 +33,17 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ListedExchange:
     """An exchange, by its number in the order of time."""
 
     number: int
     exchange: Exchange
 
 
-Entry = Fact | Row | Kept
+Entry = Fact | RunRow | ListedExchange
 
 
-def facts_of(run: Run, now: float) -> Iterator[Fact]:
+def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
     """What is known of a run, a line each; nothing of what was not told."""
     took = run.elapsed(now)
     outcome = run.state + ("" if took is None else f" after {duration(took, run.running)}")
@@ -80,7 +80,9 @@ def facts_of(run: Run, now: float) -> Iterator[Fact]:
 class RunList(LineView):
     """``relatives`` gives the runs of the trace that stand on their own, oldest first."""
 
-    def __init__(self, run: Run, relatives: Callable[[], list[Run]], glyphs: Glyphs, now: float) -> None:
+    def __init__(
+        self, run: FeedRun, relatives: Callable[[], list[FeedRun]], glyphs: Glyphs, now: float
+    ) -> None:
         super().__init__(id="run-list")
         self.run = run
         self.exchanges: tuple[Exchange, ...] = ()
@@ -124,12 +126,12 @@ class RunList(LineView):
                 Fact("" if number else fact.name, each, fact.style) for number, each in enumerate(pieces)
             ]
         entries += [Fact(), Fact("Trace"), *self._trace(roots), Fact(), Fact("Exchanges")]
-        entries += [Kept(number, each) for number, each in enumerate(self.exchanges)]
+        entries += [ListedExchange(number, each) for number, each in enumerate(self.exchanges)]
         if self.remark:
             entries += [Fact(_REMARK, each) for each in wrapped(self.remark, width - 2)]
         self._entries = entries
 
-    def _trace(self, roots: list[Run]) -> list[Entry]:
+    def _trace(self, roots: list[FeedRun]) -> list[Entry]:
         """The lines of the trace; made anew only when something in it changed."""
         state = tuple((root.id, root.tree_version) for root in roots)
         if state != self._traced:
@@ -154,11 +156,11 @@ class RunList(LineView):
 
     def line_at(self, index: int, width: int) -> Line:
         entry = self._entries[index]
-        if isinstance(entry, Row):
+        if isinstance(entry, RunRow):
             line = feed_line(entry, True, width, self._now, self._glyphs, self._window)
             own = entry.run is self.run and entry.place == HEAD
             return tuple((text, f"{style} underline".strip()) for text, style in line) if own else line
-        if isinstance(entry, Kept):
+        if isinstance(entry, ListedExchange):
             return self._exchange(entry.exchange, width)
         if entry.name == _REMARK:
             return ((fit(f"  {entry.value}", width, self._glyphs), DIM),)
@@ -184,9 +186,9 @@ class RunList(LineView):
 
     def key_at(self, index: int) -> Hashable:
         entry = self._entries[index]
-        if isinstance(entry, Row):
+        if isinstance(entry, RunRow):
             return entry.run.id, entry.place
-        if isinstance(entry, Kept):
+        if isinstance(entry, ListedExchange):
             return entry.number
         return (entry.name, entry.value) if entry.name else index
 
@@ -195,5 +197,5 @@ class RunList(LineView):
         return next(places, None)
 
 
-def _unfolded(run: Run) -> bool:
+def _unfolded(run: FeedRun) -> bool:
     return True

@@ -14,14 +14,14 @@ from pallas.model.safe_text import one_line
 from ...actions import bindings
 from ...clipboard import copy
 from ...runs.exchange_text import as_json, as_text
-from ...runs.run import Run
-from ...runs.tree import Row
+from ...runs.run import FeedRun
+from ...runs.tree import RunRow
 from ...targets import opener_of
 from ...text import Glyphs
 from ..lines import LineView
 from ..list_pane import Story
 from ..pane import Pane
-from .run_list import Kept, RunList
+from .run_list import ListedExchange, RunList
 from .view import run_story
 
 if TYPE_CHECKING:
@@ -45,21 +45,21 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
-    class Open(Message):
+    class OpenRunLine(Message):
         """Another run, or an exchange, is to be shown."""
 
-        def __init__(self, what: Run | Exchange) -> None:
+        def __init__(self, what: FeedRun | Exchange) -> None:
             super().__init__()
             self.what = what
 
-    class Elsewhere(Message):
+    class ShowRunElsewhere(Message):
         """Another pane is to show the run."""
 
         def __init__(self, pane: str) -> None:
             super().__init__()
             self.pane = pane
 
-    def __init__(self, run: Run, feed: "FeedPane", glyphs: Glyphs) -> None:
+    def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
         super().__init__(id="run")
         self.run = run
         self._feed = feed
@@ -84,7 +84,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         if self._advance in self._feed.watchers:
             self._feed.watchers.remove(self._advance)
 
-    def _relatives(self) -> list[Run]:
+    def _relatives(self) -> list[FeedRun]:
         """The runs on their own that belong to the trace; without a trace the one that this stands within."""
         root = self.run.root
         trace = self.run.trace_id
@@ -130,15 +130,15 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
     @property
     def _exchange(self) -> Exchange | None:
         entry = self.rows.selected
-        return entry.exchange if isinstance(entry, Kept) else None
+        return entry.exchange if isinstance(entry, ListedExchange) else None
 
     def action_choose(self) -> None:
         """Open what the cursor is on."""
         entry = self.rows.selected
-        if isinstance(entry, Kept):
-            self.post_message(self.Open(entry.exchange))
-        elif isinstance(entry, Row) and entry.run is not self.run:
-            self.post_message(self.Open(entry.run))
+        if isinstance(entry, ListedExchange):
+            self.post_message(self.OpenRunLine(entry.exchange))
+        elif isinstance(entry, RunRow) and entry.run is not self.run:
+            self.post_message(self.OpenRunLine(entry.run))
 
     def action_story(self) -> None:
         """Everything about the run as text."""
@@ -162,18 +162,18 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
 
     def action_elsewhere(self, pane: str) -> None:
         """Show the run in another pane."""
-        self.post_message(self.Elsewhere(pane))
+        self.post_message(self.ShowRunElsewhere(pane))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an exchange can be copied as JSON."""
         return self._exchange is not None if action == "copy_json" and self.is_mounted else True
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         self.refresh_bindings()
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.action_choose()

@@ -4,9 +4,9 @@ from typing import Final
 
 from pallas.model import AgentChanged, Event, LoopBlocked, Reloaded
 
-from ...runs.remark import Remark
-from ...runs.run import Run, State
-from ...runs.tree import FAULT, HEAD, LEFT_OUT, WARNING, Outline, Row
+from ...runs.remark import FeedRemark
+from ...runs.run import FeedRun, State
+from ...runs.tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunRow
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.diff import plain
 from ...supervision.words import blocked_story
@@ -14,7 +14,7 @@ from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, d
 from ..tones import DIM, STRONG, STYLES, shape
 from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
 
-__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "Outline", "feed_line", "run_story"]
+__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "RunOutline", "feed_line", "run_story"]
 
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
@@ -34,19 +34,19 @@ _TONES: Final[dict[State, Tone]] = {
 
 
 def feed_line(
-    row: Row | Remark, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
+    row: RunRow | FeedRemark, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
 ) -> Line:
     """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
 
     The bars are drawn in ``window``, without one in the time of the run that stands on its own.
     """
-    if isinstance(row, Remark):
+    if isinstance(row, FeedRemark):
         return _remark(row, width, glyphs)
     window = window or window_of(row.run, now)
     return cropped(_line(row, opened, width, now, glyphs, window), width)
 
 
-def _remark(remark: Remark, width: int, glyphs: Glyphs) -> Line:
+def _remark(remark: FeedRemark, width: int, glyphs: Glyphs) -> Line:
     """A line between the runs: its shape says what kind it is."""
     mark, style = _mark_of(remark.about, glyphs)
     agent = min(_AGENT_WIDTH, max(0, width - _TIME_WIDTH - 3))
@@ -78,7 +78,7 @@ def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
     return glyphs.reloading, STYLES[Tone.OK]
 
 
-def _line(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _line(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     run = row.run
     if row.place == HEAD:
         return _head(row, opened, width, now, glyphs, window)
@@ -98,7 +98,7 @@ def _line(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     return _step(row, width, now, glyphs, window)
 
 
-def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _head(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     run = row.run
     lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
     bars = bar_width(width)
@@ -123,7 +123,7 @@ def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     )
 
 
-def _step(row: Row, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _step(row: RunRow, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     step = row.run.steps[row.place]
     lead = _branches(row, glyphs)
     bars = bar_width(width)
@@ -145,18 +145,18 @@ def _room(width: int, bars: int) -> int:
     return width - _TIME_WIDTH - (bars + 1 if bars else 0) - DURATION_WIDTH - 1 - _STATE_WIDTH
 
 
-def _pipes(row: Row, glyphs: Glyphs) -> str:
+def _pipes(row: RunRow, glyphs: Glyphs) -> str:
     """The lines of the tree that pass by on the left."""
     levels = range(1, min(row.level, _DEEPEST) + 1)
     lead = "".join(f"{glyphs.pipe} " if row.rails >> level & 1 else "  " for level in levels)
     return f"  {lead}" if row.level else ""
 
 
-def _branches(row: Row, glyphs: Glyphs) -> str:
+def _branches(row: RunRow, glyphs: Glyphs) -> str:
     """The lines of the tree in front of something: they go on where more is to come on their level."""
     if row.level == 0:
         return ""
-    above = _pipes(Row(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
+    above = _pipes(RunRow(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
     return f"{above}{glyphs.tee if row.rails >> row.level & 1 else glyphs.corner} "
 
 
@@ -185,7 +185,7 @@ def _outcome(
     return (*parts, mark, (f" {word:<{_STATE_WIDTH - 2}}", STYLES[tone]))
 
 
-def run_story(run: Run, now: float) -> str:
+def run_story(run: FeedRun, now: float) -> str:
     """Everything that is known of a run, as text to read and to copy."""
     took = run.elapsed(now)
     head = [
@@ -226,7 +226,7 @@ def run_story(run: Run, now: float) -> str:
     return "\n\n".join(parts)
 
 
-def remark_story(remark: Remark) -> str:
+def remark_story(remark: FeedRemark) -> str:
     """Everything that is known of what stands between the runs."""
     if isinstance(remark.about, LoopBlocked):
         return blocked_story(remark.about)

@@ -3,7 +3,7 @@
 from math import ceil, floor
 from typing import Final
 
-from ...runs.run import Run, Step
+from ...runs.run import FeedRun, RunStep
 from ...text import Glyphs
 
 Span = tuple[float, float]
@@ -19,7 +19,7 @@ def bar_width(width: int) -> int:
     return max(_LEAST, min(_MOST, (width - 42) * 2 // 5)) if width >= _LEAST_WIDTH else 0
 
 
-def window_of(run: Run, now: float) -> Span:
+def window_of(run: FeedRun, now: float) -> Span:
     """The time that all bars of a tree are drawn in: that of the run that stands on its own."""
     root = run.root
     took = root.elapsed(now)
@@ -28,13 +28,13 @@ def window_of(run: Run, now: float) -> Span:
     return root.started, root.started + max(took, 0.001)
 
 
-def span_of_run(run: Run, now: float) -> Span | None:
+def span_of_run(run: FeedRun, now: float) -> Span | None:
     """When a run began and ended, or ``now`` while it runs; None when its end is not known."""
     took = run.elapsed(now)
     return None if took is None else (run.started, run.started + took)
 
 
-def span_of_step(step: Step, now: float) -> Span | None:
+def span_of_step(step: RunStep, now: float) -> Span | None:
     """When a step began and ended, or ``now`` while it runs; None when that is not known."""
     took = step.seconds(now)
     return None if took is None or step.started is None else (step.started, step.started + took)

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from pallas.model.safe_text import one_line
 from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 
-from ...forms import ABSENT, Form, JsonMistake, Kind, Row, Shape
+from ...forms import ABSENT, FieldKind, FieldShape, Form, FormRow, JsonMistake
 from ...forms.entry import written
 from ...forms.json_text import brief, dump, same
 from ...text import Glyphs
@@ -21,7 +21,7 @@ from .editor import FieldEditor
 from .fields import FormList
 from .view import hint_lines, kind_of
 
-_WRITTEN = (Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.ANY)
+_WRITTEN = (FieldKind.TEXT, FieldKind.INTEGER, FieldKind.NUMBER, FieldKind.ANY)
 
 
 class FieldKeys(Pane):
@@ -91,14 +91,14 @@ class FieldKeys(Pane):
         """What is known is wrapped to a width."""
         self.call_after_refresh(self.hint)
 
-    @on(LineView.Moved)
-    def _moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         if event.view is self.fields:
             self.hint()
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         if event.view is self.fields:
             self.action_edit()
@@ -157,20 +157,20 @@ class FieldKeys(Pane):
         kind = row.shape.kind
         if not row.path:
             self.action_variant()
-        elif row.foldable and (kind in (Kind.OBJECT, Kind.ARRAY) or row.value is not ABSENT):
+        elif row.foldable and (kind in (FieldKind.OBJECT, FieldKind.ARRAY) or row.value is not ABSENT):
             self._fold(row, not row.opened)
-        elif kind is Kind.BOOLEAN:
+        elif kind is FieldKind.BOOLEAN:
             self.action_next()
-        elif kind is Kind.CHOICE:
+        elif kind is FieldKind.CHOICE:
             self._choose(row)
-        elif kind is Kind.NULL:
+        elif kind is FieldKind.NULL:
             self.action_null()
         elif row.value is not ABSENT and not row.shape.fits(row.value):
             self.action_as_json()  # as text it would turn into something else
         else:
             self._write(row)
 
-    def _write(self, row: Row) -> None:
+    def _write(self, row: FormRow) -> None:
         path, shape, required = row.path, row.shape, row.required
         do = self._taking(lambda text: self.form.type_in(path, shape, text, required))
         empty = "" if required else "; left empty it is not sent"
@@ -188,7 +188,7 @@ class FieldKeys(Pane):
         do = self._taking(lambda text: self.form.type_json(path, text))
         self.write(row.label, text, "JSON; left empty it is not sent", do)
 
-    def _choose(self, row: Row) -> None:
+    def _choose(self, row: FormRow) -> None:
         shape, path = row.shape, row.path
         names = [_named(shape, index) for index in range(len(shape.choices))]
 
@@ -204,9 +204,9 @@ class FieldKeys(Pane):
         row = self.fields.selected
         if row is None or not row.path:
             return
-        if row.shape.kind is Kind.BOOLEAN:
+        if row.shape.kind is FieldKind.BOOLEAN:
             self._do(lambda: self.form.set(row.path, row.value is not True))
-        elif row.shape.kind is Kind.CHOICE and row.shape.choices:
+        elif row.shape.kind is FieldKind.CHOICE and row.shape.choices:
             choices = row.shape.choices
             now = next((i for i, one in enumerate(choices) if same(one, row.value)), -1)
             self._do(lambda: self.form.set(row.path, choices[(now + 1) % len(choices)]))
@@ -245,8 +245,8 @@ class FieldKeys(Pane):
         elif not unfold and len(row.path) > 1:
             self.fields.select(row.path[:-1])
 
-    def _fold(self, row: Row, opened: bool) -> None:
-        if opened and row.value is ABSENT and row.shape.kind is Kind.ARRAY:
+    def _fold(self, row: FormRow, opened: bool) -> None:
+        if opened and row.value is ABSENT and row.shape.kind is FieldKind.ARRAY:
             self._do(lambda: self.form.set(row.path, []))
         self.form.opened[row.path] = opened
         self.form_changed()
@@ -258,23 +258,23 @@ class FieldKeys(Pane):
         shape = row.shape if row is not None and row.path else self.form.root_shape
         if (
             row is not None
-            and shape.kind not in (Kind.ARRAY, Kind.OBJECT)
+            and shape.kind not in (FieldKind.ARRAY, FieldKind.OBJECT)
             and not isinstance(row.value, list)
         ):
             path = path[:-1]
             above = next((one for one in self.fields.rows if one.path == path), None)
             shape = above.shape if above is not None else self.form.root_shape
-        if shape.kind is Kind.ARRAY:
+        if shape.kind is FieldKind.ARRAY:
             new = self.form.add(path, shape)
             self._added(new, "No more items may stand there.")
-        elif shape.kind is Kind.OBJECT and shape.more is not None:
+        elif shape.kind is FieldKind.OBJECT and shape.more is not None:
             self.write(
                 "name of the field", "", "enter takes it", lambda text: self._take_name(path, shape, text)
             )
         else:
             self.notify("Nothing can be added there.", markup=False)
 
-    def _take_name(self, path: tuple[str | int, ...], shape: Shape, text: str) -> str:
+    def _take_name(self, path: tuple[str | int, ...], shape: FieldShape, text: str) -> str:
         if not text:
             return ""
         return (
@@ -311,13 +311,13 @@ class FieldKeys(Pane):
         self.form_changed()
 
 
-def _described(shape: Shape) -> str:
+def _described(shape: FieldShape) -> str:
     name = shape.title or shape.kind.value
     fields = ", ".join(one_line(field, 30) for field in list(shape.properties)[:6])
     return f"{name}: {fields}" if fields else name
 
 
-def _named(shape: Shape, index: int) -> str:
+def _named(shape: FieldShape, index: int) -> str:
     title = shape.titles[index] if index < len(shape.titles) else ""
     value = brief(shape.choices[index], 80)
     return f"{title}  {value}" if title else value

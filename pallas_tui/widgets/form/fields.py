@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from ...forms import Form, Row, rows
+from ...forms import Form, FormRow, rows
 from ...forms.paths import ABSENT, Path
 from ...text import Glyphs, Line, wrapped
 from ..lines import LineView
@@ -17,20 +17,20 @@ class FormList(LineView):
         super().__init__(id="form-list")
         self._form = form
         self._glyphs = glyphs
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[FormRow, ...] = ()
         self._reasons: dict[Path, str] = {}
 
     @property
-    def selected(self) -> Row | None:
+    def selected(self) -> FormRow | None:
         """The field under the cursor."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[FormRow, ...]:
         """All lines."""
         return self._rows
 
-    def reason(self, row: Row) -> str:
+    def reason(self, row: FormRow) -> str:
         """What is wrong with a field; nothing is while it is only waiting to be filled in."""
         reason = self._reasons.get(row.path, "")
         return "" if reason == "required" and row.value is ABSENT else reason

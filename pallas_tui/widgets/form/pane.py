@@ -18,14 +18,14 @@ from pallas_tui.widgets.dialogs.line_dialog import masked_token
 
 from ...actions import bindings
 from ...chat import principal as principals
-from ...chat.principal import NOBODY, Principal
+from ...chat.principal import NOBODY, ChatPrincipal
 from ...clipboard import copy
 from ...forms import Form, Memory, Remembered
 from ...pump import PERIOD
 from ...text import Glyphs, duration
 from ..agents.about import plain, pretty
 from ..agents.doing import fleet_of, refusal
-from ..status import Ask
+from ..status import QuestionLine
 from ..text_lines import TextLines
 from ..tones import DIM, KEY
 from .calling import NotCalled, Subject, call, is_variable, token_of
@@ -53,10 +53,10 @@ are kept until the workbench ends.
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
     SECTIONS: ClassVar[tuple[str, ...]] = ("form", "json", "result", "about")
 
-    class Leave(Message):
+    class LeaveTool(Message):
         """Back to where it was opened."""
 
-    class Section(Message):
+    class ToolSection(Message):
         """Another section is in view."""
 
         def __init__(self, name: str) -> None:
@@ -134,7 +134,7 @@ are kept until the workbench ends.
         self._say()
         self.focus_pane()
         self.refresh_bindings()
-        self.post_message(self.Section(self._section))
+        self.post_message(self.ToolSection(self._section))
 
     def _fill(self) -> None:
         if self._section == "result":
@@ -253,7 +253,7 @@ are kept until the workbench ends.
         elif self._section != "form":
             self.action_section("form")
         else:
-            self.post_message(self.Leave())
+            self.post_message(self.LeaveTool())
 
     def on_unmount(self) -> None:
         """Nobody waits for the call any more, and the token goes."""
@@ -289,7 +289,7 @@ are kept until the workbench ends.
             self._variable = ""
             self._use(principals.typed(token))
 
-    def _use(self, typed: Principal) -> None:
+    def _use(self, typed: ChatPrincipal) -> None:
         """Send this typed token along, or none: it is forgotten with the form."""
         self._typed.release()
         self._typed = typed
@@ -309,7 +309,7 @@ are kept until the workbench ends.
             self.notify(problem, severity="warning", markup=False)
             return
         if wrong := self.wrong():
-            self.screen.query_one(Ask).ask(
+            self.screen.query_one(QuestionLine).ask(
                 f"{summary(wrong, '').capitalize()}. Call it all the same?", self._start
             )
         else:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...forms import ABSENT, Kind, Row
+from ...forms import ABSENT, FieldKind, FormRow
 from ...forms.json_text import brief
 from ...text import Glyphs, Line, Part, count, cropped, fit, right, width_of, wrapped
 from ..tones import DIM, KEY, STRONG
@@ -12,7 +12,7 @@ _WRONG: Final = "$text-error"
 _MASK: Final = "••••••"
 
 
-def form_line(row: Row, reason: str, width: int, glyphs: Glyphs) -> Line:
+def form_line(row: FormRow, reason: str, width: int, glyphs: Glyphs) -> Line:
     """One field in ``width`` cells; ``reason`` says what is wrong with it."""
     if row.more:
         return cropped((("  " * row.depth + f"  {glyphs.ellipsis} ", DIM), (row.label, DIM)), width)
@@ -39,7 +39,7 @@ def form_line(row: Row, reason: str, width: int, glyphs: Glyphs) -> Line:
     return cropped(tuple(parts), width)
 
 
-def _value(row: Row, glyphs: Glyphs) -> tuple[str, str]:
+def _value(row: FormRow, glyphs: Glyphs) -> tuple[str, str]:
     if row.chooser is not None and not row.path:
         return variant_name(row), KEY
     if row.value is ABSENT:
@@ -52,7 +52,7 @@ def _value(row: Row, glyphs: Glyphs) -> tuple[str, str]:
     return brief(row.value), ""
 
 
-def variant_name(row: Row) -> str:
+def variant_name(row: FormRow) -> str:
     """The variant that the field has: its title, else its kind."""
     if row.chooser is None:
         return ""
@@ -60,19 +60,21 @@ def variant_name(row: Row) -> str:
     return f"{row.variant + 1} of {len(row.chooser.variants)}: {name}"
 
 
-def kind_of(row: Row) -> str:
+def kind_of(row: FormRow) -> str:
     """What goes into the field, in a few words."""
     shape = row.shape
-    kind = {Kind.CHOICE: f"{len(shape.choices)} choices", Kind.TEXT: "text", Kind.BOOLEAN: "yes or no"}.get(
-        shape.kind, shape.kind.value
-    )
-    if shape.kind is Kind.CHOICE and len(shape.choices) == 1:
+    kind = {
+        FieldKind.CHOICE: f"{len(shape.choices)} choices",
+        FieldKind.TEXT: "text",
+        FieldKind.BOOLEAN: "yes or no",
+    }.get(shape.kind, shape.kind.value)
+    if shape.kind is FieldKind.CHOICE and len(shape.choices) == 1:
         kind = "fixed"
     nullable = shape.nullable or (row.chooser is not None and row.chooser.nullable)
     return kind + (" or null" if nullable else "")
 
 
-def hint_lines(row: Row | None, reason: str, width: int, height: int) -> list[Line]:
+def hint_lines(row: FormRow | None, reason: str, width: int, height: int) -> list[Line]:
     """What is known of the selected field, and the keys that change it."""
     if row is None or height <= 0:
         return []
@@ -102,19 +104,19 @@ def hint_lines(row: Row | None, reason: str, width: int, height: int) -> list[Li
     return [*lines[: height - 1], tuple(line)]
 
 
-def keys_of(row: Row) -> list[tuple[str, str]]:
+def keys_of(row: FormRow) -> list[tuple[str, str]]:
     """The keys that do something to a field."""
     shape, found = row.shape, []
     held = row.value is not ABSENT
     if not row.path:
         return [("enter", "choose the variant")]
-    if shape.kind is Kind.BOOLEAN:
+    if shape.kind is FieldKind.BOOLEAN:
         found.append(("space", "yes, no"))
-    elif shape.kind is Kind.CHOICE:
+    elif shape.kind is FieldKind.CHOICE:
         found += [("enter", "choose"), ("space", "next")]
     elif row.foldable:
         found.append(("enter", "fold" if row.opened else "open"))
-        if shape.kind is Kind.ARRAY:
+        if shape.kind is FieldKind.ARRAY:
             found.append(("a", "add an item"))
         elif shape.more is not None:
             found.append(("a", "add a field"))
@@ -122,7 +124,7 @@ def keys_of(row: Row) -> list[tuple[str, str]]:
         found.append(("enter", "write"))
     if row.chooser is not None:
         found.append(("v", "variant"))
-    if shape.kind is Kind.TEXT:
+    if shape.kind is FieldKind.TEXT:
         found.append(('"', "empty text"))
     if shape.nullable or (row.chooser is not None and row.chooser.nullable):
         found.append(("n", "null"))

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from pallas.model import Fault
 
 from ...actions import bindings
-from ...instances import Instance, Instances
+from ...instances import Instances, RegisteredInstance
 from ...instances.snapshots import attached_name
 from ...pump import PERIOD
 from ...state import Tone
@@ -24,7 +24,7 @@ from ..lines import LineView
 from ..list_pane import ListPane
 from ..tones import DIM, STYLES
 from .url_line import UrlLine
-from .view import Row, can_talk, details, instance_line, rows, story_of
+from .view import InstanceRow, can_talk, details, instance_line, rows, story_of
 
 
 class InstanceList(LineView):
@@ -33,16 +33,16 @@ class InstanceList(LineView):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="instance-list")
         self._glyphs = glyphs
-        self._all: tuple[Row, ...] = ()
-        self._shown: tuple[Row, ...] = ()
+        self._all: tuple[InstanceRow, ...] = ()
+        self._shown: tuple[InstanceRow, ...] = ()
         self._words: tuple[str, ...] = ()
 
     @property
-    def selected(self) -> Row | None:
+    def selected(self) -> InstanceRow | None:
         """The line under the cursor."""
         return self._shown[self.cursor] if self.cursor < len(self._shown) else None
 
-    def take(self, instances: tuple[Instance, ...]) -> None:
+    def take(self, instances: tuple[RegisteredInstance, ...]) -> None:
         """Show these from now on."""
         self._all = rows(instances)
         self.filter_by(self._words)
@@ -102,14 +102,14 @@ and attached is kept for the next start.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("instances")
 
-    class Open(Message):
+    class TalkToInstanceAgent(Message):
         """Somebody wants to talk to an attached agent."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
 
-    class Ask(Message):
+    class AskAboutInstance(Message):
         """Something to be sure of first; ``yes`` does it."""
 
         def __init__(self, question: str, yes: Callable[[], None]) -> None:
@@ -202,7 +202,9 @@ and attached is kept for the next start.
         if row is None:
             return
         if row.agent is not None and can_talk(row):
-            self.post_message(self.Open(attached_name(row.agent.listed.id, row.instance.label)))
+            self.post_message(
+                self.TalkToInstanceAgent(attached_name(row.agent.listed.id, row.instance.label))
+            )
         elif row.agent is None and not row.instance.attached:
             self.action_attach()
         else:
@@ -236,15 +238,15 @@ and attached is kept for the next start.
             def remove() -> None:
                 self._do(self._instances.remove(url), f"removing {label}")
 
-            self.post_message(self.Ask(f"Remove {label}: {what}?", remove))
+            self.post_message(self.AskAboutInstance(f"Remove {label}: {what}?", remove))
 
-    @on(UrlLine.Entered)
-    def _entered(self, event: UrlLine.Entered) -> None:
+    @on(UrlLine.UrlEntered)
+    def _entered(self, event: UrlLine.UrlEntered) -> None:
         event.stop()
         self._do(self._register(event.url), f"reading {event.url}")
 
-    @on(UrlLine.Left)
-    def _url_left(self, event: UrlLine.Left) -> None:
+    @on(UrlLine.UrlLineLeft)
+    def _url_left(self, event: UrlLine.UrlLineLeft) -> None:
         event.stop()
         self._say("")
         self.rows.focus()

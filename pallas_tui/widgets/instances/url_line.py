@@ -15,14 +15,14 @@ class UrlLine(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("url_line")
 
-    class Entered(Message):
+    class UrlEntered(Message):
         """A URL was typed."""
 
         def __init__(self, url: str) -> None:
             super().__init__()
             self.url = url
 
-    class Left(Message):
+    class UrlLineLeft(Message):
         """The focus should go back to the list."""
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class UrlLine(Input):
     def action_leave(self) -> None:
         """Go back; what was typed is gone."""
         self.close()
-        self.post_message(self.Left())
+        self.post_message(self.UrlLineLeft())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Hand over what was typed."""
         event.stop()
-        self.post_message(self.Entered(self.value))
+        self.post_message(self.UrlEntered(self.value))

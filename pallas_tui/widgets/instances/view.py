@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import HealthStatus
 
-from ...instances import Instance, Remote
+from ...instances import RegisteredInstance, Remote
 from ...state import Tone
 from ...text import Glyphs, Line, Part, clock, count, cropped, fit, right, since, wrapped
 from ..facts import ended, fact
@@ -23,10 +23,10 @@ _WORST_FIRST: Final = (Tone.ERROR, Tone.DEGRADED, Tone.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InstanceRow:
     """A line of the list: an instance, or one of its agents; ``last`` when no other stands below it."""
 
-    instance: Instance
+    instance: RegisteredInstance
     agent: Remote | None = None
     last: bool = False
 
@@ -45,17 +45,17 @@ class Row:
         return " ".join(texts).lower()
 
 
-def rows(instances: tuple[Instance, ...]) -> tuple[Row, ...]:
+def rows(instances: tuple[RegisteredInstance, ...]) -> tuple[InstanceRow, ...]:
     """Every instance, each followed by its agents."""
-    found: list[Row] = []
+    found: list[InstanceRow] = []
     for instance in instances:
-        found.append(Row(instance))
+        found.append(InstanceRow(instance))
         final = len(instance.agents) - 1
-        found += [Row(instance, agent, index == final) for index, agent in enumerate(instance.agents)]
+        found += [InstanceRow(instance, agent, index == final) for index, agent in enumerate(instance.agents)]
     return tuple(found)
 
 
-def tone_of(row: Row) -> Tone:
+def tone_of(row: InstanceRow) -> Tone:
     """An agent's health (PI-17); of an instance the worst of its agents, or that it cannot be read."""
     instance = row.instance
     if row.agent is not None:
@@ -76,7 +76,7 @@ def _tone(agent: Remote) -> Tone:
     return Tone.STARTING if agent.health is None else _HEALTH[agent.health.status]
 
 
-def state_of(row: Row) -> str:
+def state_of(row: InstanceRow) -> str:
     """The state in a word or two."""
     instance = row.instance
     if row.agent is not None:
@@ -90,7 +90,7 @@ def state_of(row: Row) -> str:
     return "not read" if instance.problem else "not attached"
 
 
-def instance_line(row: Row, width: int, glyphs: Glyphs) -> Line:
+def instance_line(row: InstanceRow, width: int, glyphs: Glyphs) -> Line:
     """One line: shape, name, and its state on the right; a wide one has an agent's description too."""
     tone, word = tone_of(row), state_of(row)
     lead = "" if row.agent is None else f"{glyphs.corner if row.last else glyphs.tee} "
@@ -108,7 +108,7 @@ def instance_line(row: Row, width: int, glyphs: Glyphs) -> Line:
     return cropped(line, width)
 
 
-def details(row: Row, width: int, height: int, now: float, glyphs: Glyphs) -> list[Line]:
+def details(row: InstanceRow, width: int, height: int, now: float, glyphs: Glyphs) -> list[Line]:
     """What is known of one line, the reason for anything red first; what is too much is behind a key."""
     lines: list[Line] = []
     agent = row.agent
@@ -133,7 +133,7 @@ def details(row: Row, width: int, height: int, now: float, glyphs: Glyphs) -> li
     return ended(lines, height)
 
 
-def reason_of(row: Row) -> str:
+def reason_of(row: InstanceRow) -> str:
     """Why it is not simply well; empty when it is."""
     if row.agent is None:
         return row.instance.problem
@@ -141,13 +141,13 @@ def reason_of(row: Row) -> str:
     return "" if health is None or health.status is HealthStatus.OK else health.message
 
 
-def can_talk(row: Row) -> bool:
+def can_talk(row: InstanceRow) -> bool:
     """Whether a conversation with the agent of that line can begin (PI-17)."""
     health = row.agent.health if row.agent is not None else None
     return health is not None and health.status is not HealthStatus.ERROR
 
 
-def _hint(row: Row) -> str:
+def _hint(row: InstanceRow) -> str:
     if row.agent is None:
         return "" if row.instance.attached or row.instance.busy else "attaches all its agents"
     if not row.agent.attached:
@@ -155,13 +155,13 @@ def _hint(row: Row) -> str:
     return "talks to it" if can_talk(row) else "the whole story"
 
 
-def facts(row: Row, now: float) -> list[tuple[str, str]]:
+def facts(row: InstanceRow, now: float) -> list[tuple[str, str]]:
     """Label and text of everything that is known."""
     return _facts_of_instance(row.instance, now) if row.agent is None else _facts_of_agent(row.agent, now)
 
 
-def _facts_of_instance(instance: Instance, now: float) -> list[tuple[str, str]]:
-    found = [("url", instance.url), ("state", state_of(Row(instance)))]
+def _facts_of_instance(instance: RegisteredInstance, now: float) -> list[tuple[str, str]]:
+    found = [("url", instance.url), ("state", state_of(InstanceRow(instance)))]
     if instance.read_at:
         found.append(("read", since(instance.read_at, now)))
         found.append(("agents", str(len(instance.agents))))
@@ -194,7 +194,7 @@ def _facts_of_agent(agent: Remote, now: float) -> list[tuple[str, str]]:
     return found
 
 
-def story_of(row: Row, now: float) -> str:
+def story_of(row: InstanceRow, now: float) -> str:
     """Everything that is known of a line, as text to read and to copy."""
     agent = row.agent
     parts = [row.instance.label if agent is None else agent.listed.title]

@@ -45,7 +45,7 @@ class Matcher:
         self.whole = True
 
 
-class Key:
+class JsonKey:
     """The path of a field, and how it looks in a line of JSON without objects inside."""
 
     def __init__(self, path: str) -> None:
@@ -55,7 +55,7 @@ class Key:
         self.regex = regex.compile(name + rb"""\s*:\s*("(?:[^"\\]|\\.)*+"|[\[{]|[^\s,}\]]++)""")
 
 
-class Chunk:
+class LogChunk:
     """The lines of a part, read at once. Blocks as a disk does: for a thread."""
 
     def __init__(self, part: Part) -> None:
@@ -166,7 +166,7 @@ class Chunk:
                 raise TooSlowError from None
             return False
 
-    def values(self, key: Key, among: Lines) -> Iterator[tuple[int, Iterable[Any]]]:
+    def values(self, key: JsonKey, among: Lines) -> Iterator[tuple[int, Iterable[Any]]]:
         """The lines that have a field, and its values: several where there are lists."""
         if self._flat and "." not in key.path and not self._are_few(among):
             wanted = among if isinstance(among, range) else set(among)
@@ -181,7 +181,7 @@ class Chunk:
             if (record := self._record(line)) is not None and (values := list(values_at(record, key.path))):
                 yield line, values
 
-    def _values_in(self, raw: bytes, line: int, key: Key) -> Iterable[Any]:
+    def _values_in(self, raw: bytes, line: int, key: JsonKey) -> Iterable[Any]:
         if raw[0] == 0x22 and b"\\" not in raw:
             return (raw[1:-1].decode("utf-8", "replace"),)
         if raw[0] in b"[{":

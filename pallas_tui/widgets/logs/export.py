@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from .index import LogFile
+from .index import OpenLogFile
 from .record import FULL_LIMIT, as_text
 from .source import LogSource
 
 CHUNK: Final = 2_000
 """Lines that are written at a time."""
 
-Span = tuple[LogFile, int, int]
+Span = tuple[OpenLogFile, int, int]
 
 
 class ExportError(Exception):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from .index import LogFile
+from .index import OpenLogFile
 
 MOST: Final = 16
 """Rotated files that are looked for: ``name.1`` to ``name.16``."""
@@ -25,7 +25,7 @@ def identity_at(path: Path) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def newer(path: Path, newest: LogFile) -> LogFile | None:
+def newer(path: Path, newest: OpenLogFile) -> OpenLogFile | None:
     """The file that was written next after ``newest``, opened; None where there is none.
 
     Where ``newest`` is no longer on disk that is the oldest one that was written later.
@@ -40,32 +40,32 @@ def newer(path: Path, newest: LogFile) -> LogFile | None:
     return _keep(family, found)
 
 
-def older(path: Path, oldest: LogFile) -> LogFile | None:
+def older(path: Path, oldest: OpenLogFile) -> OpenLogFile | None:
     """The file that was written before ``oldest``, opened; None where there is none any more."""
     family = _family(path)
     there = _place(family, oldest)
     return _keep(family, [] if there is None else family[there + 1 : there + 2])
 
 
-def _place(family: list[LogFile], wanted: LogFile) -> int | None:
+def _place(family: list[OpenLogFile], wanted: OpenLogFile) -> int | None:
     return next((place for place, file in enumerate(family) if file.identity == wanted.identity), None)
 
 
-def _keep(family: list[LogFile], found: list[LogFile]) -> LogFile | None:
+def _keep(family: list[OpenLogFile], found: list[OpenLogFile]) -> OpenLogFile | None:
     for file in family:
         if file not in found:
             file.close()
     return found[0] if found else None
 
 
-def _family(path: Path) -> list[LogFile]:
+def _family(path: Path) -> list[OpenLogFile]:
     """All files there are, newest first.
 
     Rotation moves files the way that is gone here: one that moves meanwhile is met twice, never missed.
     """
-    family: dict[Identity, LogFile] = {}
+    family: dict[Identity, OpenLogFile] = {}
     for each in paths_of(path):
-        if (file := LogFile.open(each)) is None:
+        if (file := OpenLogFile.open(each)) is None:
             continue
         # Met twice: its later place is the true one.
         if (before := family.pop(file.identity, None)) is not None:

@@ -28,7 +28,7 @@ _BLOCK_LINES: Final = 8_192
 _HEAD: Final = 128
 
 
-class LogFile:
+class OpenLogFile:
     """An open log file, read with ``pread``: a truncated file gives fewer bytes, never a crash.
 
     It stays readable after it was renamed or deleted, until ``close``.
@@ -146,7 +146,7 @@ def _level_of(line: bytes) -> int:
     return _BY_LETTER.get(ord(level[0].lower()), 0) if isinstance(level, str) and level else 0
 
 
-def lines_before(file: LogFile, end: int, size: int) -> tuple[int, bytes]:
+def lines_before(file: OpenLogFile, end: int, size: int) -> tuple[int, bytes]:
     """About ``size`` bytes of whole lines before the line that starts at ``end``: their offset and bytes."""
     start = max(0, end - size)
     while True:
@@ -165,7 +165,7 @@ def lines_before(file: LogFile, end: int, size: int) -> tuple[int, bytes]:
 class Part:
     """Some lines of a block, for a thread to look at while the block goes on growing."""
 
-    file: LogFile
+    file: OpenLogFile
     low: int
     high: int
     starts: array[int]
@@ -174,10 +174,10 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class LineBlock:
     """Some lines in a row. ``first`` is the number of the first, ``end`` the offset after the last."""
 
-    file: LogFile
+    file: OpenLogFile
     first: int
     starts: array[int]
     levels: bytearray
@@ -208,14 +208,14 @@ class Index:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.blocks: list[Block] = []
+        self.blocks: list[LineBlock] = []
         self.first = 0
         self.stop = 0
 
     def __len__(self) -> int:
         return self.stop - self.first
 
-    def block(self, number: int) -> Block | None:
+    def block(self, number: int) -> LineBlock | None:
         """The block that has the line, None where it is not known (any more)."""
         if not self.first <= number < self.stop:
             return None
@@ -229,13 +229,13 @@ class Index:
         start, end = block.bounds(number)
         return block.file.read(start, min(end, start + limit)).rstrip(b"\r\n"), end - start
 
-    def prepend(self, file: LogFile, found: Scan) -> None:
+    def prepend(self, file: OpenLogFile, found: Scan) -> None:
         """Older lines, which end where the first known one starts."""
         if found.starts:
             self.first -= len(found.starts)
-            self.blocks.insert(0, Block(file, self.first, found.starts, found.levels, found.end))
+            self.blocks.insert(0, LineBlock(file, self.first, found.starts, found.levels, found.end))
 
-    def append(self, file: LogFile, found: Scan) -> None:
+    def append(self, file: OpenLogFile, found: Scan) -> None:
         """Newer lines."""
         last = self.blocks[-1] if self.blocks else None
         if last is not None and last.file is file and len(last.starts) + len(found.starts) <= _BLOCK_LINES:
@@ -243,7 +243,7 @@ class Index:
             last.levels.extend(found.levels)
             last.end = found.end
         elif found.starts:
-            self.blocks.append(Block(file, self.stop, found.starts, found.levels, found.end))
+            self.blocks.append(LineBlock(file, self.stop, found.starts, found.levels, found.end))
         self.stop += len(found.starts)
 
     def take_back(self) -> int:
@@ -264,13 +264,13 @@ class Index:
             self.first = self.blocks[0].first
         return self.first != before
 
-    def drop(self, file: LogFile) -> None:
+    def drop(self, file: OpenLogFile) -> None:
         """Forget all lines up to the last one of a file, which has the oldest ones."""
         while any(block.file is file for block in self.blocks):
             self.blocks.pop(0)
         self.first = self.blocks[0].first if self.blocks else self.stop
 
-    def cut(self, file: LogFile) -> None:
+    def cut(self, file: OpenLogFile) -> None:
         """Forget all lines from the first one of a file on, which has the newest ones."""
         self.epoch += 1
         while any(block.file is file for block in self.blocks):

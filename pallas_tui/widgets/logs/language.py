@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .terms import Both, Either, FilterMistake, Not, Where, field_term, text_term
+from .terms import Both, Either, FilterMistake, FilterTerm, Not, field_term, text_term
 
 MAX_LENGTH: Final = 2_000
 MAX_DEPTH: Final = 20
@@ -20,7 +20,7 @@ _BARE: Final = re.compile(r'[^\s"()]+')
 _PATTERN: Final = re.compile(r"\S+")
 
 
-def read_filter(text: str) -> Where | None:
+def read_filter(text: str) -> FilterTerm | None:
     """What ``text`` wants; None when it wants everything. Raises FilterMistake, which says where."""
     if len(text) > MAX_LENGTH:
         raise FilterMistake(MAX_LENGTH, len(text), f"a filter has at most {MAX_LENGTH} characters")
@@ -32,7 +32,7 @@ class _Token:
     kind: str  # "(", ")", "-", "OR", "term"
     at: int
     end: int
-    where: Where | None = None
+    where: FilterTerm | None = None
 
 
 class _Reader:
@@ -43,7 +43,7 @@ class _Reader:
         self._tokens = list(_tokens(text))
         self._at = 0
 
-    def read(self) -> Where | None:
+    def read(self) -> FilterTerm | None:
         if not self._tokens:
             return None
         found = self._either(0)
@@ -54,15 +54,15 @@ class _Reader:
     def _next(self) -> _Token | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
-    def _either(self, depth: int) -> Where:
+    def _either(self, depth: int) -> FilterTerm:
         parts = [self._both(depth)]
         while (token := self._next()) is not None and token.kind == "OR":
             self._at += 1
             parts.append(self._both(depth))
         return parts[0] if len(parts) == 1 else Either(tuple(parts))
 
-    def _both(self, depth: int) -> Where:
-        parts: list[Where] = []
+    def _both(self, depth: int) -> FilterTerm:
+        parts: list[FilterTerm] = []
         while (token := self._next()) is not None and token.kind not in (")", "OR"):
             parts.append(self._one(depth))
         if not parts:
@@ -77,7 +77,7 @@ class _Reader:
         near = self._tokens[max(self._at - 1, 0) : self._at + 1]
         return any(token.kind == "OR" for token in near)
 
-    def _one(self, depth: int) -> Where:
+    def _one(self, depth: int) -> FilterTerm:
         token = self._tokens[self._at]
         self._at += 1
         if depth >= MAX_DEPTH:

@@ -22,7 +22,7 @@ from .exporting import ExportScreen
 from .filters import FiltersScreen
 from .index import ERROR, INFO, LEVELS, WARNING
 from .language import read_filter
-from .query import Query
+from .query import LogQuery
 from .record import FULL_LIMIT, as_json, as_text, load, title_of
 from .saved import SavedFilters
 from .source import LogSource
@@ -165,7 +165,7 @@ all that are listed into a file.
         text, pattern = self.filter.value.strip(), self.find_line.value
         if _understood(self.filter, read_filter):
             self.lines.hold()
-            self._source.ask(Query(self._level, text))
+            self._source.ask(LogQuery(self._level, text))
         if _understood(self.find_line, _compiled) and pattern != self._source.sought.pattern:
             self.lines.mark(compile_regex(pattern) if pattern else None)
             self._source.find(pattern)

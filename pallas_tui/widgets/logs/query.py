@@ -8,10 +8,10 @@ from functools import cached_property
 from time import monotonic
 from typing import Final, Protocol
 
-from .chunk import Chunk, TooSlowError
+from .chunk import LogChunk, TooSlowError
 from .index import LEVELS, Index, Part
 from .language import read_filter
-from .terms import Both, Level, Pattern, Where
+from .terms import Both, FilterTerm, Level, Pattern
 
 AT_ONCE: Final = 64
 """Parts that are given to a thread at once; it stops after ``TURN`` seconds whatever is left of them."""
@@ -19,7 +19,7 @@ TURN: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Query:
+class LogQuery:
     """At least that grave, wanted by the filter ``text``, and matching the regex ``pattern``.
 
     The default wants everything. Whoever makes one has made sure that text and pattern can be read.
@@ -33,9 +33,9 @@ class Query:
         return self.where is not None
 
     @cached_property
-    def where(self) -> Where | None:
+    def where(self) -> FilterTerm | None:
         """All of it as one condition; None when everything is wanted."""
-        parts: list[Where] = [Level(frozenset(range(self.level, len(LEVELS))))] if self.level else []
+        parts: list[FilterTerm] = [Level(frozenset(range(self.level, len(LEVELS))))] if self.level else []
         if (text := read_filter(self.text)) is not None:
             parts.append(text)
         if self.pattern:
@@ -44,7 +44,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LogMatches:
     """What was found in a part: the numbers of its lines, and on how many a regex was given up."""
 
     found: array[int]
@@ -52,19 +52,19 @@ class Outcome:
     trouble: str = ""
 
 
-def find(part: Part, query: Query) -> Outcome:
+def find(part: Part, query: LogQuery) -> LogMatches:
     """The lines in ``part`` that ``query`` wants. Blocks: use a thread."""
-    chunk = Chunk(part)
+    chunk = LogChunk(part)
     try:
         lines = query.where.lines(chunk, chunk.all) if query.where is not None else chunk.all
     except (TooSlowError, TimeoutError):
-        return Outcome(array("q"), chunk.slow, "given up: the regex takes too long, make it simpler")
-    return Outcome(array("q", [part.low + line for line in lines]), chunk.slow)
+        return LogMatches(array("q"), chunk.slow, "given up: the regex takes too long, make it simpler")
+    return LogMatches(array("q", [part.low + line for line in lines]), chunk.slow)
 
 
-def find_in(parts: Sequence[Part], query: Query, cancelled: Callable[[], bool]) -> list[Outcome]:
+def find_in(parts: Sequence[Part], query: LogQuery, cancelled: Callable[[], bool]) -> list[LogMatches]:
     """``find`` in the first parts: until the turn is over, or it is not wanted any more."""
-    outcomes: list[Outcome] = []
+    outcomes: list[LogMatches] = []
     end = monotonic() + TURN
     for part in parts:
         if cancelled() or (outcomes and (monotonic() > end or outcomes[-1].trouble)):
@@ -138,7 +138,7 @@ class FoundRows:
 class Search:
     """A query on its way through an index: from where it began to the oldest line, and to each new one."""
 
-    def __init__(self, query: Query, index: Index) -> None:
+    def __init__(self, query: LogQuery, index: Index) -> None:
         self.query = query
         self._index = index
         self._older, self._newer = array("q"), array("q")
@@ -178,7 +178,7 @@ class Search:
             low = block.first
         return parts
 
-    def take(self, part: Part, outcome: Outcome) -> None:
+    def take(self, part: Part, outcome: LogMatches) -> None:
         """What was found in the parts that ``upcoming`` gave, in their order."""
         self.slow += outcome.slow
         self.trouble = self.trouble or outcome.trouble

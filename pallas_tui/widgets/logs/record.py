@@ -21,7 +21,7 @@ _LEVEL_BY_LETTER: Final = {name[0]: name for name in LEVELS if name}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ShownRecord:
     """A line as a row shows it. ``level`` is one of ``LEVELS``, ``extra`` the other keys; all sanitised."""
 
     time: str
@@ -36,18 +36,18 @@ class Record:
         return not (self.time or self.level or self.logger)
 
 
-def parse(line: bytes, whole: int) -> Record:
+def parse(line: bytes, whole: int) -> ShownRecord:
     """The row of a line of which ``line`` holds the beginning and that has ``whole`` bytes in all."""
     data = load(line) if whole <= PARSE_LIMIT else None
     if data is None:
         text = line[: 4 * ROW_LIMIT].decode("utf-8", "replace")
-        return Record("", "", "", one_line(text, ROW_LIMIT))
+        return ShownRecord("", "", "", one_line(text, ROW_LIMIT))
     extra = " ".join(
         f"{one_line(key, 40)}={_short(value)}"
         for key, value in data.items()
         if key not in _KNOWN and value != ""
     )
-    return Record(
+    return ShownRecord(
         time=_clock(data.get("time")),
         level=_level(data.get("level")),
         logger=one_line(str(data.get("logger", "")), 80),

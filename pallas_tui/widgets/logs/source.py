@@ -10,8 +10,8 @@ from typing import Final
 
 from ...text import count
 from .files import Identity, identity_at, newer, older, paths_of
-from .index import Index, LogFile, Scan, lines_before, scan
-from .query import AllRows, FoundRows, Query, Rows, Search, find_in
+from .index import Index, OpenLogFile, Scan, lines_before, scan
+from .query import AllRows, FoundRows, LogQuery, Rows, Search, find_in
 
 POLL: Final = 0.25
 """Seconds between two looks at a file that does not grow."""
@@ -40,17 +40,17 @@ class LogSource:
     ) -> None:
         self.path = path
         self.changed = changed
-        self.query = Query()
-        self.sought = Query()
+        self.query = LogQuery()
+        self.sought = LogQuery()
         self.rows: Rows = AllRows(0, 0)
         self.found: FoundRows | None = None
         self.index = Index()
         self._search: Search | None = None
         self._finding: Search | None = None
         self._slice = slice_size
-        self._files: list[LogFile] = []
-        self._ends: dict[LogFile, int] = {}
-        self._states: dict[LogFile, tuple[int, int]] = {}
+        self._files: list[OpenLogFile] = []
+        self._ends: dict[OpenLogFile, int] = {}
+        self._states: dict[OpenLogFile, tuple[int, int]] = {}
         self._head = 0  # what stands before that offset of the oldest file is not indexed yet
         self._complete = False  # there is no file older than the oldest one
         self._beside: Identity | None = None
@@ -97,7 +97,7 @@ class LogSource:
         """Whether what ``find`` looks for may still turn up in lines that are known."""
         return self._finding is not None and not self._finding.done
 
-    def ask(self, query: Query) -> None:
+    def ask(self, query: LogQuery) -> None:
         """Want other lines from now on; what is found comes by ``changed``. What was asked before ends."""
         if query != self.query:
             self.query = query
@@ -109,7 +109,7 @@ class LogSource:
     def find(self, pattern: str) -> None:
         """Look for a regex in the lines that the query wants; the empty one ends that."""
         if pattern != self.sought.pattern:
-            self.sought = Query(pattern=pattern)
+            self.sought = LogQuery(pattern=pattern)
             self._seek()
             self._publish()
             self._wake.set()
@@ -148,7 +148,7 @@ class LogSource:
             worked = await self._grow_rotated(self._files[-2])
         return await self._grow_newest(self._files[-1]) or worked or self._rotate()
 
-    async def _grow_newest(self, file: LogFile) -> bool:
+    async def _grow_newest(self, file: OpenLogFile) -> bool:
         end, state = self._ends[file], file.state
         size = state[0]
         if state == self._states.get(file) and size == end:
@@ -160,7 +160,7 @@ class LogSource:
         self._states[file] = state
         return True
 
-    async def _grow_rotated(self, file: LogFile) -> bool:
+    async def _grow_rotated(self, file: OpenLogFile) -> bool:
         """Another process may still write into a file that was rotated meanwhile: its last record or two."""
         end, (size, _) = self._ends[file], file.state
         if size <= end:
@@ -176,7 +176,7 @@ class LogSource:
 
     async def _begin(self) -> bool:
         """Open the log and show its end."""
-        file = LogFile.open(self.path)
+        file = OpenLogFile.open(self.path)
         if file is None:
             return False
         try:
@@ -191,7 +191,7 @@ class LogSource:
         self._publish()
         return True
 
-    async def _read_on(self, file: LogFile, end: int, size: int) -> None:
+    async def _read_on(self, file: OpenLogFile, end: int, size: int) -> None:
         again = self._open and self.index.blocks and self.index.blocks[-1].file is file
         start = self.index.blocks[-1].starts[-1] if again else end
         if end - start > _UNFINISHED:
@@ -205,7 +205,7 @@ class LogSource:
         if again:  # a published row was taken away: replace it before anything is drawn
             self._publish()
 
-    def _append(self, file: LogFile, found: Scan) -> None:
+    def _append(self, file: OpenLogFile, found: Scan) -> None:
         self.index.append(file, found)
         self._ends[file], self._open = found.end, found.open
         if self.index.trim(MAX_LINES):
@@ -239,7 +239,7 @@ class LogSource:
         self._beside, self._complete = beside, False
         return True
 
-    def _let_go(self, oldest: LogFile) -> None:
+    def _let_go(self, oldest: OpenLogFile) -> None:
         if any(block.file is oldest for block in self.index.blocks):
             self.index.drop(oldest)
             self._adjusted()
@@ -248,7 +248,7 @@ class LogSource:
         self._states.pop(oldest, None)
         oldest.close()
 
-    def _start_over(self, file: LogFile) -> None:
+    def _start_over(self, file: OpenLogFile) -> None:
         """The file was truncated: nothing that was known of it is true."""
         self.index.cut(file)
         self._ends[file], self._open = 0, False
@@ -271,7 +271,7 @@ class LogSource:
         self._due = True
         return True
 
-    def _go_back(self, file: LogFile) -> bool:
+    def _go_back(self, file: OpenLogFile) -> bool:
         """The oldest file is known from its beginning: on to the one before it."""
         if (before := older(self.path, file)) is None:
             self._complete = self._due = True  # no line is new, but what is told of reading is
@@ -308,7 +308,7 @@ class LogSource:
             yield self._finding
 
     def _seek(self) -> None:
-        both = Query(self.query.level, self.query.text, self.sought.pattern)
+        both = LogQuery(self.query.level, self.query.text, self.sought.pattern)
         self._finding = Search(both, self.index) if self.sought else None
 
     def _adjusted(self) -> None:
@@ -332,11 +332,11 @@ class LogSource:
         self.changed()
 
 
-def _scan_file(file: LogFile, start: int, end: int) -> Scan:
+def _scan_file(file: OpenLogFile, start: int, end: int) -> Scan:
     return scan(file.read(start, end), start)
 
 
-def _slices_before(file: LogFile, end: int, size: int) -> list[tuple[int, Scan]]:
+def _slices_before(file: OpenLogFile, end: int, size: int) -> list[tuple[int, Scan]]:
     """Some slices of lines before ``end``, newest first."""
     slices: list[tuple[int, Scan]] = []
     while end > 0 and len(slices) < _SLICES:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import regex
 
-from .chunk import Chunk, Key, Lines, Matcher, Needle
+from .chunk import JsonKey, Lines, LogChunk, Matcher, Needle
 from .index import LEVELS
 from .record import clock_of
 
@@ -38,29 +38,29 @@ class FilterMistake(ValueError):
         self.end = end
 
 
-class Where(ABC):
+class FilterTerm(ABC):
     """A part of a filter."""
 
     cost: int = 0
     """What is asked first among several: the smaller."""
 
     @abstractmethod
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         """Those of the lines ``among`` that are wanted."""
 
 
 @dataclass(frozen=True)
-class Both(Where):
+class Both(FilterTerm):
     """All of the parts."""
 
-    parts: tuple[Where, ...]
+    parts: tuple[FilterTerm, ...]
 
     @property
     def cost(self) -> int:  # type: ignore[override]
         """That of the dearest."""
         return max(part.cost for part in self.parts)
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         for part in self.parts:
             if not among:
                 break
@@ -69,17 +69,17 @@ class Both(Where):
 
 
 @dataclass(frozen=True)
-class Either(Where):
+class Either(FilterTerm):
     """One of the parts at least."""
 
-    parts: tuple[Where, ...]
+    parts: tuple[FilterTerm, ...]
 
     @property
     def cost(self) -> int:  # type: ignore[override]
         """That of the dearest."""
         return max(part.cost for part in self.parts)
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         found: set[int] = set()
         for part in self.parts:
             found.update(part.lines(chunk, [line for line in among if line not in found] if found else among))
@@ -87,28 +87,28 @@ class Either(Where):
 
 
 @dataclass(frozen=True)
-class Not(Where):
+class Not(FilterTerm):
     """All but those."""
 
-    part: Where
+    part: FilterTerm
 
     @property
     def cost(self) -> int:  # type: ignore[override]
         """The same as what it negates."""
         return self.part.cost
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         gone = set(self.part.lines(chunk, among))
         return [line for line in among if line not in gone]
 
 
 @dataclass(frozen=True)
-class Level(Where):
+class Level(FilterTerm):
     """A level among some, by its number: no line is read for that."""
 
     wanted: frozenset[int]
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         table = bytes(number in self.wanted for number in range(256))
         chosen = chunk.part.levels.translate(table)
         if len(among) == len(chunk.all):
@@ -117,7 +117,7 @@ class Level(Where):
 
 
 @dataclass(frozen=True)
-class Text(Where):
+class TextTerm(FilterTerm):
     """Text anywhere in the line, in any case."""
 
     text: str
@@ -127,13 +127,13 @@ class Text(Where):
     def _needles(self) -> tuple[Needle, ...]:
         return tuple(Needle(needle) for needle in needles_of(self.text))
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         found = [chunk.holding(needle, among) for needle in self._needles]
         return found[0] if len(found) == 1 else sorted(set().union(*found))
 
 
 @dataclass(frozen=True)
-class Pattern(Where):
+class Pattern(FilterTerm):
     """A regex that matches somewhere in the line, in any case."""
 
     pattern: str
@@ -143,16 +143,16 @@ class Pattern(Where):
     def _matcher(self) -> Matcher:
         return Matcher(compile_regex(self.pattern))
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         return chunk.matching(self._matcher, among)
 
 
 @dataclass(frozen=True)
-class Field(Where):
+class FieldTerm(FilterTerm):
     """What a field of a JSON record holds. ``needle`` stands in every line that may be wanted."""
 
     path: str
-    test: Callable[[Any, Chunk], bool] = field(compare=False)
+    test: Callable[[Any, LogChunk], bool] = field(compare=False)
     needle: bytes
     cost = 2
 
@@ -161,10 +161,10 @@ class Field(Where):
         return Needle(self.needle) if self.needle else None
 
     @cached_property
-    def _key(self) -> Key:
-        return Key(self.path)
+    def _key(self) -> JsonKey:
+        return JsonKey(self.path)
 
-    def lines(self, chunk: Chunk, among: Lines) -> Lines:
+    def lines(self, chunk: LogChunk, among: Lines) -> Lines:
         if self._needle is not None:
             among = chunk.holding(self._needle, among)
         found = []
@@ -174,12 +174,12 @@ class Field(Where):
         return found
 
 
-def text_term(text: str) -> Where:
+def text_term(text: str) -> FilterTerm:
     """Text anywhere."""
-    return Text(text)
+    return TextTerm(text)
 
 
-def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> Where:
+def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> FilterTerm:
     """What is said of a field; without a name a regex for the whole line.
 
     Raises FilterMistake with positions in ``value``.
@@ -188,32 +188,32 @@ def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> Whe
         pattern = compile_regex(value)
         if not name:
             return Pattern(value)
-        return Field(name, lambda found, chunk: chunk.matches(pattern, text_of(found)), b"")
+        return FieldTerm(name, lambda found, chunk: chunk.matches(pattern, text_of(found)), b"")
     if sign == "!=":
         return Not(field_term(name, "=", value, quoted=quoted))
     if name == "level":
         return _level_term(sign, value)
     if sign == ":":
         if value == "*" and not quoted:
-            return Field(name, lambda found, chunk: found is not None, b"")
+            return FieldTerm(name, lambda found, chunk: found is not None, b"")
         wanted = value.casefold()
-        return Field(name, lambda found, chunk: wanted in text_of(found).casefold(), _plain_run(value))
+        return FieldTerm(name, lambda found, chunk: wanted in text_of(found).casefold(), _plain_run(value))
     compare = _SIGNS[sign]
     if name == "time" and (moment := _moment(value)) is not None:
-        return Field(name, lambda found, chunk: _at(found, moment, compare), b"")
+        return FieldTerm(name, lambda found, chunk: _at(found, moment, compare), b"")
     number = _number(value)
     if sign == "=":
         wanted = value.casefold()
         test = lambda found, chunk: (  # noqa: E731
             text_of(found).casefold() == wanted or (number is not None and _number_in(found) == number)
         )
-        return Field(name, test, _plain_run("" if number is not None else value))
+        return FieldTerm(name, test, _plain_run("" if number is not None else value))
     if number is None:
         hint = " or times such as 14:02 and 2026-06-01T14:02" if name == "time" else ""
         if not hint and (close := get_close_matches(name, ("level", "time"), 1, 0.75)):
             hint = f"; did you mean {close[0]}?"
         raise FilterMistake(0, len(value), f"{sign} compares numbers{hint}")
-    return Field(
+    return FieldTerm(
         name,
         lambda found, chunk: (has := _number_in(found)) is not None and compare(has, number),
         b"",
@@ -258,7 +258,7 @@ def _plain_run(text: str) -> bytes:
     return longest.lower().encode() if len(longest) > 1 else b""
 
 
-def _level_term(sign: str, value: str) -> Where:
+def _level_term(sign: str, value: str) -> FilterTerm:
     names = [name for name in LEVELS if name]
     found = [name for name in names if name.startswith(value.upper())] if value else []
     aliases = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "NOTICE": "INFO"}

@@ -13,7 +13,7 @@ from pallas.model.safe_text import one_line
 from ...actions import bindings
 from ...text import Glyphs, Line, Part, fit, wrapped
 from ..tones import DIM
-from .record import PARSE_LIMIT, Record, parse
+from .record import PARSE_LIMIT, ShownRecord, parse
 from .source import LogSource
 from .wrapping import WrappingView
 
@@ -50,7 +50,7 @@ class LogList(WrappingView):
         self._seen = 0
         self._held: int | None = None
         self._placing = False
-        self._records: LRUCache[tuple[int, int, int], Record] = LRUCache(_RECORDS)
+        self._records: LRUCache[tuple[int, int, int], ShownRecord] = LRUCache(_RECORDS)
         self._made: LRUCache[tuple[object, ...], list[Line]] = LRUCache(_LINES)
         self._pattern: regex.Pattern[str] | None = None
 
@@ -145,13 +145,13 @@ class LogList(WrappingView):
             made = self._made[key] = [self._marked(line) for line in lines]
         return made
 
-    def _record(self, number: int, known: tuple[int, int, int]) -> Record:
+    def _record(self, number: int, known: tuple[int, int, int]) -> ShownRecord:
         if (record := self._records.get(known)) is None:
             line, whole = self._source.read(number, PARSE_LIMIT)
             record = self._records[known] = parse(line, whole)
         return record
 
-    def _head(self, record: Record, width: int) -> tuple[list[Part], str]:
+    def _head(self, record: ShownRecord, width: int) -> tuple[list[Part], str]:
         word, style = _STYLES.get(record.level, ("", ""))
         logger = 12 if width < 100 else 20
         level = _SHORT.get(record.level, record.level)
@@ -163,7 +163,7 @@ class LogList(WrappingView):
         ]
         return head, style
 
-    def _one(self, record: Record, width: int) -> Line:
+    def _one(self, record: ShownRecord, width: int) -> Line:
         if record.is_raw:
             return ((fit(record.message[self._shift :], width, self._glyphs), ""),)
         head, style = self._head(record, width)
@@ -174,7 +174,7 @@ class LogList(WrappingView):
         extra = record.extra[max(0, self._shift - len(record.message)) :]
         return (*head, (f"{text}  ", style), (fit(extra, room - cell_len(text) - 2, self._glyphs), DIM))
 
-    def _wrapped(self, record: Record, width: int, most: int) -> list[Line]:
+    def _wrapped(self, record: ShownRecord, width: int, most: int) -> list[Line]:
         """Time, level and logger once; message and other keys below each other, at least 20 cells wide."""
         head, style = ([], "") if record.is_raw else self._head(record, width)
         indent = sum(cell_len(text) for text, _ in head)

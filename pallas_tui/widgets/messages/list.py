@@ -7,8 +7,8 @@ from pallas.model import Envelope
 
 from ...messages import MessageBook
 from ...messages.book import pending
-from ...messages.tree import HEAD, Row
-from ...runs.run import Run
+from ...messages.tree import HEAD, MessageRow
+from ...runs.run import FeedRun
 from ...state import Tone
 from ...text import DURATION_WIDTH, Glyphs, Line, Part, cropped, duration, fit, right, width_of, wrapped
 from ..lines import LineView
@@ -38,19 +38,19 @@ class MessageList(LineView):
     def __init__(self, book: MessageBook, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
         self._book, self._glyphs = book, glyphs
-        self._rows: Sequence[Row] = ()
+        self._rows: Sequence[MessageRow] = ()
         self._places: dict[tuple[str, int], int] = {}
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, FeedRun] = {}
         self._now = 0.0
         self._hint = ""
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[MessageRow]:
         """The lines."""
         return self._rows
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> MessageRow | None:
         """The line under the cursor."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
@@ -60,12 +60,12 @@ class MessageList(LineView):
         row = self.row
         return self.letter(row) if row is not None and row.number != HEAD else None
 
-    def letter(self, row: Row) -> Envelope | None:
+    def letter(self, row: MessageRow) -> Envelope | None:
         """The message of a line."""
         run = self._book.run(row.run)
         return run.get(row.number) if run is not None else None
 
-    def take(self, rows: Sequence[Row], runs: dict[str, Run], now: float, hint: str) -> None:
+    def take(self, rows: Sequence[MessageRow], runs: dict[str, FeedRun], now: float, hint: str) -> None:
         """Show these; ``runs`` are those known by their ids, ``hint`` stands where there are no lines."""
         if rows is not self._rows or len(rows) < len(self._places):
             self._rows, self._places = rows, {}
@@ -114,13 +114,13 @@ class MessageList(LineView):
     def _at_work(self) -> Part:
         return self._glyphs.running, STYLES[Tone.STARTING]
 
-    def _indent(self, row: Row) -> Part:
+    def _indent(self, row: MessageRow) -> Part:
         glyphs = self._glyphs
         if row.level <= _MOST_INDENT:
             return f"{glyphs.pipe} " * row.level, DIM
         return f"{glyphs.pipe} " * (_MOST_INDENT - 1) + f"{row.level:<2}"[:2].replace(" ", glyphs.pipe), DIM
 
-    def _head(self, row: Row, width: int) -> Line:
+    def _head(self, row: MessageRow, width: int) -> Line:
         run = self._runs.get(row.run)
         lead: list[Part] = [(" " * (_NUMBER + 1), ""), (f"{'run':<{_ROUTE}}", DIM)]
         if run is None:
@@ -133,7 +133,7 @@ class MessageList(LineView):
         room = width - len(tail) - 1
         return cropped((*_fitted(lead, room, self._glyphs), (f" {tail}", DIM)), width)
 
-    def _message(self, row: Row, letter: Envelope, width: int) -> Line:
+    def _message(self, row: MessageRow, letter: Envelope, width: int) -> Line:
         glyphs, wrong = self._glyphs, letter.outcome != "delivered"
         at_work = pending(letter) and self.running(row.run)
         tone = _TONES.get(letter.outcome, Tone.ERROR)

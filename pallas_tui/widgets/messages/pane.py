@@ -16,12 +16,12 @@ from pallas.model import Envelope
 
 from ...actions import bindings
 from ...clipboard import copy
-from ...messages import MessageBook, RunMessages
+from ...messages import MessageBook, RunEnvelopes
 from ...messages.reading import Reader
 from ...messages.replaying import AGAIN
-from ...messages.tree import HEAD, Lines, Wanted
+from ...messages.tree import HEAD, MessageLines, MessageQuery
 from ...messages.xml_text import as_text, hang_of, lines_of, run_lines
-from ...runs.run import Run
+from ...runs.run import FeedRun
 from ...state import Tone
 from ...text import Glyphs, Line, count
 from ..filter import FilterLine
@@ -60,7 +60,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("messages")
 
-    class Open(Message):
+    class OpenEnvelope(Message):
         """A message is to be shown in full."""
 
         def __init__(self, letter: Envelope) -> None:
@@ -81,14 +81,14 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
             super().__init__()
             self.agent = agent
 
-    class Replay(Message):
+    class ReplayMessage(Message):
         """A message is to be sent again."""
 
         def __init__(self, letter: Envelope) -> None:
             super().__init__()
             self.letter = letter
 
-    class Elsewhere(Message):
+    class ShowMessagesElsewhere(Message):
         """Another pane is to show the run."""
 
         def __init__(self, run_id: str, pane: str) -> None:
@@ -99,10 +99,10 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         super().__init__(id="messages")
         self.run_id = run_id
         self._book, self._feed, self._glyphs = book, feed, glyphs
-        self._wanted = Wanted()
+        self._wanted = MessageQuery()
         self._state: object = None
         self._reader = Reader(book)
-        self._outline = Lines(book)
+        self._outline = MessageLines(book)
         self._resting: Timer | None = None
         self._shown: object = None
 
@@ -122,7 +122,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         return self.is_mounted and self.is_attached and len(self.query("#message-list, #message-text")) == 2
 
     @property
-    def messages(self) -> RunMessages | None:
+    def messages(self) -> RunEnvelopes | None:
         """Those of the run."""
         return self._book.run(self.run_id)
 
@@ -163,7 +163,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         run = self._feed.feed.run(self.run_id)
         return run is not None and run.running
 
-    def _family(self) -> dict[str, Run]:
+    def _family(self) -> dict[str, FeedRun]:
         run = self._feed.feed.run(self.run_id)
         return {each.id: each for each in run.family()} if run is not None else {}
 
@@ -297,7 +297,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     # Keys
 
     def filter_by(self, words: tuple[str, ...]) -> None:
-        self._wanted = Wanted(self._wanted.refused, words)
+        self._wanted = MessageQuery(self._wanted.refused, words)
         self._lay_out()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -319,9 +319,9 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         """Open the message, or the run in the feed."""
         row, letter = self.view.row, self.view.selected
         if letter is not None:
-            self.post_message(self.Open(letter))
+            self.post_message(self.OpenEnvelope(letter))
         elif row is not None:
-            self.post_message(self.Elsewhere(row.run, "feed"))
+            self.post_message(self.ShowMessagesElsewhere(row.run, "feed"))
 
     def story(self) -> tuple[str, str] | None:
         letter = self.view.selected
@@ -336,7 +336,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
 
     def action_refused(self) -> None:
         """Only what was not delivered, or all again."""
-        self._wanted = Wanted(not self._wanted.refused, self._wanted.words)
+        self._wanted = MessageQuery(not self._wanted.refused, self._wanted.words)
         self._lay_out()
 
     def _handler(self) -> str:
@@ -359,12 +359,12 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     def action_replay(self) -> None:
         """Send the message again."""
         if (letter := self.view.selected) is not None:
-            self.post_message(self.Replay(letter))
+            self.post_message(self.ReplayMessage(letter))
 
     def action_elsewhere(self, pane: str) -> None:
         """Show the run in another pane."""
         row = self.view.row
-        self.post_message(self.Elsewhere(row.run if row is not None else self.run_id, pane))
+        self.post_message(self.ShowMessagesElsewhere(row.run if row is not None else self.run_id, pane))
 
     def action_step(self, by: int) -> None:
         """The messages of the run before, or of the next."""
@@ -384,17 +384,17 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         self.view.follow = self._live
         self.view.cursor = 0
         self._lay_out(force=True)
-        self.post_message(self.Shown(run_id))
+        self.post_message(self.RunOfMessagesShown(run_id))
         self.action_read()
 
-    class Shown(Message):
+    class RunOfMessagesShown(Message):
         """Another run is shown."""
 
         def __init__(self, run_id: str) -> None:
             super().__init__()
             self.run_id = run_id
 
-    @on(FilterLine.Left)
-    def _left(self, event: FilterLine.Left) -> None:
+    @on(FilterLine.FilterLeft)
+    def _left(self, event: FilterLine.FilterLeft) -> None:
         event.stop()
         self.view.focus()

@@ -20,9 +20,9 @@ from ...clipboard import copy
 from ...messages import MessageBook
 from ...messages.difference import difference, difference_lines, readable
 from ...messages.replaying import Replies, message_of, old_reply, replies, run_id_of, run_of
-from ...messages.tree import Row, Wanted, rows_of
+from ...messages.tree import MessageQuery, MessageRow, rows_of
 from ...messages.xml_text import title_of
-from ...runs.run import Run
+from ...runs.run import FeedRun
 from ...state import Tone
 from ...text import Glyphs, Line, count, duration
 from ..agents.doing import fleet_of, refusal
@@ -51,7 +51,7 @@ other), **y** copies the difference.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("replay")
 
-    class Open(Message):
+    class OpenReplayRun(Message):
         """The messages of a run are to be shown."""
 
         def __init__(self, run_id: str) -> None:
@@ -66,7 +66,7 @@ other), **y** copies the difference.
         self._knowledge = knowledge
         self._before: frozenset[str] = frozenset()
         self._message = ""
-        self._new: Run | None = None
+        self._new: FeedRun | None = None
         self._began = 0.0
         self._busy = False
         self._problem = ""
@@ -131,8 +131,8 @@ other), **y** copies the difference.
                 view.tick(now)
         self._say()
 
-    def _show_run(self, view: str, run_id: str, run: Run | None, hint: str) -> None:
-        rows: list[Row] = rows_of(self._book, run_id, run, Wanted()) if run_id else []
+    def _show_run(self, view: str, run_id: str, run: FeedRun | None, hint: str) -> None:
+        rows: list[MessageRow] = rows_of(self._book, run_id, run, MessageQuery()) if run_id else []
         runs = {each.id: each for each in run.family()} if run is not None else {}
         self.query_one(view, MessageList).take(rows, runs, self._feed.now, hint)
 
@@ -242,8 +242,8 @@ other), **y** copies the difference.
 
     # Keys
 
-    @on(LineView.Chosen)
-    def _chosen(self, event: LineView.Chosen) -> None:
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
         event.stop()
         self.action_messages()
 
@@ -252,7 +252,7 @@ other), **y** copies the difference.
         old = self.query_one("#replay-old").has_focus
         run_id = self._letter.run_id if old else self._new.id if self._new is not None else ""
         if run_id:
-            self.post_message(self.Open(run_id))
+            self.post_message(self.OpenReplayRun(run_id))
 
     async def action_copy(self) -> None:
         """Copy the difference."""

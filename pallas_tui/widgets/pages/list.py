@@ -2,19 +2,19 @@
 
 from collections.abc import Hashable, Sequence
 
-from ...paged import Listed, Record
+from ...paged import ListedRecord, PagedRecord
 from ...text import Glyphs, Line, wrapped
 from ..lines import LineView
 from ..tones import DIM
 
 
-class RecordList[R: Record](LineView):
+class RecordList[R: PagedRecord](LineView):
     """One line a record, which a subclass says the looks of; a hint where there are none."""
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
         self._glyphs = glyphs
-        self._shown: Sequence[Listed[R]] = ()
+        self._shown: Sequence[ListedRecord[R]] = ()
         self._places: dict[str, int] = {}
         self._now = 0.0
         self._hint = ""
@@ -34,7 +34,7 @@ class RecordList[R: Record](LineView):
         """Whether the last of them is in view, or soon."""
         return self.scroll_offset.y + 2 * max(1, self._height) >= len(self._shown)
 
-    def take(self, shown: Sequence[Listed[R]], now: float, hint: str) -> None:
+    def take(self, shown: Sequence[ListedRecord[R]], now: float, hint: str) -> None:
         """List these; ``hint`` stands there when they are none."""
         self._shown, self._now, self._hint = shown, now, hint
         self._places = {each.record.id: index for index, each in enumerate(shown)}

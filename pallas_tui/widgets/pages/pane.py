@@ -15,7 +15,7 @@ from textual.widgets import Static
 from pallas.model import Fault, FaultType
 
 from ...clipboard import copy
-from ...paged import Book, Record
+from ...paged import PagedRecord, RecordPages
 from ...state import Tone
 from ...text import Glyphs, Line, count
 from ..filter import FilterLine
@@ -33,7 +33,7 @@ _PARTS: Final = 3
 _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 
 
-class RecordsPane[R: Record, W](ListPane):
+class RecordsPane[R: PagedRecord, W](ListPane):
     """Reads as many records as somebody looks at, however many there are.
 
     ``W`` is what is read of the selected one besides, once somebody stays on it. A subclass says when to read
@@ -49,14 +49,14 @@ class RecordsPane[R: Record, W](ListPane):
     EMPTY: ClassVar[str]
     """What stands there when there are none at all."""
 
-    class Ask(Message):
+    class AskAboutRecord(Message):
         """Something to be sure of first; ``yes`` does it."""
 
         def __init__(self, question: str, yes: Callable[[], None]) -> None:
             super().__init__()
             self.question, self.yes = question, yes
 
-    def __init__(self, book: Book[R], glyphs: Glyphs, clock: Callable[[], float]) -> None:
+    def __init__(self, book: RecordPages[R], glyphs: Glyphs, clock: Callable[[], float]) -> None:
         super().__init__(id=f"{self.NOUN}s")
         self._book, self._glyphs, self._clock = book, glyphs, clock
         self._words: tuple[str, ...] = ()
@@ -251,8 +251,8 @@ class RecordsPane[R: Record, W](ListPane):
         if (record := self.rows.selected) is not None:
             self.notify(await copy(self.app, record.id), markup=False)
 
-    @on(LineView.Moved)
-    def _was_moved(self, event: LineView.Moved) -> None:
+    @on(LineView.CursorMoved)
+    def _was_moved(self, event: LineView.CursorMoved) -> None:
         self._read_on()
 
     def _do(self, work: Coroutine[Any, Any, None], what: str) -> None:

@@ -48,7 +48,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
 
     _book: TaskBook
 
-    class Open(Message):
+    class OpenTask(Message):
         """Somebody wants to see the thread or the run of a task."""
 
         def __init__(self, target: Target) -> None:
@@ -176,12 +176,12 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
     async def _open_thread(self, record: TaskRecord) -> None:
         thread = await self._book.thread(record)
         if self._stands:
-            self.post_message(self.Open(ThreadTarget(thread)))
+            self.post_message(self.OpenTask(ThreadTarget(thread)))
 
     def action_run(self) -> None:
         """Go to its run in the feed."""
         if (record := self.rows.selected) is not None and record.run_id:
-            self.post_message(self.Open(RunTarget(record.run_id)))
+            self.post_message(self.OpenTask(RunTarget(record.run_id)))
 
     def action_refresh(self) -> None:
         """Read anew."""
@@ -199,7 +199,9 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
             what = one_line(record.preview or record.id[:8], 60)
             question = f"Cancel the task of {record.agent}: {what}?"
-            self.post_message(self.Ask(question, lambda: self._do(self._cancel(record.id), "cancelling")))
+            self.post_message(
+                self.AskAboutRecord(question, lambda: self._do(self._cancel(record.id), "cancelling"))
+            )
 
     async def _cancel(self, task: str) -> None:
         await self._book.cancel(task)

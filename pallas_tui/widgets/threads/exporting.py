@@ -8,8 +8,8 @@ from pallas.model import ThreadRecord
 from pallas.model.safe_text import one_line
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
-from ...chat.export import About, Form, exported, file_name, form_of, write_new
-from ...chat.model import Conversation
+from ...chat.export import ConversationFacts, Form, exported, file_name, form_of, write_new
+from ...chat.model import ChatConversation
 from ...chat.stored import entries_of
 from ...pictures.images import user_path
 from ...threads import ThreadBook
@@ -18,7 +18,7 @@ from ...threads import ThreadBook
 async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: float) -> None:
     """Ask for a file and write all that was said to it. Raises Fault."""
     rows = await book.whole(record.id)
-    conversation = Conversation(record.agent)
+    conversation = ChatConversation(record.agent)
     conversation.name = record.title
     conversation.entries = await asyncio.to_thread(entries_of, rows, record.agent)
     base = Path.cwd()
@@ -32,6 +32,6 @@ async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: f
     form: Form = form_of(target)
     if not target.suffix:
         target = target.with_name(f"{target.name}.{form}")
-    text = exported(conversation, About(agent=record.agent), form)
+    text = exported(conversation, ConversationFacts(agent=record.agent), form)
     await asyncio.to_thread(write_new, target, text)
     app.notify(f"Written to {one_line(str(target), 300)}.", markup=False)

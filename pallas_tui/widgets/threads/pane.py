@@ -46,7 +46,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
 
     _book: ThreadBook
 
-    class Open(Message):
+    class OpenThread(Message):
         """Somebody wants to go on with a thread."""
 
         def __init__(self, record: ThreadRecord) -> None:
@@ -133,7 +133,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
     def choose(self) -> None:
         """Open the thread in the chat."""
         if (record := self.rows.selected) is not None:
-            self.post_message(self.Open(record))
+            self.post_message(self.OpenThread(record))
 
     def action_rename(self) -> None:
         """Type another title."""
@@ -146,7 +146,9 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
             rows = count(record.messages, "message")
             title = one_line(record.title or record.id, 60)
             question = f"Delete {rows} with {record.agent} for good: {title}?"
-            self.post_message(self.Ask(question, lambda: self._do(self._delete(record.id), "deleting")))
+            self.post_message(
+                self.AskAboutRecord(question, lambda: self._do(self._delete(record.id), "deleting"))
+            )
 
     async def _delete(self, thread: str) -> None:
         await self._book.delete(thread)
@@ -157,12 +159,12 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         if (record := self.rows.selected) is not None:
             self._do(export_thread(self.app, self._book, record, self._clock()), "reading all of it")
 
-    @on(TitleLine.Entered)
-    def _entered(self, event: TitleLine.Entered) -> None:
+    @on(TitleLine.TitleEntered)
+    def _entered(self, event: TitleLine.TitleEntered) -> None:
         event.stop()
         self._do(self._book.rename(event.thread, event.title), "renaming")
 
-    @on(TitleLine.Left)
-    def _title_left(self, event: TitleLine.Left) -> None:
+    @on(TitleLine.TitleLineLeft)
+    def _title_left(self, event: TitleLine.TitleLineLeft) -> None:
         event.stop()
         self.rows.focus()

@@ -16,14 +16,14 @@ class TitleLine(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("title_line")
 
-    class Entered(Message):
+    class TitleEntered(Message):
         """A title was typed for the thread of that id."""
 
         def __init__(self, thread: str, title: str) -> None:
             super().__init__()
             self.thread, self.title = thread, title
 
-    class Left(Message):
+    class TitleLineLeft(Message):
         """The focus should go back to the list."""
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class TitleLine(Input):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Hand over what was typed."""
         event.stop()
-        self.post_message(self.Entered(self._thread, self.value.strip()))
+        self.post_message(self.TitleEntered(self._thread, self.value.strip()))
         self._close()
 
     def _close(self) -> None:
         self.display = False
-        self.post_message(self.Left())
+        self.post_message(self.TitleLineLeft())

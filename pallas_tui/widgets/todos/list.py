@@ -7,7 +7,7 @@ from pallas.model import TodoStatus
 
 from ...state import Tone
 from ...text import Glyphs, Line, cropped, duration, fit, moment, right, wrapped
-from ...todos import Todo
+from ...todos import BoardTodo
 from ..facts import ended, fact
 from ..lines import LineView
 from ..tasks.list import age
@@ -31,19 +31,19 @@ _ACTOR: Final = 14
 _AGE: Final = 6
 
 
-class TodoList(LineView):
+class TodoLines(LineView):
     """How it is, who waits, for how long, for what of whom, and why."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="todo-list")
         self._glyphs = glyphs
-        self._shown: Sequence[Todo] = ()
+        self._shown: Sequence[BoardTodo] = ()
         self._places: dict[tuple[str, str], int] = {}
         self._now = 0.0
         self._hint = EMPTY
 
     @property
-    def selected(self) -> Todo | None:
+    def selected(self) -> BoardTodo | None:
         """The one under the cursor."""
         return self._shown[self.cursor] if self.cursor < len(self._shown) else None
 
@@ -52,7 +52,7 @@ class TodoList(LineView):
         """How many are listed."""
         return len(self._shown)
 
-    def take(self, shown: Sequence[Todo], now: float, hint: str) -> None:
+    def take(self, shown: Sequence[BoardTodo], now: float, hint: str) -> None:
         """List these; ``hint`` stands there when they are none."""
         self._shown, self._now, self._hint = shown, now, hint
         self._places = {(each.run_id, each.id): index for index, each in enumerate(shown)}
@@ -96,12 +96,12 @@ class TodoList(LineView):
         )
 
 
-def awaited(todo: Todo) -> str:
+def awaited(todo: BoardTodo) -> str:
     """``Shouted of shouter``."""
     return todo.wait_for + (f" of {todo.from_agent}" if todo.from_agent else "")
 
 
-def facts_of(todo: Todo, now: float) -> Iterator[tuple[str, str]]:
+def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
     """What is known of a todo, by name."""
     word = WORDS[todo.status][0]
     if todo.status == "closed":
@@ -121,7 +121,7 @@ def facts_of(todo: Todo, now: float) -> Iterator[tuple[str, str]]:
     yield "id", todo.id
 
 
-def details(todo: Todo, width: int, height: int, now: float) -> list[Line]:
+def details(todo: BoardTodo, width: int, height: int, now: float) -> list[Line]:
     """All of a todo, beside the list."""
     lines: list[Line] = [((line, STRONG),) for line in wrapped(todo.description or awaited(todo), width)[:6]]
     lines.append(())
@@ -131,7 +131,7 @@ def details(todo: Todo, width: int, height: int, now: float) -> list[Line]:
     return ended(lines, height)
 
 
-def story_of(todo: Todo, now: float) -> str:
+def story_of(todo: BoardTodo, now: float) -> str:
     """The same as text."""
     known = [f"{label:<8}{text}" for label, text in facts_of(todo, now) if text]
     return "\n\n".join((todo.description or awaited(todo), "\n".join(known)))

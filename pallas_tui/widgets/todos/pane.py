@@ -16,7 +16,7 @@ from ...text import Glyphs, count
 from ...todos import TodoBoard
 from ..filter import FilterLine
 from ..list_pane import ListPane
-from .list import EMPTY, TodoList, details, story_of
+from .list import EMPTY, TodoLines, details, story_of
 
 HINT: Final = "agent, message, state, description, run"
 
@@ -35,7 +35,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("todos")
 
-    class Open(Message):
+    class OpenTodo(Message):
         """Somebody wants to see the run of a todo: in the feed, or its messages."""
 
         def __init__(self, run_id: str, messages: bool) -> None:
@@ -51,7 +51,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
 
     def compose(self) -> ComposeResult:
         with Container(id="todo-columns"):
-            yield TodoList(self._glyphs)
+            yield TodoLines(self._glyphs)
             yield Static(id="todo-details", markup=False)
         yield FilterLine(HINT, id="todo-filter")
 
@@ -60,9 +60,9 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
         return self.is_mounted and self.is_attached and len(self.query("#todo-list, #todo-details")) == 2
 
     @property
-    def rows(self) -> TodoList:
+    def rows(self) -> TodoLines:
         """The list."""
-        return self.query_one(TodoList)
+        return self.query_one(TodoLines)
 
     def on_mount(self) -> None:
         """Show what is known, and what comes."""
@@ -131,12 +131,12 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
     def choose(self) -> None:
         """Go to its run in the feed."""
         if (todo := self.rows.selected) is not None and todo.run_id:
-            self.post_message(self.Open(todo.run_id, messages=False))
+            self.post_message(self.OpenTodo(todo.run_id, messages=False))
 
     def action_messages(self) -> None:
         """Go to the messages of its run."""
         if (todo := self.rows.selected) is not None and todo.run_id:
-            self.post_message(self.Open(todo.run_id, messages=True))
+            self.post_message(self.OpenTodo(todo.run_id, messages=True))
 
     def action_closed(self) -> None:
         """Hide closed ones, or show them again."""

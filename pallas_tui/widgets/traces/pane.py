@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from ...actions import bindings
-from ...frame import Frame
+from ...frame import FleetFrame
 from ...runs.traces import TraceLine, Traces
 from ...targets import Reveal, RunTarget, Target
 from ...text import UNICODE, Glyphs, Line, count, wrapped
@@ -169,7 +169,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         """The list of hops."""
         return self.query_one(TraceList)
 
-    def absorb(self, frame: Frame) -> None:
+    def absorb(self, frame: FleetFrame) -> None:
         self._now = frame.now
         self.traces.absorb(frame)
         self._paint()
