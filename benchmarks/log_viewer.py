@@ -17,12 +17,12 @@ from textual.drivers.headless_driver import HeadlessDriver
 
 import pallas_tui
 from pallas_tui.json_file import JsonFile
-from pallas_tui.widgets.filter import late_letter
+from pallas_tui.widgets.filter_line import late_letter
 from pallas_tui.widgets.logs import LogsPane
-from pallas_tui.widgets.logs.index import ERROR
-from pallas_tui.widgets.logs.query import LogQuery
-from pallas_tui.widgets.logs.saved import SavedFilters
-from pallas_tui.widgets.logs.source import LogSource
+from pallas_tui.widgets.logs.log_index import ERROR
+from pallas_tui.widgets.logs.log_query import LogQuery
+from pallas_tui.widgets.logs.log_source import LogSource
+from pallas_tui.widgets.logs.saved_filters import SavedFilters
 
 from .log_file import RARE
 

@@ -21,29 +21,29 @@ from pallas.model import FleetState, RunningFleet
 
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
-from .chat.kept_tabs import KeptTabs
+from .chat.tab_store import KeptTabs
 from .diagnostics import Section, as_text, paths, process, terminal, versions
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import PaletteProvider
 from .placeholder_fleet import BrokenFleet, PlaceholderFleet
-from .pump import PERIOD, Counts, UiClock
-from .runs.feed import MAX_RUNS, MAX_STEPS
-from .screens.main import LatePane, MainScreen
+from .runs.run_feed import MAX_RUNS, MAX_STEPS
+from .screens.main_screen import LatePane, MainScreen
 from .screens.screen_layout import Layouts
-from .screens.story import StoryScreen
+from .screens.story_screen import StoryScreen
 from .settings import Settings
 from .shell import scrollbar
+from .shell.early_keys import EarlyKeys, as_meant
 from .shell.fleet_screens import FleetScreens
-from .shell.keyboard import EarlyKeys, as_meant
-from .shell.look import Look
 from .shell.notices import Notices
 from .shell.signals import SIGNALS, Leaving
+from .shell.theme_actions import Look
 from .targets import MAX_ENTITIES
 from .text import ASCII, UNICODE, count, duration
-from .widgets.failure import Failure
-from .widgets.filter import late_letter
+from .ui_clock import PERIOD, Counts, UiClock
+from .widgets.filter_line import late_letter
 from .widgets.list_pane import Story
+from .widgets.start_failure import Failure
 
 __all__ = ["SIGNALS", "Workbench"]
 
@@ -264,8 +264,8 @@ class Workbench(FleetScreens, Look, Notices):
 
     def keep_setting(self, key: str, value: Any) -> None:
         """Use another value for a setting, None for the default, and write it to the user's file."""
-        from .settings.file import CannotSave, save_setting
-        from .settings.schema import BY_KEY
+        from .settings.settings_file import CannotSave, save_setting
+        from .settings.settings_schema import BY_KEY
 
         setting = BY_KEY[key]
         self.settings = self.settings.having(key, setting.default if value is None else value)
@@ -307,7 +307,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     def action_instances(self) -> None:
         """Fleets elsewhere; whoever is chosen there is talked to."""
-        from .screens.instances import InstancesScreen
+        from .screens.instances_screen import InstancesScreen
 
         def chosen(name: str | None) -> None:
             if name is not None:
@@ -317,7 +317,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     def action_help(self) -> None:
         """Help for the focused pane."""
-        from .screens.help import HelpScreen
+        from .screens.help_screen import HelpScreen
 
         self.push_screen(HelpScreen(self.main.focus_target(), self.screen.active_bindings.values()))
 
@@ -337,13 +337,13 @@ class Workbench(FleetScreens, Look, Notices):
 
     def action_settings(self) -> None:
         """Every setting, to look at and to change."""
-        from .screens.settings import SettingsScreen
+        from .screens.settings_screen import SettingsScreen
 
         self.push_screen(SettingsScreen(self))
 
     def action_about(self) -> None:
         """Versions, paths and limits, for a report."""
-        from .screens.about import AboutScreen
+        from .screens.about_screen import AboutScreen
 
         self.push_screen(AboutScreen(self._sections()))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .instances import Instances
     from .isolate import Guard
-    from .screens.main import LatePane
+    from .screens.main_screen import LatePane
     from .settings import Settings
 
 STOP_TIMEOUT: Final = 5.0
@@ -178,10 +178,10 @@ def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseExcept
 def wishes() -> "tuple[Settings, Instances]":
     """What the user's files and environment ask for; the settings hold what is wrong in any of them."""
     from .instances import Instances
-    from .instances.health import poll_interval
-    from .instances.metrics_port import HealthMetrics, metrics_port
-    from .instances.store import InstanceStore
-    from .instances.watch import PollPace
+    from .instances.agent_poller import PollPace
+    from .instances.health_metrics import HealthMetrics, metrics_port
+    from .instances.health_polls import poll_interval
+    from .instances.instance_store import InstanceStore
     from .settings import load_settings, state_path
 
     settings = load_settings()
@@ -194,11 +194,11 @@ def wishes() -> "tuple[Settings, Instances]":
 
 def late_panes(log: Path) -> "tuple[LatePane, ...]":
     """The panes that are made after the first paint; ``log`` is the file that the log viewer shows."""
-    from .screens.main import LatePane
+    from .screens.main_screen import LatePane
     from .widgets.pane import Pane
 
     def make_chat() -> Pane:
-        from .chat.prompts import PromptBook
+        from .chat.saved_prompts import PromptBook
         from .json_file import JsonFile
         from .settings import state_path
         from .widgets.chat import ChatPane

@@ -18,7 +18,7 @@ from textual.screen import Screen
 
 from .actions import ACTIONS, BY_ID, is_navigation
 from .fuzzy import FuzzyQuery
-from .screens.main import MainScreen
+from .screens.main_screen import MainScreen
 from .targets import (
     MAX_ENTITIES,
     AgentTarget,
@@ -29,7 +29,7 @@ from .targets import (
     ThreadTarget,
     ToolTarget,
 )
-from .widgets.filter import FilterLine
+from .widgets.filter_line import FilterLine
 from .widgets.pane import Pane
 
 MOST: Final = 60

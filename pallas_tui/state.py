@@ -25,7 +25,7 @@ from pallas.model import (
 )
 
 from .frame import FleetFrame
-from .supervision.words import blocked, crash_loop, sentence
+from .supervision.reload_words import blocked, crash_loop, sentence
 from .text import count, duration
 
 Level = Literal["info", "warning", "error"]

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from pallas.model import Reloaded, ThreadRecord
 
-from .runs.run import FeedRun
+from .runs.feed_run import FeedRun
 
 MAX_ENTITIES: Final = 20_000
 """Entities that the palette looks through at most."""

@@ -3,12 +3,12 @@
 The validator is loaded when something is checked for the first time; ``warm_up`` does so before.
 """
 
+from .field_rows import FormRow, rows
+from .field_shape import FieldKind, FieldShape
 from .form import Form, warm_up
+from .form_memory import Memory, Remembered
 from .json_text import JsonMistake
-from .memory import Memory, Remembered
-from .paths import ABSENT, Path
-from .rows import FormRow, rows
-from .shape import FieldKind, FieldShape
+from .value_paths import ABSENT, Path
 
 __all__ = [
     "ABSENT",

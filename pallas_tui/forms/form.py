@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from .entry import meant
+from .field_shape import FieldKind, FieldShape, Shapes
+from .field_text import meant
+from .form_schema import Schema
 from .json_text import JsonMistake, dump, parse
 from .mistakes import Mistakes
-from .paths import ABSENT, Path, at, moved, put, remove
-from .schema import Schema
-from .shape import FieldKind, FieldShape, Shapes
+from .value_paths import ABSENT, Path, at, moved, put, remove
 
 if TYPE_CHECKING:
-    from .check import Checker
+    from .form_check import Checker
 
 _PREFILLED: Final = 5
 """Levels of required objects that are begun by themselves."""
@@ -66,7 +66,7 @@ class Form:
         """What of the arguments is not as the schema says."""
         if self._checked[0] != self.version:
             if self._checker is None:
-                from .check import Checker
+                from .form_check import Checker
 
                 self._checker = Checker(self.schema.document)
             self._checked = (self.version, self._checker.mistakes(self._value))
@@ -262,6 +262,6 @@ _SEEDS: Final[Mapping[FieldKind, Any]] = {
 
 def warm_up() -> None:
     """Load what the check needs, which takes a moment: for a thread, before the first form is opened."""
-    from . import check
+    from . import form_check
 
-    assert check.MAX_STEPS
+    assert form_check.MAX_STEPS

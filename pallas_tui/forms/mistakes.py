@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .paths import Path
+from .value_paths import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 from pallas.model import Envelope
 from pallas.model.safe_text import sanitize
 
-from ..runs.run import FeedRun
+from ..runs.feed_run import FeedRun
 from ..text import Line, clock, duration
 
 MAX_PRETTY: Final = 100_000

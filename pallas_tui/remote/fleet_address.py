@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 from pallas.model import FleetSnapshot
 from pallas.surfaces.control.control_tokens import is_loopback
 
-from ..instances.address import WELL_KNOWN, document_url, label_of
+from ..instances.registry_address import WELL_KNOWN, document_url, label_of
 
 # Paths of the registry's document below the address of a fleet; the last ones are those of other registries.
 _DOCUMENTS: Final = (WELL_KNOWN, "/v0.1/servers", "/server.json", "/servers", "")

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from pallas.model.safe_text import one_line
-from pallas_tui.json_file import JsonFile
+
+from ..json_file import JsonFile
 
 SizeClass = Literal["small", "wide", "large"]
 

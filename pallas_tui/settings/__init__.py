@@ -1,7 +1,7 @@
 """What a user may change of the workbench, in one small file of theirs."""
 
-from .schema import ModelPrice
-from .values import (
+from .settings_schema import ModelPrice
+from .settings_values import (
     MAX_FILE,
     VARIABLE,
     Notify,

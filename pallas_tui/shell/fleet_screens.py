@@ -7,14 +7,14 @@ from pallas.model import AgentDetail, Reloaded, ThreadRecord
 
 from ..frame import FleetFrame
 from ..messages import MessageBook
-from ..runs.run import FeedRun
+from ..records.task_book import TaskBook
+from ..records.thread_book import ThreadBook
+from ..records.todo_board import TodoBoard
+from ..runs.feed_run import FeedRun
 from ..targets import RunTarget, Target, ThreadTarget
-from ..tasks import TaskBook
 from ..text import Glyphs
-from ..threads import ThreadBook
-from ..todos import TodoBoard
 from ..widgets.agents import AgentsPane
-from .oversee import Overseer
+from .fleet_actions import Overseer
 
 
 class FleetScreens(Overseer):
@@ -49,7 +49,7 @@ class FleetScreens(Overseer):
 
     def open_run(self, run: FeedRun) -> None:
         """Show all of a run of the feed."""
-        from ..screens.run import RunScreen
+        from ..screens.run_screen import RunScreen
 
         if (feed := self.main.feed) is not None:
             self.push_screen(RunScreen(run, feed, self.glyphs))
@@ -58,25 +58,25 @@ class FleetScreens(Overseer):
         self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
     ) -> None:
         """Show everything about an agent, from ``section`` on; in ``tools`` at ``tool`` of ``server``."""
-        from ..screens.agent import AgentScreen
+        from ..screens.agent_screen import AgentScreen
 
         if (agents := self.main.agents) is not None:
             self.push_screen(AgentScreen(agents, name, section, server, tool))
 
     def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
         """Show the versions of an agent, or of all; with the cursor on ``event``."""
-        from ..screens.changes import ChangesScreen
+        from ..screens.changes_screen import ChangesScreen
 
         if (agents := self.main.agents) is not None:
             self.push_screen(ChangesScreen(agents, agent, event))
 
     def open_send(self, agent: str) -> None:
         """Show a form for a message to an agent: for its payload, or for its text where it takes that."""
-        from ..widgets.messages.writing import look_up
+        from ..widgets.messages.handler_lookup import look_up
 
         def opened(detail: AgentDetail, agents: AgentsPane) -> None:
-            from ..screens.send import SendScreen
-            from ..screens.tool_form import ToolScreen
+            from ..screens.send_screen import SendScreen
+            from ..screens.tool_screen import ToolScreen
 
             if detail.payload is not None:
                 self.push_screen(SendScreen(agent, detail.payload, agents.knowledge.memory, agents.glyphs))
@@ -92,7 +92,7 @@ class FleetScreens(Overseer):
 
     def action_threads(self) -> None:
         """Durable threads of all agents; whichever is chosen is opened in the chat."""
-        from ..screens.threads import ThreadsScreen
+        from ..screens.threads_screen import ThreadsScreen
 
         def chosen(record: ThreadRecord | None) -> None:
             if record is not None:
@@ -102,7 +102,7 @@ class FleetScreens(Overseer):
 
     def action_tasks(self) -> None:
         """Durable tasks of all agents; what is chosen of one is shown where it is."""
-        from ..screens.tasks import TasksScreen
+        from ..screens.tasks_screen import TasksScreen
 
         def chosen(target: Target | None) -> None:
             if target is not None:
@@ -116,7 +116,7 @@ class FleetScreens(Overseer):
 
     def open_messages(self, run_id: str = "", agent: str = "") -> None:
         """The messages of a run; without one those of the last run, in which ``agent`` sent or got one."""
-        from ..screens.messages import MessagesScreen
+        from ..screens.messages_screen import MessagesScreen
 
         feed = self.main.feed
         if not run_id:
@@ -153,7 +153,7 @@ class FleetScreens(Overseer):
 
     def action_todos(self) -> None:
         """What handlers wait for; the run of what is chosen is shown."""
-        from ..screens.todos import TodosScreen
+        from ..screens.todos_screen import TodosScreen
 
         def chosen(found: tuple[str, bool] | None) -> None:
             if found is None:

@@ -13,7 +13,7 @@ from ..frame import FleetFrame
 from ..isolate import LineAllowance
 from ..settings import Notify
 from ..state import FAILED_TONES, Summary, Tone, reason_of, tone_of
-from ..supervision.words import name_of, what_failed
+from ..supervision.reload_words import name_of, what_failed
 from ..text import count, duration
 
 RATE: Final = 0.2

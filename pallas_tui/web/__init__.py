@@ -1,5 +1,5 @@
 """`pallas dev --web`: the workbench in a browser."""
 
-from .command import main
+from .web_command import main
 
 __all__ = ["main"]

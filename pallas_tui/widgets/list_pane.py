@@ -6,8 +6,8 @@ from textual import on
 from textual.message import Message
 
 from ..clipboard import copy
-from .filter import FilterLine
-from .lines import LineView
+from .filter_line import FilterLine
+from .line_view import LineView
 from .pane import Pane
 
 

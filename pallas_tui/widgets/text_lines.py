@@ -6,7 +6,7 @@ from typing import Final
 from rich.cells import chop_cells
 
 from ..text import Line, wrapped
-from .lines import LineView
+from .line_view import LineView
 
 MAX_SHOWN: Final = 400_000
 """Characters that are shown; what is copied is not cut."""

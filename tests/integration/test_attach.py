@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pallas_tui.chat_client import ChatClient
 from support import pallas_process
 from support.control import FULL, READ, Served, serving
 from support.fake_fleet import FakeFleet, desk
@@ -34,6 +33,7 @@ from pallas.model import (
 )
 from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import EventHub
+from pallas_tui.chat_client import ChatClient
 from pallas_tui.remote import fleet_connection
 from pallas_tui.remote.control_client import ControlClient
 from pallas_tui.remote.fleet_address import as_reached, control_origin

@@ -14,13 +14,13 @@ from support.recording import recording
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished, RunStarted
 from pallas.model.fingerprint import fingerprint
-from pallas_tui.chat.model import ChatConversation
-from pallas_tui.chat.outline import CallOutline
-from pallas_tui.chat.principal import NOBODY, typed
-from pallas_tui.chat.runs import Runs
-from pallas_tui.chat.talk import Options, Talk
-from pallas_tui.client import ChatClient
-from pallas_tui.link import Era
+from pallas_tui.chat.answer_runs import Runs
+from pallas_tui.chat.call_outline import CallOutline
+from pallas_tui.chat.chat_principal import NOBODY, typed
+from pallas_tui.chat.conversation import ChatConversation
+from pallas_tui.chat.mcp_talk import Options, Talk
+from pallas_tui.chat_client import ChatClient
+from pallas_tui.mcp_link import Era
 
 SCRIPT = """
 rules:

@@ -32,7 +32,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, Fault, FaultType, Notice, ProbeResult, RunStarted
 from pallas.model.codec import encode, encode_event
 from pallas.surfaces.auth.static_tokens import sha256_of
-from pallas_tui.link import McpLink
+from pallas_tui.mcp_link import McpLink
 
 ERA = pytest.mark.parametrize("era", ERAS)
 

@@ -17,9 +17,9 @@ from support.waiting import until
 from pallas.model import Fault, FaultType, HealthStatus
 from pallas.surfaces.metrics import ClientHealth
 from pallas_tui.instances import Instances, RegisteredInstance
-from pallas_tui.instances.store import InstanceStore
-from pallas_tui.instances.watch import PollPace
-from pallas_tui.link import Era, McpLink
+from pallas_tui.instances.agent_poller import PollPace
+from pallas_tui.instances.instance_store import InstanceStore
+from pallas_tui.mcp_link import Era, McpLink
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 

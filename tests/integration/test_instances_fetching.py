@@ -4,14 +4,14 @@ import asyncio
 import json
 
 import pytest
+from pallas_tui.instances.address import WELL_KNOWN, document_url
+from pallas_tui.instances.reader import MAX_DOCUMENT, read_registry
 from starlette.responses import RedirectResponse, Response
 from support.fake_downstreams import talking
 from support.ports import free_ports
 from support.registries import FakeRegistry, entry
 
 from pallas.model import Fault, FaultType
-from pallas_tui.instances.address import WELL_KNOWN, document_url
-from pallas_tui.instances.reader import MAX_DOCUMENT, read_registry
 
 HOSTILE = "\x1b]52;c;cm0=\x07[@click=app.quit]x[/] \u202egnp.exe\x1b[31m"
 

@@ -28,13 +28,13 @@ from pallas.cli.app import run
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentSnapshot, AgentState, FleetState
-from pallas_tui.agents.topology import outline
+from pallas_tui.agents.fleet_tree import outline
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.settings import Settings
 from pallas_tui.state import Tone, tone_of
 from pallas_tui.text import UNICODE
-from pallas_tui.widgets.agents.view import tree_line
+from pallas_tui.widgets.agents.agent_view import tree_line
 from pallas_tui.widgets.tones import STYLES, shape
 
 SCRIPT = """

@@ -17,9 +17,9 @@ from support.workers import SIMPLE
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault, FaultType, RunRequest
-from pallas_tui.chat.model import ChatConversation
-from pallas_tui.client import ChatClient
-from pallas_tui.widgets.chat.message import figures
+from pallas_tui.chat.conversation import ChatConversation
+from pallas_tui.chat_client import ChatClient
+from pallas_tui.widgets.chat.message_view import figures
 
 SCRIPT = """
 rules:

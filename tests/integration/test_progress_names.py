@@ -10,8 +10,8 @@ from support.offline import offline_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.feed import Feed
-from pallas_tui.runs.tree import HEAD, rows_of
+from pallas_tui.runs.run_feed import Feed
+from pallas_tui.runs.run_tree import HEAD, rows_of
 
 SCRIPT = """
 rules:

@@ -26,8 +26,8 @@ from support.waiting import until
 from pallas.config.models import TlsConfig
 from pallas.model import Fault, FaultType, FleetState, Notice
 from pallas.surfaces.tls_certificate import Certificate
-from pallas_tui.client import ChatClient
-from pallas_tui.instances.reader import read_registry
+from pallas_tui.chat_client import ChatClient
+from pallas_tui.instances.registry_reader import read_registry
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource
 

@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentState
 from pallas_tui.app import Workbench
-from pallas_tui.screens.agent import AgentScreen
-from pallas_tui.screens.main import LatePane
-from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.screens.agent_screen import AgentScreen
+from pallas_tui.screens.main_screen import LatePane
+from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.settings import Settings
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane

@@ -18,8 +18,8 @@ from pallas.model import RunStarted, ToolEvent
 from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.log.json_lines import JsonLines
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.feed import Feed
-from pallas_tui.runs.tree import HEAD, rows_of
+from pallas_tui.runs.run_feed import Feed
+from pallas_tui.runs.run_tree import HEAD, rows_of
 
 # The agents say what to call: concierge -> research (and the handshake-era way) -> echo over stdio.
 SCRIPT = """

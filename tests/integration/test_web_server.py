@@ -17,9 +17,9 @@ from support.projects import copy_sample
 from support.waiting import until
 from support.web import web_command
 
-from pallas_tui.web import server as web_server
-from pallas_tui.web.server import WebServer
-from pallas_tui.web.session import WebSession, clamped
+from pallas_tui.web import web_server as web_server
+from pallas_tui.web.web_server import WebServer
+from pallas_tui.web.web_session import WebSession, clamped
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from support.waiting import until
 
-from pallas_tui.widgets.logs.index import ERROR
-from pallas_tui.widgets.logs.query import LogQuery
-from pallas_tui.widgets.logs.source import LogSource
+from pallas_tui.widgets.logs.log_index import ERROR
+from pallas_tui.widgets.logs.log_query import LogQuery
+from pallas_tui.widgets.logs.log_source import LogSource
 
 LINES = 200_000
 RARE = "xyzzy"

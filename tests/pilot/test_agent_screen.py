@@ -12,13 +12,13 @@ from textual.widgets import Input
 
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
 from pallas_tui.app import Workbench
-from pallas_tui.screens.agent import AgentScreen
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.screens.agent_screen import AgentScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.widgets.agents import AgentsPane
-from pallas_tui.widgets.agents.detail_pane import DetailPane
-from pallas_tui.widgets.agents.tools import ToolList
-from pallas_tui.widgets.agents.tree import AgentTree
+from pallas_tui.widgets.agents.agent_detail_pane import DetailPane
+from pallas_tui.widgets.agents.agent_tree import AgentTree
+from pallas_tui.widgets.agents.tool_list import ToolList
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)

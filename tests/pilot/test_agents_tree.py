@@ -14,12 +14,12 @@ from textual.widgets import Input, Static
 
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, ServerSnapshot, Verb
 from pallas_tui.app import Workbench
-from pallas_tui.screens.agent import AgentScreen
-from pallas_tui.screens.story import StoryScreen
-from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.screens.agent_screen import AgentScreen
+from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane
-from pallas_tui.widgets.agents.tree import AgentTree
+from pallas_tui.widgets.agents.agent_tree import AgentTree
 
 WIDE = (120, 40)
 

@@ -11,12 +11,12 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image
-from pallas_tui.chat.model import ChatConversation, ChatTurn
-from pallas_tui.chat.talk import ERAS as TALK_ERAS
-from pallas_tui.chat.talk import Options, Talk
+from pallas_tui.chat.conversation import ChatConversation, ChatTurn
+from pallas_tui.chat.mcp_talk import ERAS as TALK_ERAS
+from pallas_tui.chat.mcp_talk import Options, Talk
 from pallas_tui.chat.trace import Trace
-from pallas_tui.client import ChatClient, Era
-from pallas_tui.link import McpLink, is_plain
+from pallas_tui.chat_client import ChatClient, Era
+from pallas_tui.mcp_link import McpLink, is_plain
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
@@ -218,7 +218,8 @@ async def test_markdown_arrives_unchanged(client: ChatClient) -> None:
 
 def test_nothing_of_mcp_is_imported_before_the_first_message() -> None:
     code = (
-        "import sys, pallas_tui.client; pallas_tui.client.ChatClient('http://127.0.0.1:1/mcp', 'x');"
+        "import sys, pallas_tui.chat_client;"
+        "pallas_tui.chat_client.ChatClient('http://127.0.0.1:1/mcp', 'x');"
         "print([m for m in ('mcp', 'httpx2', 'mcp_types') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

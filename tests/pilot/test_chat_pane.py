@@ -11,14 +11,14 @@ from support.waiting import until
 from textual.events import Key, Paste
 
 from pallas.model import AgentState, Health, HealthStatus
-from pallas_tui.chat.model import KEEP
-from pallas_tui.client import AgentReply, ChatClient
+from pallas_tui.chat.conversation import KEEP
+from pallas_tui.chat_client import AgentReply, ChatClient
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
-from pallas_tui.widgets.chat.markdown import AnswerMarkdown
-from pallas_tui.widgets.chat.prompt import PathLine
-from pallas_tui.widgets.chat.tray import Chip
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.agent_chooser import AgentChooser, ChooserScreen
+from pallas_tui.widgets.chat.chat_markdown import AnswerMarkdown
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.picture_tray import Chip
+from pallas_tui.widgets.chat.prompt_area import PathLine
 
 assert chat
 assert server

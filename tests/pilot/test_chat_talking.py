@@ -13,15 +13,15 @@ from textual.widgets import Input, OptionList
 
 from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
 from pallas.model.fingerprint import fingerprint
-from pallas_tui.chat.prompts import PromptBook
+from pallas_tui.chat.saved_prompts import PromptBook
 from pallas_tui.json_file import JsonFile
 from pallas_tui.mcp_faults import asks_for_credential
 from pallas_tui.targets import ConversationTarget, Reveal, RunTarget
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.deck import SharedPrompt
-from pallas_tui.widgets.chat.dialogs import ConfirmScreen, PromptsScreen, SideScreen
-from pallas_tui.widgets.chat.pane import MAX_TABS
-from pallas_tui.widgets.chat.tooltree import ToolTree
+from pallas_tui.widgets.chat.chat_dialogs import ConfirmScreen, PromptsScreen, SideScreen
+from pallas_tui.widgets.chat.chat_pane import MAX_TABS
+from pallas_tui.widgets.chat.conversation_deck import SharedPrompt
+from pallas_tui.widgets.chat.tool_tree import ToolTree
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
 assert chat
@@ -533,7 +533,7 @@ async def test_a_tab_has_a_name_and_the_palette_finds_it(chat: Chat) -> None:
 
 
 async def test_there_is_an_end_to_tabs(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pallas_tui.widgets.chat.pane.MAX_TABS", 2)
+    monkeypatch.setattr("pallas_tui.widgets.chat.chat_pane.MAX_TABS", 2)
     chat.pane.new_conversation("echo")
     await chat.until(lambda: len(chat.pane._views) == 2)
     chat.pane.new_conversation("echo")

@@ -33,7 +33,7 @@ from pallas_tui.launch import late_panes
 from pallas_tui.settings import Settings
 from pallas_tui.shell.output_guard import OUTPUT_GUARD
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PromptArea
+from pallas_tui.widgets.chat.prompt_area import PromptArea
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from pallas.model import Fault, FaultType, Image
-from pallas_tui.client import AgentReply, OnProgress
+from pallas_tui.chat_client import AgentReply, OnProgress
 from pallas_tui.pictures.images import ChatPicture, image_of, received
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat import prompt as prompt_module
-from pallas_tui.widgets.chat.pictures import ROWS, Thumbnail
-from pallas_tui.widgets.chat.tray import Chip
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat import prompt_area as prompt_module
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.picture_tray import Chip
+from pallas_tui.widgets.chat.thumbnails import ROWS, Thumbnail
 from pallas_tui.widgets.dialogs.file_dialog import FilesScreen
 from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
@@ -193,7 +193,7 @@ def _notices(chat: Chat) -> str:
 
 
 async def test_a_picture_is_decoded_off_the_loop(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pallas_tui.widgets.chat import pictures as widgets
+    from pallas_tui.widgets.chat import thumbnails as widgets
 
     threads: list[bool] = []
     real = widgets.draw
@@ -337,9 +337,9 @@ async def test_v_shows_the_newest_pictures_in_full(chat: Chat) -> None:
 
 
 async def test_the_editor_of_ones_own_writes_the_prompt(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pallas_tui.widgets.chat import parts
+    from pallas_tui.widgets.chat import message_parts
 
-    monkeypatch.setattr(parts, "edit", lambda app, text: f"{text}, and more")
+    monkeypatch.setattr(message_parts, "edit", lambda app, text: f"{text}, and more")
     chat.view._prompt.insert("a thought")
     await chat.pilot.press("ctrl+g")
     await chat.until(lambda: chat.view._prompt.text == "a thought, and more")
@@ -348,7 +348,7 @@ async def test_the_editor_of_ones_own_writes_the_prompt(chat: Chat, monkeypatch:
     def failing(app: Any, text: str) -> str:
         raise Fault(FaultType.CONFIG, "EDITOR names nothing")
 
-    monkeypatch.setattr(parts, "edit", failing)
+    monkeypatch.setattr(message_parts, "edit", failing)
     await chat.pilot.press("alt+g")
     await chat.until(lambda: "EDITOR names nothing" in _notices(chat))
     assert chat.view._prompt.text == "a thought, and more"

@@ -17,17 +17,17 @@ from textual.widgets import Input
 
 from pallas_tui.app import Workbench
 from pallas_tui.instances import Instances
-from pallas_tui.instances.store import InstanceStore
-from pallas_tui.instances.watch import PollPace
+from pallas_tui.instances.agent_poller import PollPace
+from pallas_tui.instances.instance_store import InstanceStore
 from pallas_tui.launch import late_panes
 from pallas_tui.palette import commands
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.instances import InstancesScreen
-from pallas_tui.screens.story import StoryScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.instances_screen import InstancesScreen
+from pallas_tui.screens.story_screen import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PromptArea
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
 
 WIDE = (120, 40)

@@ -9,11 +9,11 @@ from textual.containers import Horizontal
 from textual.widgets import Button, Input
 
 from pallas.model import RunStarted
-from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.jump_screen import LETTERS, JumpScreen, labels
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
-from pallas_tui.widgets.chat.tabs import Tab, TabStrip
+from pallas_tui.widgets.chat.tab_strip import Tab, TabStrip
 from pallas_tui.widgets.feed import FeedPane
 
 WIDE = (120, 40)

@@ -15,12 +15,12 @@ from textual.widgets import Input, Static
 
 from pallas_tui.json_file import JsonFile
 from pallas_tui.targets import FilterTarget, Reveal, RunTarget, Target
-from pallas_tui.widgets.filter import late_letter
+from pallas_tui.widgets.filter_line import late_letter
 from pallas_tui.widgets.logs import LogsPane
-from pallas_tui.widgets.logs.asking import MistakeLine
-from pallas_tui.widgets.logs.detail import RecordScreen
-from pallas_tui.widgets.logs.filters import FiltersScreen
-from pallas_tui.widgets.logs.saved import SavedFilters
+from pallas_tui.widgets.logs.log_lines import MistakeLine
+from pallas_tui.widgets.logs.record_screen import RecordScreen
+from pallas_tui.widgets.logs.saved_filters import SavedFilters
+from pallas_tui.widgets.logs.saved_filters_screen import FiltersScreen
 
 
 def record(number: int, level: str = "INFO", message: str = "", **more: object) -> str:

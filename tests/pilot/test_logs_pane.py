@@ -10,9 +10,9 @@ from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas_tui.widgets.logs import LogsPane
-from pallas_tui.widgets.logs.detail import RecordScreen
-from pallas_tui.widgets.logs.source import LogSource
-from pallas_tui.widgets.logs.view import LogList
+from pallas_tui.widgets.logs.log_source import LogSource
+from pallas_tui.widgets.logs.log_view import LogList
+from pallas_tui.widgets.logs.record_screen import RecordScreen
 
 
 def record(number: int, level: str = "INFO", message: str = "", **more: object) -> str:
@@ -251,15 +251,15 @@ async def test_a_hidden_pane_does_nothing_and_catches_up(logs: Logs) -> None:
 
 
 async def test_only_what_is_seen_is_parsed(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pallas_tui.widgets.logs import view
+    from pallas_tui.widgets.logs import log_view
 
     parsed: list[bytes] = []
 
-    def noting(line: bytes, whole: int, original: Any = view.parse) -> Any:
+    def noting(line: bytes, whole: int, original: Any = log_view.parse) -> Any:
         parsed.append(line)
         return original(line, whole)
 
-    monkeypatch.setattr(view, "parse", noting)
+    monkeypatch.setattr(log_view, "parse", noting)
     logs.write(record(n) for n in range(5_000))
     await logs.until(lambda: len(logs.pane._source.index) == 5_000 and "4999" in logs.shown())
     await logs.pilot.press("l", "l")

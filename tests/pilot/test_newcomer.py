@@ -20,15 +20,15 @@ from pallas_tui.frame import FleetFrame
 from pallas_tui.pictures.images import ChatPicture
 from pallas_tui.settings import Settings
 from pallas_tui.text import ASCII
-from pallas_tui.widgets.bar import Button
+from pallas_tui.widgets.button_bar import Button
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.pictures import Thumbnail
+from pallas_tui.widgets.chat.thumbnails import Thumbnail
 from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
 from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.pane import Pane
-from pallas_tui.widgets.status import _that_fit
+from pallas_tui.widgets.status_line import _that_fit
 
 
 def pressed(bytes_of_it: str) -> Key:

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from pallas.model import Change, Reloaded
 from pallas_tui.app import Workbench
-from pallas_tui.screens.changes import ChangesScreen
+from pallas_tui.screens.changes_screen import ChangesScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.changes import ChangesPane
@@ -216,7 +216,7 @@ async def test_e_opens_the_file_at_the_line_that_failed_or_that_is_different(
     file.write_text("import shop\n" * 20)
     opened: list[str] = []
     monkeypatch.setattr(
-        "pallas_tui.widgets.changes.pane.open_source", lambda app, source: opened.append(source) or ""
+        "pallas_tui.widgets.changes.changes_pane.open_source", lambda app, source: opened.append(source) or ""
     )
     fleet = FakeFleet()
     app = workbench(fleet, root=tmp_path)

@@ -12,9 +12,9 @@ from textual.widgets import Input
 from pallas.model import Event, Exchange, Fault, FaultType, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.app import Workbench
 from pallas_tui.runs.exchange_text import as_json, as_text, pretty, state_of
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.main import MainScreen
-from pallas_tui.screens.run import ExchangeScreen, RunScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.main_screen import MainScreen
+from pallas_tui.screens.run_screen import ExchangeScreen, RunScreen
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.feed.run_list import MAX_ROWS
 from pallas_tui.widgets.feed.run_pane import RunPane

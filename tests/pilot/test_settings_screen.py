@@ -9,9 +9,16 @@ from textual.command import CommandPalette
 from textual.widgets import Input
 
 from pallas_tui.app import Workbench
-from pallas_tui.screens.settings import SettingLine, SettingsList, SettingsScreen, parsed, shown_as, typed_as
+from pallas_tui.screens.settings_screen import (
+    SettingLine,
+    SettingsList,
+    SettingsScreen,
+    parsed,
+    shown_as,
+    typed_as,
+)
 from pallas_tui.settings import load_settings
-from pallas_tui.settings.schema import BY_KEY, SCHEMA, ModelPrice
+from pallas_tui.settings.settings_schema import BY_KEY, SCHEMA, ModelPrice
 
 WIDE = (120, 40)
 NARROW = (60, 20)

@@ -19,8 +19,8 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.app import Workbench
-from pallas_tui.screens.run import RunScreen
-from pallas_tui.screens.story import StoryScreen
+from pallas_tui.screens.run_screen import RunScreen
+from pallas_tui.screens.story_screen import StoryScreen
 from pallas_tui.widgets.feed import FeedPane
 
 SMALL = (80, 24)

@@ -14,13 +14,13 @@ from textual.widgets import Input
 from pallas.model import AgentState, FleetSnapshot, FleetState
 from pallas_tui.actions import ACTIONS, BY_ID
 from pallas_tui.palette import commands
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.story import StoryScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.story_screen import StoryScreen
 from pallas_tui.settings import Settings, load_settings
-from pallas_tui.widgets.agents.tree import AgentTree
-from pallas_tui.widgets.failure import Failure
+from pallas_tui.widgets.agents.agent_tree import AgentTree
 from pallas_tui.widgets.feed import FeedPane
-from pallas_tui.widgets.status import QuestionLine, StatusLine
+from pallas_tui.widgets.start_failure import Failure
+from pallas_tui.widgets.status_line import QuestionLine, StatusLine
 
 WIDE = (120, 40)
 SMALL = (80, 24)

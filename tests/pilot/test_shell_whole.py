@@ -12,7 +12,7 @@ from textual.widgets import TextArea
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.palette import commands
-from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
 

@@ -6,9 +6,9 @@ from support.waiting import until
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.widgets import Input
 
-from pallas_tui.screens.about import AboutScreen
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.settings import SettingsScreen
+from pallas_tui.screens.about_screen import AboutScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.settings_screen import SettingsScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 

@@ -12,9 +12,9 @@ from support.live import ERAS, agent_module, client
 from support.offline import model_record, offline_project
 from support.virtual import virtual
 
-from pallas_tui.runs.run import FeedRun
-from pallas_tui.screens.run import RunScreen
-from pallas_tui.screens.threads import ThreadsScreen
+from pallas_tui.runs.feed_run import FeedRun
+from pallas_tui.screens.run_screen import RunScreen
+from pallas_tui.screens.threads_screen import ThreadsScreen
 
 SCRIPT = """
 rules:

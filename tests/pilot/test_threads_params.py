@@ -16,8 +16,8 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
 from pallas.model import AgentState
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PromptArea
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.prompt_area import PromptArea
 
 META = "local.pallas/params"
 

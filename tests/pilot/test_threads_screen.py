@@ -27,13 +27,13 @@ from pallas.model import (
 )
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
-from pallas_tui.screens.help import HelpScreen
-from pallas_tui.screens.story import StoryScreen
-from pallas_tui.screens.threads import ThreadsScreen
+from pallas_tui.screens.help_screen import HelpScreen
+from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.threads_screen import ThreadsScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PromptArea
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.threads import ThreadsPane
 
@@ -273,7 +273,7 @@ async def test_a_thread_of_another_caller_is_read_and_not_gone_on_with(tmp_path:
         await here.sees("belongs to token:ci", "Alt+p", "re ")
         assert here.prompt.disabled
         # Whoever shows that caller's token goes on in the very same thread.
-        from pallas_tui.chat.principal import typed
+        from pallas_tui.chat.chat_principal import typed
 
         await here.view.host.ask_as(typed("s3cret-of-ci"))
         await here.until(lambda: not here.prompt.disabled)

@@ -19,7 +19,7 @@ from pallas.model import Fault, FaultType, ServerDetail, ToolOutcome
 from pallas.model.redaction import redact_text
 from pallas_tui.app import Workbench
 from pallas_tui.forms import ABSENT
-from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.targets import ToolTarget
 from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen

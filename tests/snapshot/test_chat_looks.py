@@ -12,10 +12,10 @@ from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.model import AgentSnapshot, AgentState, Fault, FaultType, Health, HealthStatus, Image
-from pallas_tui.client import AgentReply, OnProgress
+from pallas_tui.chat_client import AgentReply, OnProgress
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PathLine
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.prompt_area import PathLine
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 84_000
 ANSWER = """Three customers were hit by the **May invoice bug**:

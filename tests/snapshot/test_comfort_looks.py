@@ -12,12 +12,12 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from pallas_tui import app as workbench_app
 from pallas_tui import diagnostics
-from pallas_tui.screens import about
-from pallas_tui.screens.about import AboutScreen
-from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.about_screen import AboutScreen
+from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.jump_screen import JumpScreen
-from pallas_tui.screens.settings import SettingsScreen
+from pallas_tui.screens.settings_screen import SettingsScreen
 from pallas_tui.settings import Settings
 
 THEMES = ("pallas-dark", "pallas-light", "pallas-contrast-dark")
@@ -37,8 +37,8 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         diagnostics, "versions", lambda: ("Versions", (("pallas-mcp", "1.0"), ("python", "3.13.0")))
     )
     monkeypatch.setattr(diagnostics, "process", lambda: ("Process", (("pid", "1"), ("threads", "4"))))
-    monkeypatch.setattr(about, "versions", diagnostics.versions)
-    monkeypatch.setattr(about, "process", diagnostics.process)
+    monkeypatch.setattr(workbench_app, "versions", diagnostics.versions)
+    monkeypatch.setattr(workbench_app, "process", diagnostics.process)
     for name in (
         "TMUX",
         "SSH_CONNECTION",

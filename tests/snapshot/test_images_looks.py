@@ -14,11 +14,11 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from pallas.model import Image
-from pallas_tui.client import AgentReply, OnProgress
+from pallas_tui.chat_client import AgentReply, OnProgress
 from pallas_tui.pictures.images import image_of
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.pictures import Thumbnail
-from pallas_tui.widgets.chat.tray import Chip
+from pallas_tui.widgets.chat.picture_tray import Chip
+from pallas_tui.widgets.chat.thumbnails import Thumbnail
 from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
 
 

@@ -19,9 +19,9 @@ from textual.widgets import Input
 from pallas.model import AuthHop, LoopStopped, RunFinished, RunStarted
 from pallas_tui.app import Workbench
 from pallas_tui.instances import Instances, RegistryListing
-from pallas_tui.instances.document import read_document
-from pallas_tui.instances.watch import PollPace
-from pallas_tui.screens.instances import InstancesScreen
+from pallas_tui.instances.agent_poller import PollPace
+from pallas_tui.instances.registry_document import read_document
+from pallas_tui.screens.instances_screen import InstancesScreen
 from pallas_tui.settings import Notify, Settings
 
 HEALTH = {

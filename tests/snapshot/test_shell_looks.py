@@ -21,7 +21,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.settings import Settings
-from pallas_tui.widgets.failure import Failure
+from pallas_tui.widgets.start_failure import Failure
 
 DARK_AND_LIGHT = in_sizes("80x24") + in_themes("80x24", "light")
 

@@ -17,8 +17,8 @@ from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import PromptArea
-from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.chat.conversation_view import ConversationView
+from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.pane import Pane
 

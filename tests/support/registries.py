@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pallas_tui.instances.address import WELL_KNOWN
+from pallas_tui.instances.registry_address import WELL_KNOWN
 
 from .fake_downstreams import serving
 from .fake_fleet import NOON

@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 from pallas_tui.app import Workbench
 from pallas_tui.frame import FleetFrame
 from pallas_tui.instances import Instances
-from pallas_tui.screens.main import LatePane
+from pallas_tui.screens.main_screen import LatePane
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
 

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from pallas_tui.client import ChatClient
+from pallas_tui.chat_client import ChatClient
 
 from . import pallas_process
 from .bridged import tell

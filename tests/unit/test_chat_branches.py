@@ -3,9 +3,9 @@
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas_tui.chat.model import KEEP, ChatConversation, ChatEntry, ChatTurn, last_question, turns_of
-from pallas_tui.chat.pricing import TokenPrice
-from pallas_tui.client import AgentReply
+from pallas_tui.chat.conversation import KEEP, ChatConversation, ChatEntry, ChatTurn, last_question, turns_of
+from pallas_tui.chat.token_prices import TokenPrice
+from pallas_tui.chat_client import AgentReply
 from pallas_tui.pictures.images import ChatPicture
 
 PICTURE = ChatPicture(None, "a.png", "image/png", 3, "AAAA")

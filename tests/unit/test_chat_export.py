@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pallas.model import Fault
-from pallas_tui.chat.export import (
+from pallas_tui.chat.chat_export import (
     ConversationFacts,
     as_json,
     as_markdown,
@@ -13,8 +13,8 @@ from pallas_tui.chat.export import (
     form_of,
     write_new,
 )
-from pallas_tui.chat.model import ChatConversation
-from pallas_tui.client import AgentReply
+from pallas_tui.chat.conversation import ChatConversation
+from pallas_tui.chat_client import AgentReply
 from pallas_tui.pictures.images import ChatPicture
 
 NOON = 1_750_000_000.0

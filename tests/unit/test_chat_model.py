@@ -4,15 +4,15 @@ from hypothesis import strategies as st
 from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
-from pallas_tui.chat.history import PromptHistory
-from pallas_tui.chat.model import KEEP, ChatConversation, last_answer
-from pallas_tui.chat.progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
-from pallas_tui.chat.standing import Standing, standing, why_no_images
-from pallas_tui.client import AgentReply
+from pallas_tui.chat.agent_standing import Standing, standing, why_no_images
+from pallas_tui.chat.conversation import KEEP, ChatConversation, last_answer
+from pallas_tui.chat.prompt_history import PromptHistory
+from pallas_tui.chat.run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
+from pallas_tui.chat_client import AgentReply
 from pallas_tui.mcp_faults import WANTS_CREDENTIAL
 from pallas_tui.state import Tone
-from pallas_tui.widgets.chat.markdown import Splitter, is_light, shown, source_of
-from pallas_tui.widgets.chat.pane import front_agent
+from pallas_tui.widgets.chat.chat_markdown import Splitter, is_light, shown, source_of
+from pallas_tui.widgets.chat.chat_pane import front_agent
 
 
 def stands(found: Standing, tone: Tone, may_write: bool, words: str) -> None:

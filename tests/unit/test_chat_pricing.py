@@ -1,7 +1,7 @@
 import pytest
 
-from pallas_tui.chat.pricing import TokenPrice, money, price_of, tokens
-from pallas_tui.settings.schema import ModelPrice as SettingsPrice
+from pallas_tui.chat.token_prices import TokenPrice, money, price_of, tokens
+from pallas_tui.settings.settings_schema import ModelPrice as SettingsPrice
 
 PRICES = {
     "*": {"input": 1, "output": 2},

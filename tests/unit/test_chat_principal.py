@@ -3,7 +3,7 @@ import pytest
 from pallas.model import Fault
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
-from pallas_tui.chat.principal import NOBODY, from_environment, names_of, typed
+from pallas_tui.chat.chat_principal import NOBODY, from_environment, names_of, typed
 
 TOKEN = "tok-5f0c-very-private-000001"
 

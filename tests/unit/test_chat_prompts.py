@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pallas.model import Fault
-from pallas_tui.chat.prompts import MAX_PROMPTS, MAX_TEXT, PromptBook, SavedPrompt
+from pallas_tui.chat.saved_prompts import MAX_PROMPTS, MAX_TEXT, PromptBook, SavedPrompt
 from pallas_tui.json_file import JsonFile
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pallas_tui.chat.outline import LIVE_ROWS, CallOutline, story_of
-from pallas_tui.chat.progress import parse
-from pallas_tui.chat.tree import MAX_CALLS, Node, Tree
+from pallas_tui.chat.call_outline import LIVE_ROWS, CallOutline, story_of
+from pallas_tui.chat.call_tree import MAX_CALLS, Node, Tree
+from pallas_tui.chat.run_progress import parse
 
 
 def tree_of(*messages: str, agent: str = "concierge", every: float = 1.0) -> Tree:

@@ -7,11 +7,11 @@ from support.fake_fleet import NOON, desk
 
 from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.feed import Feed, FeedRun
-from pallas_tui.runs.filter import parse
-from pallas_tui.runs.hops import MAX_HOPS
+from pallas_tui.runs.run_feed import Feed, FeedRun
+from pallas_tui.runs.run_filter import parse
+from pallas_tui.runs.run_requests import MAX_HOPS
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.widgets.feed.view import HEAD, RunOutline, feed_line, run_story
+from pallas_tui.widgets.feed.feed_view import HEAD, RunOutline, feed_line, run_story
 
 START = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello")
 END = RunFinished(at=NOON + 2, run_id="r1", agent="research", outcome="ok", seconds=2)

@@ -18,12 +18,12 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
-from pallas_tui.runs.filter import Sieve, parse
-from pallas_tui.runs.run import MAX_NESTING, FeedRun
-from pallas_tui.runs.tree import HEAD, RunOutline, rows_of
+from pallas_tui.runs.feed_run import MAX_NESTING, FeedRun
+from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
+from pallas_tui.runs.run_filter import Sieve, parse
+from pallas_tui.runs.run_tree import HEAD, RunOutline, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
-from pallas_tui.widgets.feed.view import feed_line, run_story
+from pallas_tui.widgets.feed.feed_view import feed_line, run_story
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
 
 TRACE = "ab" * 16

@@ -12,11 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas.bounds.schema import size
-from pallas_tui.forms import ABSENT, Form, JsonMistake, FieldKind, Memory, Remembered, FormRow, rows
-from pallas_tui.forms.check import Checker
+from pallas_tui.forms import (
+    ABSENT,
+    FieldKind,
+    Form,
+    FormRow,
+    JsonMistake,
+    Memory,
+    Remembered,
+    rows,
+)
+from pallas_tui.forms.field_rows import MAX_CHILDREN, MAX_ROWS
+from pallas_tui.forms.form_check import Checker
 from pallas_tui.forms.json_text import MAX_TEXT, brief, dump, parse, same
-from pallas_tui.forms.paths import at, put, remove
-from pallas_tui.forms.rows import MAX_CHILDREN, MAX_ROWS
+from pallas_tui.forms.value_paths import at, put, remove
 
 
 def form(

@@ -12,9 +12,9 @@ from support.registries import HandClock
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, HealthStatus
-from pallas_tui.instances.health import MESSAGE_LIMIT, health_in, poll_interval
-from pallas_tui.instances.model import ListedAgent
-from pallas_tui.instances.watch import AgentPoller, PollPace
+from pallas_tui.instances.agent_poller import AgentPoller, PollPace
+from pallas_tui.instances.health_polls import MESSAGE_LIMIT, health_in, poll_interval
+from pallas_tui.instances.instance_model import ListedAgent
 from pallas_tui.launch import wishes
 from pallas_tui.settings import state_path
 

@@ -7,8 +7,8 @@ from support.registries import entry
 
 from pallas.model import Fault, FaultType
 from pallas.surfaces import registry
-from pallas_tui.instances.address import WELL_KNOWN, document_url, label_of
-from pallas_tui.instances.document import MAX_AGENTS, read_document
+from pallas_tui.instances.registry_address import WELL_KNOWN, document_url, label_of
+from pallas_tui.instances.registry_document import MAX_AGENTS, read_document
 
 HOSTILE = "\x1b]52;c;cm0=\x07[@click=app.quit]x[/] \u202egnp.exe\x1b[31m"
 

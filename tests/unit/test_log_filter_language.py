@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_tui.widgets.logs.chunk import LogChunk
-from pallas_tui.widgets.logs.index import LineBlock, OpenLogFile, Part, scan
-from pallas_tui.widgets.logs.language import MAX_DEPTH, read_filter
-from pallas_tui.widgets.logs.query import LogQuery, find
-from pallas_tui.widgets.logs.terms import FilterMistake
+from pallas_tui.widgets.logs.filter_language import MAX_DEPTH, read_filter
+from pallas_tui.widgets.logs.filter_terms import FilterMistake
+from pallas_tui.widgets.logs.log_chunk import LogChunk
+from pallas_tui.widgets.logs.log_index import LineBlock, OpenLogFile, Part, scan
+from pallas_tui.widgets.logs.log_query import LogQuery, find
 
 RECORDS: list[dict[str, Any] | str] = [
     {"level": "DEBUG", "logger": "httpx2", "message": "GET http://127.0.0.1:24201/mcp", "n": 0},

@@ -11,11 +11,11 @@ from support.waiting import until
 
 from pallas_tui.json_file import JsonFile
 from pallas_tui.text import UNICODE, width_of
-from pallas_tui.widgets.logs.export import Export, ExportError
-from pallas_tui.widgets.logs.query import LogQuery
-from pallas_tui.widgets.logs.saved import MOST, SavedFilters
-from pallas_tui.widgets.logs.source import LogSource
-from pallas_tui.widgets.logs.tree import MAX_LINES, _pieces, text_lines, tree_lines, value_at
+from pallas_tui.widgets.logs.log_export import Export, ExportError
+from pallas_tui.widgets.logs.log_query import LogQuery
+from pallas_tui.widgets.logs.log_source import LogSource
+from pallas_tui.widgets.logs.record_tree import MAX_LINES, _pieces, text_lines, tree_lines, value_at
+from pallas_tui.widgets.logs.saved_filters import MOST, SavedFilters
 
 
 def line(number: int) -> str:
@@ -88,7 +88,7 @@ async def test_what_is_listed_is_written_line_by_line(source: LogSource, tmp_pat
 async def test_an_export_that_is_cancelled_leaves_what_was_there(
     source: LogSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas_tui.widgets.logs.export.CHUNK", 10)
+    monkeypatch.setattr("pallas_tui.widgets.logs.log_export.CHUNK", 10)
     target = tmp_path / "out.jsonl"
     target.write_text("mine")
     begun = asyncio.Event()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
-from pallas_tui.widgets.logs.index import LEVELS, Index, OpenLogFile, lines_before, scan
-from pallas_tui.widgets.logs.record import as_json, as_text, parse, title_of
-from pallas_tui.widgets.logs.source import LogSource
+from pallas_tui.widgets.logs.log_index import LEVELS, Index, OpenLogFile, lines_before, scan
+from pallas_tui.widgets.logs.log_record import as_json, as_text, parse, title_of
+from pallas_tui.widgets.logs.log_source import LogSource
 
 
 def record(number: int, level: str = "INFO", **more: object) -> bytes:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.waiting import until
 
-from pallas_tui.widgets.logs.index import ERROR, INFO, WARNING, Index, OpenLogFile, scan
-from pallas_tui.widgets.logs.query import AllRows, LogQuery, Search, find
-from pallas_tui.widgets.logs.source import LogSource
+from pallas_tui.widgets.logs.log_index import ERROR, INFO, WARNING, Index, OpenLogFile, scan
+from pallas_tui.widgets.logs.log_query import AllRows, LogQuery, Search, find
+from pallas_tui.widgets.logs.log_source import LogSource
 
 
 def line(number: int, level: str, message: str) -> bytes:

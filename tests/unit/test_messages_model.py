@@ -19,12 +19,12 @@ from pallas.model import (
 )
 from pallas_tui.frame import FleetFrame
 from pallas_tui.messages import MAX_MESSAGES, MAX_RUNS, MessageBook
-from pallas_tui.messages.difference import difference
-from pallas_tui.messages.reading import Reader
-from pallas_tui.messages.replaying import message_of, old_reply, refusal_of, replies, run_of, text_of
-from pallas_tui.messages.tree import HEAD, MessageLines, MessageQuery, answer_to, rows_of
+from pallas_tui.messages.message_reader import Reader
+from pallas_tui.messages.message_replay import message_of, old_reply, refusal_of, replies, run_of, text_of
+from pallas_tui.messages.message_tree import HEAD, MessageLines, MessageQuery, answer_to, rows_of
+from pallas_tui.messages.reply_difference import difference
 from pallas_tui.messages.xml_text import as_text, checked, lines_of, payload_of, pretty, xml_lines
-from pallas_tui.runs.feed import Feed
+from pallas_tui.runs.run_feed import Feed
 
 SHOUT = "<Shout xmlns=''><text>hello Ada</text></Shout>"
 

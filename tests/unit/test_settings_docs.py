@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pallas_tui.actions import ACTIONS
-from pallas_tui.screens.settings import shown_as
-from pallas_tui.settings.schema import SCHEMA, Setting
+from pallas_tui.screens.settings_screen import shown_as
+from pallas_tui.settings.settings_schema import SCHEMA, Setting
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workbench.md").read_text("utf-8")
 

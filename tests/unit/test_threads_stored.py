@@ -15,15 +15,15 @@ from pallas.model import (
     ThreadRecord,
     ToolCall,
 )
-from pallas_tui.chat.kept_tabs import MAX_TABS, KeptTab, KeptTabs
-from pallas_tui.chat.model import KEEP, ChatConversation
-from pallas_tui.chat.stored import StoredThread, entries_of
+from pallas_tui.chat.conversation import KEEP, ChatConversation
+from pallas_tui.chat.stored_thread import StoredThread, entries_of
+from pallas_tui.chat.tab_store import MAX_TABS, KeptTab, KeptTabs
 from pallas_tui.frame import FleetFrame
 from pallas_tui.json_file import JsonFile
-from pallas_tui.runs.feed import Feed
-from pallas_tui.runs.filter import parse
+from pallas_tui.runs.run_feed import Feed
+from pallas_tui.runs.run_filter import parse
+from pallas_tui.widgets.feed.feed_view import run_story
 from pallas_tui.widgets.feed.run_list import facts_of
-from pallas_tui.widgets.feed.view import run_story
 
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07\u202egnp.exe"
 

@@ -6,7 +6,7 @@ from support.letters import RUN, todo
 
 from pallas.model import Event, RunFinished
 from pallas_tui.frame import FleetFrame
-from pallas_tui.todos.board import CLOSED_FOR, MAX_TODOS, TodoBoard
+from pallas_tui.records.todo_board import CLOSED_FOR, MAX_TODOS, TodoBoard
 
 
 def board(*events: Event, now: float = NOON) -> TodoBoard:

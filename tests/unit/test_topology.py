@@ -20,14 +20,21 @@ from pallas.model import (
     ServerSnapshot,
     Verb,
 )
+from pallas_tui.agents.fleet_tree import (
+    Branch,
+    DownstreamLink,
+    outline,
+    parent_of,
+    tone_of_link,
+    word_of_link,
+)
+from pallas_tui.agents.pending_verbs import PATIENCE, UnderWay, can
 from pallas_tui.agents.source_line import command, editor_of, place_of
-from pallas_tui.agents.topology import Branch, DownstreamLink, outline, parent_of, tone_of_link, word_of_link
-from pallas_tui.agents.under_way import PATIENCE, UnderWay, can
 from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.widgets.agents.about import overview
-from pallas_tui.widgets.agents.details import Now, details
-from pallas_tui.widgets.agents.view import short, tree_line
+from pallas_tui.widgets.agents.agent_paragraphs import overview
+from pallas_tui.widgets.agents.agent_summary import Now, details
+from pallas_tui.widgets.agents.agent_view import short, tree_line
 
 
 def downstream(name: str = "docs", target: str = "http://127.0.0.1:9/mcp", **changes: object) -> Downstream:

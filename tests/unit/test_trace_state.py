@@ -5,10 +5,10 @@ from support.fake_fleet import NOON, desk
 
 from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs import traces as trace_state
-from pallas_tui.runs.traces import TraceLine, Traces
+from pallas_tui.runs import credential_traces as trace_state
+from pallas_tui.runs.credential_traces import TraceLine, Traces
 from pallas_tui.text import UNICODE, width_of
-from pallas_tui.widgets.traces.view import expiry, header, hop_story, trace_line
+from pallas_tui.widgets.traces.trace_view import expiry, header, hop_story, trace_line
 
 ALICE, BOB, VAULT = "a11ce" + "0" * 19, "b0b" + "0" * 21, "ca11ab1e" + "0" * 16
 

@@ -8,8 +8,8 @@ import pytest
 from pallas_tui.actions import ACTIONS
 from pallas_tui.actions.keymap import keymap_mistakes
 from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path
-from pallas_tui.settings.file import CannotSave, save_setting
-from pallas_tui.settings.schema import BY_KEY, SCHEMA, ModelPrice, check
+from pallas_tui.settings.settings_file import CannotSave, save_setting
+from pallas_tui.settings.settings_schema import BY_KEY, SCHEMA, ModelPrice, check
 
 ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, era, reopen, editor, prices, wrap"
 NOTIFY = "runs, agents, after, bell, desktop, program, title"

@@ -27,15 +27,15 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas_tui.agents.topology import outline
+from pallas_tui.agents.fleet_tree import outline
 from pallas_tui.frame import FleetFrame
-from pallas_tui.pump import BATCH, IDLE, UiClock
-from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
+from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
-from pallas_tui.widgets.agents.details import Now, details
-from pallas_tui.widgets.agents.view import tree_line
-from pallas_tui.widgets.feed.view import RunOutline, feed_line
+from pallas_tui.ui_clock import BATCH, IDLE, UiClock
+from pallas_tui.widgets.agents.agent_summary import Now, details
+from pallas_tui.widgets.agents.agent_view import tree_line
+from pallas_tui.widgets.feed.feed_view import RunOutline, feed_line
 
 
 @pytest.fixture(autouse=True)

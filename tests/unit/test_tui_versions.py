@@ -7,16 +7,16 @@ from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFlee
 
 from pallas.model import AgentChanged, AgentState, Change, Event, LoopBlocked, Reloaded
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.feed import MAX_REMARKS, Feed
-from pallas_tui.runs.filter import fits_remark, parse
-from pallas_tui.runs.remark import remark_of
+from pallas_tui.runs.feed_remark import remark_of
+from pallas_tui.runs.run_feed import MAX_REMARKS, Feed
+from pallas_tui.runs.run_filter import fits_remark, parse
 from pallas_tui.state import Tone, again_in, stages_of, tone_of
 from pallas_tui.supervision import History, Versions
-from pallas_tui.supervision.blocks import MAX_BLOCKS, PATIENCE, Blocks
-from pallas_tui.supervision.diff import paragraphs, place_to_open, plain
-from pallas_tui.supervision.trouble import trouble_of
-from pallas_tui.supervision.versions import MAX_AGENTS, MAX_ATTEMPTS, MAX_TEXT
-from pallas_tui.supervision.words import sentence, tally
+from pallas_tui.supervision.agent_versions import MAX_AGENTS, MAX_ATTEMPTS, MAX_TEXT
+from pallas_tui.supervision.fleet_trouble import trouble_of
+from pallas_tui.supervision.loop_blocks import MAX_BLOCKS, PATIENCE, Blocks
+from pallas_tui.supervision.reload_words import sentence, tally
+from pallas_tui.supervision.version_diff import paragraphs, place_to_open, plain
 from pallas_tui.text import ASCII, UNICODE
 from pallas_tui.widgets.tones import STYLES, shape
 

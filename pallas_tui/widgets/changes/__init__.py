@@ -1,5 +1,5 @@
 """The last versions of agents, and what is different in each."""
 
-from .pane import ChangesPane
+from .changes_pane import ChangesPane
 
 __all__ = ["ChangesPane"]

@@ -1,5 +1,5 @@
 """Conversations with agents."""
 
-from .pane import ChatPane
+from .chat_pane import ChatPane
 
 __all__ = ["ChatPane"]

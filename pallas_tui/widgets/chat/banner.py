@@ -3,7 +3,7 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from ...chat.standing import Standing
+from ...chat.agent_standing import Standing
 from ...text import Glyphs
 from ..tones import shape
 

@@ -1,9 +1,9 @@
 """Changing a message that was sent: it comes back into the prompt, and what was written there waits."""
 
-from ...chat.model import ChatEntry
+from ...chat.conversation import ChatEntry
 from ...text import clock
-from .prompt import PromptArea
-from .tray import Tray
+from .picture_tray import Tray
+from .prompt_area import PromptArea
 
 
 class Editing:

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from pallas.model import Exchange, Fault
 
-from ...chat.outline import figures_of, story_of
-from ...chat.results import exchange_of, result_text, story
-from ...chat.tree import Node, Tree
+from ...chat.call_outline import figures_of, story_of
+from ...chat.call_results import exchange_of, result_text, story
+from ...chat.call_tree import Node, Tree
 
 _TIMEOUT: Final = 10.0
 

@@ -10,9 +10,9 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...actions import bindings
-from ...chat.model import KEEP, ChatConversation, ChatEntry
+from ...chat.conversation import KEEP, ChatConversation, ChatEntry
 from ...text import UNICODE, Glyphs, count
-from .message import MessageView
+from .message_view import MessageView
 
 
 class Transcript(VerticalScroll, can_focus=True):

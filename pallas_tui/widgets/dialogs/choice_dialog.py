@@ -12,8 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from pallas_tui.actions import binding, bindings
-from pallas_tui.widgets.status import StatusLine
+from ...actions import binding, bindings
+from ..status_line import StatusLine
 
 _SHOWN = 200
 

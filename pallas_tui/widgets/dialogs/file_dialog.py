@@ -15,14 +15,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
-from pallas_tui.actions import bindings
-from pallas_tui.pictures.folder import FolderListing, Item, list_folder
-from pallas_tui.pictures.images import size_text
-from pallas_tui.text import UNICODE, Glyphs, Line, count, fit, right
-from pallas_tui.widgets.filter import FilterLine
-from pallas_tui.widgets.lines import LineView
-from pallas_tui.widgets.status import StatusLine
-from pallas_tui.widgets.tones import DIM
+
+from ...actions import bindings
+from ...pictures.folder import FolderListing, Item, list_folder
+from ...pictures.images import size_text
+from ...text import UNICODE, Glyphs, Line, count, fit, right
+from ..filter_line import FilterLine
+from ..line_view import LineView
+from ..status_line import StatusLine
+from ..tones import DIM
 
 TIMEOUT = 5.0
 """Seconds that a folder gets; one on a network may never answer."""

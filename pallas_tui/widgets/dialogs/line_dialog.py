@@ -13,8 +13,9 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from pallas.model import Fault
-from pallas_tui.actions import bindings
-from pallas_tui.chat import principal as principals
+
+from ...actions import bindings
+from ...chat import chat_principal as principals
 
 
 class LineScreen(ModalScreen[str | None]):

@@ -16,12 +16,13 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from pallas.model import Fault
-from pallas_tui.actions import bindings
-from pallas_tui.pictures.cells import Drawn, Unreadable, decode, draw
-from pallas_tui.pictures.images import SUFFIXES, ChatPicture, picture_facts, save_image, user_path
-from pallas_tui.pictures.pixels import Way, let_go, picture_widget, prepare, way
-from pallas_tui.text import UNICODE, Glyphs
-from pallas_tui.widgets.status import StatusLine
+
+from ...actions import bindings
+from ...pictures.cells import Drawn, Unreadable, decode, draw
+from ...pictures.images import SUFFIXES, ChatPicture, picture_facts, save_image, user_path
+from ...pictures.pixels import Way, let_go, picture_widget, prepare, way
+from ...text import UNICODE, Glyphs
+from ..status_line import StatusLine
 
 if TYPE_CHECKING:
     from PIL.Image import Image

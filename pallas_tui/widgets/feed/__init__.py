@@ -1,5 +1,5 @@
 """What every call is doing, as it does it."""
 
-from .pane import FeedPane
+from .feed_pane import FeedPane
 
 __all__ = ["FeedPane"]

@@ -10,7 +10,7 @@ from pallas.model import Exchange
 from ...actions import bindings
 from ...clipboard import copy
 from ...runs.exchange_text import as_json, as_text, lines_of
-from ..folded import FoldedLines
+from ..folded_lines import FoldedLines
 from ..pane import Pane
 
 

@@ -7,12 +7,12 @@ from pallas.model import Exchange
 from pallas.model.safe_text import one_line
 
 from ...runs.exchange_text import state_of, title_of, went_wrong
-from ...runs.run import FeedRun
-from ...runs.tree import HEAD, RunRow, rows_of
+from ...runs.feed_run import FeedRun
+from ...runs.run_tree import HEAD, RunRow, rows_of
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
-from ..lines import LineView
+from ..line_view import LineView
 from ..tones import DIM, LEVELS, STRONG
-from .view import feed_line
+from .feed_view import feed_line
 from .waterfall import Span, window_of
 
 _NAME_WIDTH = 14

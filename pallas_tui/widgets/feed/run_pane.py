@@ -14,18 +14,18 @@ from pallas.model.safe_text import one_line
 from ...actions import bindings
 from ...clipboard import copy
 from ...runs.exchange_text import as_json, as_text
-from ...runs.run import FeedRun
-from ...runs.tree import RunRow
+from ...runs.feed_run import FeedRun
+from ...runs.run_tree import RunRow
 from ...targets import opener_of
 from ...text import Glyphs
-from ..lines import LineView
+from ..line_view import LineView
 from ..list_pane import Story
 from ..pane import Pane
+from .feed_view import run_story
 from .run_list import ListedExchange, RunList
-from .view import run_story
 
 if TYPE_CHECKING:
-    from .pane import FeedPane
+    from .feed_pane import FeedPane
 
 DEADLINE: Final = 35.0
 """Seconds that the exchanges may take; the fleet gives up by itself a little before."""

@@ -3,7 +3,7 @@
 from math import ceil, floor
 from typing import Final
 
-from ...runs.run import FeedRun, RunStep
+from ...runs.feed_run import FeedRun, RunStep
 from ...text import Glyphs
 
 Span = tuple[float, float]

@@ -1,5 +1,5 @@
 """A form for a tool's arguments, on screen."""
 
-from .pane import ToolPane
+from .tool_pane import ToolPane
 
 __all__ = ["ToolPane"]

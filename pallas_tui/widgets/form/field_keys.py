@@ -9,17 +9,17 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
-from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 
 from ...forms import ABSENT, FieldKind, FieldShape, Form, FormRow, JsonMistake
-from ...forms.entry import written
+from ...forms.field_text import written
 from ...forms.json_text import brief, dump, same
 from ...text import Glyphs
-from ..lines import LineView
+from ..dialogs.choice_dialog import ChoiceScreen
+from ..line_view import LineView
 from ..pane import Pane
-from .editor import FieldEditor
+from .field_editor import FieldEditor
 from .fields import FormList
-from .view import hint_lines, kind_of
+from .form_view import hint_lines, kind_of
 
 _WRITTEN = (FieldKind.TEXT, FieldKind.INTEGER, FieldKind.NUMBER, FieldKind.ANY)
 

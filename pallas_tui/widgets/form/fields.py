@@ -3,11 +3,11 @@
 from collections.abc import Hashable
 
 from ...forms import Form, FormRow, rows
-from ...forms.paths import ABSENT, Path
+from ...forms.value_paths import ABSENT, Path
 from ...text import Glyphs, Line, wrapped
-from ..lines import LineView
+from ..line_view import LineView
 from ..tones import DIM
-from .view import form_line
+from .form_view import form_line
 
 
 class FormList(LineView):

@@ -1,5 +1,5 @@
 """Fleets elsewhere and their agents."""
 
-from .pane import InstancesPane
+from .instances_pane import InstancesPane
 
 __all__ = ["InstancesPane"]

@@ -7,7 +7,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from ...actions import bindings
-from ...instances.address import MAX_URL
+from ...instances.registry_address import MAX_URL
 
 
 class UrlLine(Input):

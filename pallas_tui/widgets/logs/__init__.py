@@ -1,5 +1,5 @@
 """The log of the fleet."""
 
-from .pane import LogsPane
+from .logs_pane import LogsPane
 
 __all__ = ["LogsPane"]

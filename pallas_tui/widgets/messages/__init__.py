@@ -1,5 +1,5 @@
 """The messages between handlers, on screen."""
 
-from .pane import MessagesPane
+from .messages_pane import MessagesPane
 
 __all__ = ["MessagesPane"]

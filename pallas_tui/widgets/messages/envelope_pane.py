@@ -11,7 +11,7 @@ from ...actions import bindings
 from ...clipboard import copy
 from ...messages.xml_text import as_text, hang_of, lines_of
 from ...text import Glyphs
-from ..folded import FoldedLines
+from ..folded_lines import FoldedLines
 from ..pane import Pane
 
 

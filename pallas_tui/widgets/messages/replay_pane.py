@@ -15,23 +15,23 @@ from textual.worker import Worker
 from pallas.model import AgentSnapshot, Envelope, Fault, ToolOutcome
 
 from ...actions import bindings
-from ...agents.knowledge import Knowledge, LookupFailed
+from ...agents.agent_knowledge import Knowledge, LookupFailed
 from ...clipboard import copy
 from ...messages import MessageBook
-from ...messages.difference import difference, difference_lines, readable
-from ...messages.replaying import Replies, message_of, old_reply, replies, run_id_of, run_of
-from ...messages.tree import MessageQuery, MessageRow, rows_of
+from ...messages.message_replay import Replies, message_of, old_reply, replies, run_id_of, run_of
+from ...messages.message_tree import MessageQuery, MessageRow, rows_of
+from ...messages.reply_difference import difference, difference_lines, readable
 from ...messages.xml_text import title_of
-from ...runs.run import FeedRun
+from ...runs.feed_run import FeedRun
 from ...state import Tone
 from ...text import Glyphs, Line, count, duration
-from ..agents.doing import fleet_of, refusal
-from ..folded import FoldedLines
-from ..form.calling import Subject, call
-from ..lines import LineView
+from ..agents.agent_control import fleet_of, refusal
+from ..folded_lines import FoldedLines
+from ..form.tool_call import Subject, call
+from ..line_view import LineView
 from ..pane import Pane
 from ..tones import DIM, STRONG, STYLES, shape
-from .list import MessageList
+from .message_list import MessageList
 
 if TYPE_CHECKING:
     from ..feed import FeedPane

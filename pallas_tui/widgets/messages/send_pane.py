@@ -15,12 +15,12 @@ from pallas.model.safe_text import one_line
 from ...actions import bindings
 from ...forms import Form, Memory
 from ...forms.json_text import dump
-from ...forms.paths import Path
+from ...forms.value_paths import Path
 from ...text import Glyphs
-from ..agents.doing import fleet_of
-from ..form.calling import Subject
-from ..form.pane import ToolPane
-from .writing import look_up_payload
+from ..agents.agent_control import fleet_of
+from ..form.tool_call import Subject
+from ..form.tool_pane import ToolPane
+from .handler_lookup import look_up_payload
 
 TOOL: Final = "send_message"
 

@@ -1,5 +1,5 @@
 """The durable tasks of a fleet."""
 
-from .pane import TasksPane
+from .tasks_pane import TasksPane
 
 __all__ = ["TasksPane"]

@@ -1,5 +1,5 @@
 """The durable threads of a fleet."""
 
-from .pane import ThreadsPane
+from .threads_pane import ThreadsPane
 
 __all__ = ["ThreadsPane"]

@@ -6,13 +6,13 @@ from typing import Any
 
 from pallas.model import ThreadRecord
 from pallas.model.safe_text import one_line
-from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
-from ...chat.export import ConversationFacts, Form, exported, file_name, form_of, write_new
-from ...chat.model import ChatConversation
-from ...chat.stored import entries_of
+from ...chat.chat_export import ConversationFacts, Form, exported, file_name, form_of, write_new
+from ...chat.conversation import ChatConversation
+from ...chat.stored_thread import entries_of
 from ...pictures.images import user_path
-from ...threads import ThreadBook
+from ...records.thread_book import ThreadBook
+from ..dialogs.line_dialog import LineScreen
 
 
 async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: float) -> None:

@@ -1,5 +1,5 @@
 """The board of todos, on screen."""
 
-from .pane import TodosPane
+from .todos_pane import TodosPane
 
 __all__ = ["TodosPane"]

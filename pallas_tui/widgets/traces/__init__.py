@@ -1,5 +1,5 @@
 """The traces pane: what credential went with each hop."""
 
-from .pane import TracesPane
+from .traces_pane import TracesPane
 
 __all__ = ["TracesPane"]

@@ -1,0 +1,89 @@
+"""Whether an agent can be written to now, and the words that say why not (PI-17)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.model import AgentSnapshot, AgentState
+from pallas.model.safe_text import one_line
+
+from ..instances.attached_snapshots import is_attached_name
+from ..mcp_faults import WANTS_CREDENTIAL
+from ..state import Tone, again_in, can_answer, reason_of, tone_of
+from .conversation import STATUS_LIMIT
+
+PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
+"""Tones whose words change with the time."""
+
+CODE: Final = "It is code. Where it takes fields, w in the list of agents (1) has a form for them."
+"""How one writes to an agent that no words reach."""
+
+WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thread of your own."
+"""What can be done about a thread that is another caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether an agent can be written to, and the words that say why not or with what lack (PI-17)."""
+
+    tone: Tone
+    may_write: bool
+    text: str = ""
+
+
+def standing(
+    name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
+) -> Standing:
+    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
+
+    The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
+    agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down. ``owner`` is
+    whose thread it is where that is somebody else: without a bearer nobody can go on in it.
+    """
+    if owner and not with_bearer and agent is not None and can_answer(agent):
+        told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
+        return Standing(tone_of(agent), False, told)
+    if agent is None and is_attached_name(name):
+        return Standing(
+            Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
+        )
+    if agent is None:
+        gone = f"There is no agent {name} in this fleet any more."
+        return Standing(Tone.STOPPED, False, f"{gone} What was said stays, and goes on if it is back.")
+    tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
+    if tone is Tone.STARTING:
+        waits = agent.state is AgentState.WAITING and agent.depends_on
+        doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
+        return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
+    if tone is Tone.BACKOFF:
+        again = again_in(agent, now) or "again in a moment"
+        told = f"{name} failed and is started {again}; you can write as soon as it is ready"
+        return Standing(tone, False, f"{told}. {reason}".rstrip())
+    if tone is Tone.CRASH_LOOP:
+        told = f"{name} is in a crash loop and is not started again by itself"
+        return Standing(
+            tone, False, f"{told}: start it (agents, s), or mend its files and save. {reason}".rstrip()
+        )
+    if can_answer(agent):
+        return Standing(tone, True, reason)
+    if tone is Tone.ERROR and with_bearer and is_attached_name(name) and WANTS_CREDENTIAL in reason:
+        return Standing(
+            Tone.DEGRADED, True, f"{name} wants a credential: its health is not known without one."
+        )
+    if tone is Tone.ERROR:
+        return Standing(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
+    return Standing(tone, False, f"{name} is {agent.state.value}.")
+
+
+def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
+    """Why pictures cannot go to this agent, empty when they can (PR-17)."""
+    if agent is None or agent.vision:
+        return ""
+    lacks = "has no vision" if agent.kind == "llm" else "takes no pictures"
+    return f"{name} {lacks}: take the image away."
+
+
+def welcome(name: str, agent: AgentSnapshot | None) -> str:
+    """What stands in a conversation in which nothing was said yet."""
+    about = agent.description or agent.title if agent is not None else ""
+    code = CODE if agent is not None and agent.kind == "handler" else ""
+    return "\n\n".join(part for part in (f"A new conversation with {name}.", about, code) if part)

@@ -1,0 +1,132 @@
+"""A tool tree as the rows that are on screen: which are folded, and what stands in each."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..text import count, duration
+from .call_tree import Node, State, Tree
+
+LIVE_ROWS: Final = 10
+"""Rows that a run shows while it goes on; the older ones wait until it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One row: ``depth`` 0 is a call of the agent itself. ``open`` is None where there is nothing to fold.
+
+    ``node`` is None for a row that stands for all of the tree, or for what is left out.
+    """
+
+    label: str
+    figures: str
+    state: State
+    depth: int = 0
+    open: bool | None = None
+    node: Node | None = None
+
+
+def shown_children(node: Node) -> list[Node]:
+    """What stands below a row: an agent that a call was all about has no row of its own."""
+    if node.kind == "call" and len(node.children) == 1 and node.children[0].kind == "agent":
+        return node.children[0].children
+    return node.children
+
+
+class CallOutline:
+    """The rows of ``tree``. Folded to one row when ``folded``; single calls fold on their own."""
+
+    def __init__(self, tree: Tree, *, folded: bool) -> None:
+        self.tree = tree
+        self.folded = folded
+        self._closed: set[int] = set()
+
+    def rows(self, now: float, *, dot: str = "·", live: bool = False) -> list[CallRow]:
+        """What is on screen ``now`` (seconds on the stopwatch), the newest only while ``live``."""
+        if not self.tree:
+            return []
+        if self.folded:
+            return [self._summary(now, dot)]
+        rows: list[CallRow] = []
+        for node in self.tree.root.children:
+            self._add(rows, node, 0, now, dot)
+        if self.tree.left_out:
+            rows.append(CallRow(f"{count(self.tree.left_out, 'more call')} not kept", "", "unknown"))
+        if live and len(rows) > LIVE_ROWS:
+            hidden = len(rows) - LIVE_ROWS + 1
+            rows = [CallRow(f"{count(hidden, 'earlier call')}", "", "ok"), *rows[hidden:]]
+        return rows
+
+    def set_open(self, node: Node | None, is_open: bool) -> bool:
+        """Fold or unfold a row, or with None the tree; False when that changes nothing."""
+        if node is None or self.folded:
+            changed = self.folded == is_open
+            self.folded = not is_open
+            return changed
+        key = id(node)
+        if not shown_children(node) or (key not in self._closed) == is_open:
+            return False
+        if is_open:
+            self._closed.discard(key)
+        else:
+            self._closed.add(key)
+        return True
+
+    def _add(self, rows: list[CallRow], node: Node, depth: int, now: float, dot: str) -> None:
+        children = shown_children(node)
+        is_open = None if not children else id(node) not in self._closed
+        rows.append(CallRow(node.label, figures_of(node, now, dot), node.state, depth, is_open, node))
+        if is_open:
+            for child in children:
+                self._add(rows, child, depth + 1, now, dot)
+
+    def _summary(self, now: float, dot: str) -> CallRow:
+        tops = self.tree.root.children
+        if len(tops) == 1 and not self.tree.left_out:
+            node = tops[0]
+            return CallRow(node.label, figures_of(node, now, dot), node.state, 0, False, None)
+        times = [node.seconds(now) for node in tops]
+        # Calls that ran side by side took as long as from the first beginning to the last end.
+        starts = [node.started for node in tops if node.started is not None]
+        ends = [now if node.ended is None else node.ended for node in tops]
+        parts = [duration(max(ends) - min(starts))] if starts and None not in times else []
+        parts.append(count(self.tree.calls, "tool"))
+        if self.tree.failed:
+            parts.append(f"{self.tree.failed} failed")
+        names = list(dict.fromkeys(node.label for node in tops))
+        label = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        states = {node.state for node in tops}
+        state: State = next((each for each in ("running", "error", "unknown") if each in states), "ok")
+        return CallRow(label, f" {dot} ".join(parts), state, 0, False, None)
+
+
+def figures_of(node: Node, now: float, dot: str = "·") -> str:
+    """``1.9 s · 3 tools``, and that it failed or never told its end."""
+    parts = []
+    if node.state == "error":
+        parts.append("failed")
+    elif node.state == "unknown":
+        parts.append("no end told")
+    seconds = node.seconds(now)
+    if seconds is not None:
+        parts.append(duration(seconds, running=node.state == "running"))
+    if calls := node.calls:
+        parts.append(count(calls, "tool"))
+    return f" {dot} ".join(parts)
+
+
+def story_of(tree: Tree, now: float) -> str:
+    """The whole tree as indented lines, for copying and for an export."""
+    lines: list[str] = []
+
+    def add(node: Node, depth: int) -> None:
+        agent = "agent " if node.kind == "agent" else ""
+        figures = figures_of(node, now)
+        lines.append(f"{'  ' * depth}- {agent}{node.label}" + (f" ({figures})" if figures else ""))
+        for child in node.children:
+            add(child, depth + 1)
+
+    for node in tree.root.children:
+        add(node, 0)
+    if tree.left_out:
+        lines.append(f"- {count(tree.left_out, 'more call')} not kept")
+    return "\n".join(lines)

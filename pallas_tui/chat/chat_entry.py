@@ -1,0 +1,140 @@
+"""What a conversation is made of: messages as they are shown, and the question in flight."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count as counter
+from typing import Final, Literal
+
+from pallas.model import Image
+from pallas.model.safe_text import one_line
+
+from ..pictures.images import ChatPicture
+from .call_tree import Tree
+from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
+from .trace import Trace
+
+STREAM_LIMIT: Final = 1_000_000
+STATUS_LIMIT: Final = 300
+
+_keys: Final = counter(1)
+
+
+def next_key() -> int:
+    """A key that no other message has."""
+    return next(_keys)
+
+
+@dataclass(slots=True)
+class ChatEntry:
+    """One message on the screen; ``at`` in Unix seconds, ``seconds`` how long the answer took.
+
+    ``role`` ``error`` is a run that failed, ``note`` what the workbench itself had to say: neither is part of
+    what the agent knows. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is
+    the type of what went wrong. Tokens and ``cost`` are None where they are not known; ``fault``,
+    ``run_id`` and ``trace_id`` empty then.
+    """
+
+    role: Literal["user", "assistant", "error", "note"]
+    text: str
+    at: float
+    key: int = field(default_factory=next_key)
+    attachments: tuple[ChatPicture, ...] = ()
+    seconds: float | None = None
+    steps: int = 0
+    tools: int = 0
+    cut: str = ""
+    stopped: str = ""
+    retryable: bool = False
+    fault: str = ""
+    tree: Tree | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None
+    run_id: str = ""
+    trace_id: str = ""
+
+
+@dataclass(slots=True)
+class ChatRun:
+    """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
+
+    ``at`` in Unix seconds; ``started`` as the stopwatch of the conversation showed then.
+    """
+
+    question: ChatEntry
+    at: float
+    started: float
+    tree: Tree
+    key: int = field(default_factory=next_key)
+    trace: Trace = field(default_factory=Trace)
+    status: str = "sending"
+    text: str = ""
+    steps: int = 0
+    tools: int = 0
+    _speaker: str = ""
+    _break: bool = False
+
+    def hear(self, message: str, now: float) -> None:
+        """Take in one progress message: it replaces the status line, or adds to the text."""
+        progress = parse(message)
+        self.tree.hear(progress, now)
+        match progress:
+            case TextPiece(actor, text):
+                self._write(actor, text)
+            case LoopStep(actor, number, kind):
+                self.steps += 1
+                self._break = bool(self.text)
+                self.status = f"{actor} step {number} ({kind})"
+            case ToolProgress(label, phase):
+                self.tools += phase == "started"
+                self.status = f"{label}: {phase}"
+            case ProgressNote(text):
+                self.status = one_line(text, STATUS_LIMIT)
+        self.status = one_line(self.status, STATUS_LIMIT)
+
+    def _write(self, actor: str, text: str) -> None:
+        self._speaker = self._speaker or actor
+        if actor != self._speaker:  # another agent's words are no part of this one's answer
+            return
+        self.status = f"{actor} is writing"
+        if self._break:  # what a later step says is a paragraph of its own, as in the final text
+            self.text = self.text.rstrip("\n") + "\n\n"
+            self._break = False
+        self.text = (self.text + text)[:STREAM_LIMIT]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """One message as the agent is told of it."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+def turns_of(entries: Iterable[ChatEntry]) -> tuple[ChatTurn, ...]:
+    """What an agent knows after these: questions that were answered, and the answers."""
+    turns: list[ChatTurn] = []
+    question: ChatEntry | None = None
+    for entry in entries:
+        if entry.role == "user":
+            question = entry
+        elif entry.role == "assistant" and not entry.cut and question is not None:
+            turns.append(
+                ChatTurn("user", question.text, tuple(one.image for one in question.attachments if one.data))
+            )
+            turns.append(ChatTurn("assistant", entry.text))
+            question = None
+    return tuple(turns)
+
+
+def last_answer(entries: list[ChatEntry]) -> ChatEntry | None:
+    """The newest message of the agent, else the newest of all."""
+    newest_first: Iterator[ChatEntry] = reversed(entries)
+    answers = (entry for entry in newest_first if entry.role in ("assistant", "error"))
+    return next(answers, entries[-1] if entries else None)
+
+
+def last_question(entries: list[ChatEntry]) -> ChatEntry | None:
+    """The newest message of the person."""
+    return next((entry for entry in reversed(entries) if entry.role == "user"), None)

@@ -1,0 +1,340 @@
+"""A conversation as values: what was said, and the run in flight. No screen in here."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
+
+from ..chat_client import AgentReply
+from ..pictures.images import MAX_KEPT, ChatPicture, forgotten
+from .call_tree import Tree
+from .chat_entry import (
+    STATUS_LIMIT,
+    ChatEntry,
+    ChatRun,
+    ChatTurn,
+    last_answer,
+    last_question,
+    next_key,
+    turns_of,
+)
+from .stored_thread import ROWS, StoredThread, entries_of
+from .token_prices import TokenPrice
+
+__all__ = [
+    "KEEP",
+    "STATUS_LIMIT",
+    "ChatConversation",
+    "ChatEntry",
+    "ChatRun",
+    "ChatTurn",
+    "last_answer",
+    "last_question",
+    "turns_of",
+]
+
+KEEP: Final = 200
+"""Messages of one conversation that stay on the screen."""
+REMEMBER: Final = 2_000
+"""Messages beyond those that are kept for exports and branches."""
+OLDER: Final = 30
+"""Messages that come back at once when somebody scrolls up to them."""
+
+
+class ChatConversation:
+    """Messages to and from one agent under one handle, and at most one run in flight.
+
+    ``changed`` is called after each change, on the caller's thread. ``stopwatch`` gives seconds. ``name`` is
+    what a person calls it, empty for the agent's name.
+
+    The agent's server keeps the history under the handle. What it does not know (this was branched off, an
+    earlier message was changed, somebody else asks) is told with the next question, under a new handle.
+
+    ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
+    as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as
+    it is not known whether it may be gone on with.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        changed: Callable[[], None] = lambda: None,
+        stopwatch: Callable[[], float] = monotonic,
+    ) -> None:
+        self.agent = agent
+        self.name = ""
+        self._stopwatch = stopwatch
+        self.handle = _handle()
+        self.entries: list[ChatEntry] = []
+        self.pruned = 0
+        self.run: ChatRun | None = None
+        self.unread = 0
+        self.changed = changed
+        self.callers: Callable[[str], Collection[str]] = lambda server: ()
+        """Names of the agents that call a server, none where that is not known."""
+        self.params: Params = NO_PARAMS
+        self.stored: StoredThread | None = None
+        self.thread = self.owner = ""
+        self._older: list[ChatEntry] = []
+        self._untold = False
+
+    def open(self, stored: StoredThread) -> None:
+        """Go on in a durable thread, of which nothing was read yet."""
+        self.stored = stored
+        self._seat(stored.record)
+
+    def _seat(self, record: ThreadRecord) -> None:
+        self.handle = self.thread = record.id
+        self.owner = record.owner if record.owner != ANONYMOUS.id else ""
+
+    @property
+    def more_above(self) -> bool:
+        """Whether there are older messages that ``read_older`` gives."""
+        unread = self.stored is not None and not self.stored.complete
+        return bool(self._older) or (unread and len(self.entries) < REMEMBER)
+
+    async def read_older(self, rows: int = ROWS) -> bool:
+        """Put older messages before the others; False when there are none. Raises Fault."""
+        if self._older:
+            self.entries[:0] = self._older[-OLDER:]
+            self.pruned = max(0, self.pruned - len(self._older[-OLDER:]))
+            del self._older[-OLDER:]
+        elif (stored := self.stored) is not None and self.more_above:
+            if (record := await stored.found()) is not None:
+                self._seat(record)
+            found = await asyncio.to_thread(entries_of, await stored.older(rows), self.agent)
+            if stored is not self.stored:  # cleared meanwhile
+                return False
+            # What came meanwhile pushed older ones away: these are older still.
+            place = self._older or self.entries
+            place[:0] = found
+            self._shed()
+        else:
+            return False
+        self.changed()
+        return True
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was said yet."""
+        return not self.entries and self.run is None
+
+    @property
+    def hidden(self) -> Collection[int]:
+        """The keys of older messages that are kept and not shown."""
+        return {entry.key for entry in self._older}
+
+    @property
+    def transcript(self) -> list[ChatEntry]:
+        """Everything that is kept, oldest first, also what is not shown any more."""
+        return [*self._older, *self.entries]
+
+    def elapsed(self, run: ChatRun) -> float:
+        """Seconds since ``run`` began."""
+        return self._stopwatch() - run.started
+
+    def now(self) -> float:
+        """What the stopwatch shows."""
+        return self._stopwatch()
+
+    def begin(self, text: str, attachments: tuple[ChatPicture, ...], at: float) -> ChatRun:
+        """The person asks something. There must be no run in flight."""
+        question = ChatEntry("user", text, at, attachments=attachments)
+        self._add(question)
+        return self._start(question, at)
+
+    def note(self, text: str, at: float) -> None:
+        """The workbench says something, which no agent hears of."""
+        self._add(ChatEntry("note", text, at))
+        self.changed()
+
+    def retry(self, at: float) -> ChatRun | None:
+        """Ask the last question again; None when there is none, or a run is in flight.
+
+        After a failure the conversation stands as before the question. An answer that is to be replaced is
+        something its server must forget.
+        """
+        if self.run is not None or not self.can_retry:
+            return None
+        question = next(entry for entry in reversed(self.entries) if entry.role == "user")
+        while self.entries[-1] is not question:
+            if self.entries[-1].role == "assistant" and not self.entries[-1].cut:
+                self.reseat()
+            self.entries.pop()
+        return self._start(question, at)
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether there is a question that was answered, failed or was cancelled."""
+        return self.run is None and any(entry.role == "user" for entry in self.entries)
+
+    def clear(self) -> bool:
+        """Begin anew under another handle; False while a run is in flight."""
+        if self.run is not None:
+            return False
+        self.handle = _handle()
+        self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
+        self.stored, self.thread, self.owner = None, "", ""
+        self.changed()
+        return True
+
+    # What the agent's server knows
+
+    def reseat(self) -> None:
+        """Go on under a new handle; the agent is told what was said with the next question."""
+        self.handle = _handle()
+        self._untold, self.thread, self.owner = True, "", ""
+
+    def untold(self, run: ChatRun) -> tuple[ChatTurn, ...]:
+        """What must be told with the question of ``run``: nothing when its server knows everything."""
+        return turns_of(self._before(run.question)) if self._untold else ()
+
+    def rewind(self, entry: ChatEntry) -> bool:
+        """Take back ``entry`` and all that follows it; False when it is not here (any more)."""
+        if self.run is not None or entry not in self.transcript:
+            return False
+        kept = self._before(entry)
+        self._older, self.entries = kept[:-KEEP], kept[-KEEP:]
+        self.pruned = min(self.pruned, len(self._older))
+        self.reseat()
+        self.changed()
+        return True
+
+    def branch(self, entry: ChatEntry, changed: Callable[[], None] = lambda: None) -> "ChatConversation":
+        """Another conversation with the same agent that has all up to ``entry``, a question left out."""
+        new = ChatConversation(self.agent, changed, self._stopwatch)
+        kept = self._before(entry) + ([] if entry.role == "user" else [entry])
+        for each in kept:
+            new._add(replace(each, key=next_key()))
+        new.reseat()
+        new.params = self.params
+        return new
+
+    def _before(self, entry: ChatEntry) -> list[ChatEntry]:
+        kept: list[ChatEntry] = []
+        for each in self.transcript:
+            if each is entry:
+                break
+            kept.append(each)
+        return kept
+
+    # What comes of a run
+
+    def hear(self, run: ChatRun, message: str) -> None:
+        """Progress of ``run``; ignored when it is not in flight any more."""
+        if run is self.run:
+            run.hear(message, self._stopwatch())
+            self.changed()
+
+    def answer(self, run: ChatRun, reply: AgentReply, at: float, price: TokenPrice | None = None) -> None:
+        """The answer, or the error the agent answered with. What was streamed gives way to it."""
+        if run is not self.run:
+            return
+        if reply.fault is not None:
+            self.fail(run, reply.fault, at, reply.seconds)
+            return
+        self._untold, self.owner = False, ""
+        self.thread = reply.thread or self.thread
+        known = reply.tokens_in is not None and reply.tokens_out is not None
+        cost = price.cost(reply.tokens_in or 0, reply.tokens_out or 0) if price and known else None
+        self._finish(
+            ChatEntry(
+                "assistant",
+                reply.text,
+                at,
+                key=run.key,
+                attachments=reply.images,
+                seconds=reply.seconds,
+                steps=run.steps if reply.steps is None else reply.steps,
+                tools=run.tools if reply.tools is None else reply.tools,
+                stopped="" if reply.stop_reason in ("endTurn", "end_turn") else reply.stop_reason,
+                tree=_closed(run.tree),
+                tokens_in=reply.tokens_in,
+                tokens_out=reply.tokens_out,
+                cost=cost,
+                run_id=reply.run_id,
+                trace_id=run.trace.trace_id,
+            )
+        )
+        if reply.note:
+            self.note(reply.note, at)
+
+    def fail(self, run: ChatRun, fault: Fault, at: float, seconds: float | None = None) -> None:
+        """The agent could not be asked, or answered with an error; what it said so far is kept."""
+        if run is not self.run:
+            return
+        if run.text or run.tree:
+            self._add(self._partial(run, at, "broke off"))
+        self._finish(
+            ChatEntry(
+                "error",
+                fault.message,
+                at,
+                seconds=seconds,
+                retryable=fault.retryable,
+                fault=fault.type.value,
+                trace_id=run.trace.trace_id,
+            )
+        )
+
+    def cancel(self, run: ChatRun, at: float) -> None:
+        """The person gave up waiting; what was received is kept, marked cancelled."""
+        if run is self.run:
+            self._finish(self._partial(run, at, "cancelled"))
+
+    def _partial(self, run: ChatRun, at: float, cut: str) -> ChatEntry:
+        return ChatEntry(
+            "assistant",
+            run.text,
+            at,
+            key=run.key,
+            seconds=self.elapsed(run),
+            steps=run.steps,
+            tools=run.tools,
+            cut=cut,
+            tree=_closed(run.tree),
+            trace_id=run.trace.trace_id,
+        )
+
+    def _start(self, question: ChatEntry, at: float) -> ChatRun:
+        self.run = ChatRun(question, at, self._stopwatch(), Tree(self.agent, self.callers))
+        self.changed()
+        return self.run
+
+    def _finish(self, entry: ChatEntry) -> None:
+        self.run = None
+        self._add(entry)
+        self.unread += 1
+        self.changed()
+
+    def _add(self, entry: ChatEntry) -> None:
+        self.entries.append(entry)
+        if (extra := len(self.entries) - KEEP) > 0:
+            self._older += self.entries[:extra]
+            del self.entries[:extra]
+            del self._older[: max(0, len(self._older) - REMEMBER)]
+            self.pruned += extra
+        if entry.attachments:
+            self._shed()
+
+    def _shed(self) -> None:
+        """Forget the data of the oldest pictures beyond what is kept; their names stay."""
+        room = MAX_KEPT
+        for entry in reversed(self.transcript):
+            room -= sum(len(one.data) for one in entry.attachments)
+            if room < 0 and entry.attachments:
+                entry.attachments = forgotten(entry.attachments)
+
+
+def _handle() -> str:
+    # Nobody can guess it: the agent's server knows the conversation by nothing else (SPEC C12).
+    return f"chat-{secrets.token_urlsafe(24)}"
+
+
+def _closed(tree: Tree) -> Tree | None:
+    tree.close()
+    return tree or None

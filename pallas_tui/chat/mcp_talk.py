@@ -1,0 +1,188 @@
+"""One conversation held over MCP: in which era, as whom, and over which connection."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from pallas.model import Fault, FaultType, Image, ToolDetail
+from pallas.model.safe_text import one_line
+
+from ..chat_client import AgentReply, EarlierMessage, OnProgress
+from ..mcp_link import Bearer, Era, origin_of
+from .agent_standing import WAYS_OUT
+from .chat_principal import NOBODY, ChatPrincipal
+from .conversation import ChatConversation, ChatRun
+from .token_prices import TokenPrice
+
+ERAS: Final[dict[str, Era]] = {"auto": "auto", "modern": "modern", "handshake": "legacy"}
+"""What a person calls the eras."""
+
+
+class ConversationClient(Protocol):
+    """What a conversation is held with."""
+
+    url: str
+
+    async def send(
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        on_progress: OnProgress | None = None,
+        *,
+        history: Sequence[EarlierMessage] = (),
+        traceparent: str = "",
+        stream: bool = True,
+        params: Mapping[str, Any] | None = None,
+    ) -> AgentReply:
+        """Ask and wait; raises Fault."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class Connect(Protocol):
+    """Makes the client for a URL and a conversation handle; connects nothing yet."""
+
+    def __call__(
+        self,
+        url: str,
+        conversation: str,
+        *,
+        era: Era = "auto",
+        bearer: Bearer | None = None,
+        plain_allowed: bool = False,
+    ) -> ConversationClient: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a conversation is held. ``plain`` is the origin that may have the token without encryption."""
+
+    era: Era = "auto"
+    stream: bool = True
+    principal: ChatPrincipal = NOBODY
+    plain: tuple[str, str, int | None] | None = None
+
+
+class Talk:
+    """Holds ``conversation``. The connection is made by the first question, and anew after each change.
+
+    ``clock`` gives Unix seconds. Nothing here is shared with another conversation: not the connection, not
+    the token.
+    """
+
+    def __init__(
+        self, conversation: ChatConversation, connect: Connect, clock: Callable[[], float], options: Options
+    ) -> None:
+        self.conversation = conversation
+        self.options = options
+        self.price: TokenPrice | None = None
+        self._connect, self._clock = connect, clock
+        self._client: ConversationClient | None = None
+        self._made_for: tuple[str, str, Options] | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The version of the protocol that is spoken, empty while that is open."""
+        return str(getattr(self._client, "protocol", "") or "")
+
+    @property
+    def era(self) -> str:
+        """What a person calls the chosen era."""
+        return next(name for name, era in ERAS.items() if era == self.options.era)
+
+    def choose_era(self, era: Era) -> None:
+        """Speak so from the next question on; the conversation goes on."""
+        self.options = replace(self.options, era=era)
+
+    def choose_stream(self, stream: bool) -> None:
+        """Whether text is asked for while it is written."""
+        self.options = replace(self.options, stream=stream)
+
+    def choose_principal(self, principal: ChatPrincipal, plain: str = "") -> None:
+        """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
+
+        A conversation belongs to whoever began it: for another one it begins anew, with what was said told.
+        A thread that was opened and is somebody's else may be this one's: its server knows.
+        """
+        old, theirs = self.options.principal, self.conversation.owner
+        if principal.token != old.token and not self.conversation.untouched and not theirs:
+            self.conversation.reseat()
+        self.options = replace(self.options, principal=principal, plain=origin_of(plain) if plain else None)
+        if principal is not old:
+            old.release()
+
+    async def converse(self, run: ChatRun, url: str) -> None:
+        """Ask the question of ``run`` at ``url`` and put what comes of it into the conversation."""
+        conversation, clock = self.conversation, self._clock
+        try:
+            client = await self._connected(url)
+            untold = conversation.untold(run)
+            reply = await client.send(
+                run.question.text,
+                [one.image for one in run.question.attachments],
+                lambda message: conversation.hear(run, message),
+                history=untold,
+                traceparent=run.trace.parent,
+                stream=self.options.stream,
+                params=conversation.params.to_json() or None,
+            )
+        except asyncio.CancelledError:
+            conversation.cancel(run, clock())
+            raise
+        except Fault as fault:
+            conversation.fail(run, self._with_way_out(fault), clock())
+        else:
+            conversation.answer(run, reply, clock(), self.price)
+            if untold and conversation.stored is not None and not conversation.stored.complete:
+                told = f"The agent was told the {len(untold)} messages that stand here, not those above them."
+                conversation.note(told, clock())
+
+    def _with_way_out(self, fault: Fault) -> Fault:
+        """What a refusal may come from: an era that not every server speaks, or somebody else's thread."""
+        if self.conversation.owner and "not found" in fault.message:
+            hint = f"It belongs to {one_line(self.conversation.owner, 60)}. {WAYS_OUT}"
+            return Fault(fault.type, f"{fault.message}. {hint}", data=fault.data)
+        if self.options.era == "auto" or fault.type is not FaultType.PROTOCOL:
+            return fault
+        hint = f"Perhaps it does not speak the chosen era ({self.era}): /set era auto finds one it does."
+        return Fault(fault.type, f"{fault.message} {hint}", retryable=fault.retryable, data=fault.data)
+
+    async def offered(self, url: str) -> tuple[ToolDetail, ...]:
+        """The tools of the endpoint at ``url`` itself. Raises Fault."""
+        tools = getattr(await self._connected(url), "tools", None)
+        return await tools() if tools is not None else ()
+
+    async def hang_up(self) -> None:
+        """End the connection; the next question makes another."""
+        client, self._client, self._made_for = self._client, None, None
+        if client is not None:
+            await client.close()
+
+    async def close(self) -> None:
+        """End the connection and forget the token."""
+        principal = self.options.principal
+        self.options = replace(self.options, principal=NOBODY)
+        principal.release()
+        await self.hang_up()
+
+    async def _connected(self, url: str) -> ConversationClient:
+        made_for = (url, self.conversation.handle, self.options)
+        if self._client is not None and self._made_for != made_for:
+            await self.hang_up()
+        if self._client is None:
+            self._client = self._connect(
+                url,
+                self.conversation.handle,
+                era=self.options.era,
+                bearer=self._token,
+                plain_allowed=self.options.plain == origin_of(url),
+            )
+            self._made_for = made_for
+        return self._client
+
+    def _token(self) -> str:
+        return self.options.principal.token

@@ -1,0 +1,1 @@
+"""Records of the fleet as the workbench knows them: threads, tasks, todos. Nothing here needs a screen."""

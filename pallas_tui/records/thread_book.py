@@ -1,0 +1,61 @@
+"""The threads of a fleet, read in pages as far as somebody wants them; nothing of the screen in here."""
+
+from dataclasses import replace
+from typing import Final
+
+from pallas.model import MessageRecord, Page, ThreadRecord
+from pallas.model.safe_text import one_line, sanitize
+
+from .record_pages import PAGE, ListedRecord, RecordPages
+
+MAX_ROWS: Final = 20_000
+"""Rows of one thread that are exported at most."""
+_ROWS: Final = 200
+
+
+class ThreadBook(RecordPages[ThreadRecord]):
+    """The threads that were read so far, the one used last first."""
+
+    async def page(self, start: str) -> Page[ThreadRecord]:
+        return await self.fleet().threads(self.agent, PAGE, start)
+
+    def line_of(self, record: ThreadRecord) -> ListedRecord[ThreadRecord]:
+        return _listed(record)
+
+    async def rename(self, thread: str, title: str) -> None:
+        """Give a thread another title."""
+        self.put(await self.fleet().rename_thread(thread, one_line(title, 200)))
+
+    async def delete(self, thread: str) -> None:
+        """Delete a thread for good."""
+        await self.fleet().delete_thread(thread)
+        self.drop(thread)
+
+    async def newest(self, thread: str, rows: int) -> tuple[MessageRecord, ...]:
+        """The last rows of a thread, oldest first."""
+        page = await self.fleet().thread_messages(thread, rows, "", True)
+        return tuple(reversed(page.items))
+
+    async def whole(self, thread: str) -> list[MessageRecord]:
+        """All rows of a thread, oldest first, at most ``MAX_ROWS``."""
+        rows: list[MessageRecord] = []
+        cursor = ""
+        while len(rows) < MAX_ROWS:
+            page = await self.fleet().thread_messages(thread, _ROWS, cursor)
+            rows += page.items
+            cursor = page.next
+            if not cursor:
+                break
+        return rows
+
+
+def _listed(record: ThreadRecord) -> ListedRecord[ThreadRecord]:
+    safe = replace(
+        record,
+        title=one_line(sanitize(record.title), 300),
+        agent=one_line(record.agent, 100),
+        owner=one_line(record.owner, 100),
+        origin=one_line(record.origin, 30),
+    )
+    words = f"{safe.title} {safe.agent} {safe.owner} {safe.origin} {safe.id}".lower()
+    return ListedRecord(safe, words)

@@ -1,0 +1,341 @@
+"""Which credential went from whom to whom, made of events; nothing of the screen in here."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
+
+from ..frame import FleetFrame
+from .run_requests import kind_of, short
+
+MAX_HOPS: Final = 5_000
+"""Hops that are kept; the runs that began first go first."""
+MAX_KINDS: Final = 500
+"""Different hops that are kept of one run."""
+MAX_RUNS: Final = 2_000
+_REFUSED: Final = frozenset({401, 403, 407})
+_ASKING: Final = "tools/call"
+
+Source = Literal["caller", "forwarded", "configured", "none"]
+"""``caller``: what a run was asked with; the others are those of AuthHop."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """One hop as the table shows it: ``source`` says where its credential came from, never what it is.
+
+    ``depth`` counts how far in it is. ``runs`` are the ids of its run and of those that asked for that one.
+    ``outcome`` is set for the hop by which a run was asked, ``status`` for one to a downstream: the HTTP
+    status, None when no answer came; then ``caller`` is who asked for the run. ``odd`` are the reasons to
+    look at it, in words.
+    """
+
+    key: tuple[str, int]
+    depth: int
+    at: float
+    runs: tuple[str, ...]
+    sender: str
+    to: str
+    source: Source
+    fingerprint: str = ""
+    audience: tuple[str, ...] = ()
+    expires_at: float | None = None
+    method: str = ""
+    status: int | None = None
+    outcome: str = ""
+    times: int = 1
+    odd: tuple[str, ...] = ()
+    caller: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """The run it belongs to."""
+        return self.runs[0]
+
+    @property
+    def answer(self) -> str:
+        """How it went, in a word: the outcome of the run, or the HTTP status."""
+        return self.outcome or ("no answer" if self.status is None else str(self.status))
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Whether every one of the lower-case ``words`` applies.
+
+        ``agent:`` asks who sent it (or answers, for a run), ``to:`` ``source:`` ``status:`` ``key:`` ``run:``
+        that part only; any other word all of them.
+        """
+        return all(self._matches(word) for word in words)
+
+    def _matches(self, word: str) -> bool:
+        name, colon, wanted = word.partition(":")
+        if colon and (parts := self._parts(name)) is not None:
+            return any(wanted in part.lower() for part in parts)
+        texts = (self.sender, self.to, self.source, self.fingerprint, self.method, self.answer)
+        return any(word in text.lower() for text in (*texts, *self.audience, *self.odd, *self.runs))
+
+    def _parts(self, name: str) -> tuple[str, ...] | None:
+        match name:
+            case "agent":
+                return (self.to,) if self.outcome else (self.sender,)
+            case "to":
+                return (self.to,)
+            case "source":
+                return (self.source,)
+            case "status":
+                return (self.answer,)
+            case "key":
+                return (self.fingerprint,)
+            case "run":
+                return self.runs
+        return None
+
+
+@dataclass(slots=True)
+class _Hop:
+    event: AuthHop
+    times: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """What is known of one run; ``asked_by`` is the run that called it, through ``asked_as`` if known."""
+
+    id: str
+    agent: str
+    at: float
+    caller: str = ""
+    principal: str = ""
+    known: bool = False
+    outcome: str = "running"
+    asked_by: "_Run | None" = None
+    asked_as: str = ""
+    hops: dict[tuple[object, ...], _Hop] = field(default_factory=dict)
+    spans: set[str] = field(default_factory=set)
+    children: list["_Run"] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def asked_by_whom(self) -> str:
+        return self.asked_by.agent if self.asked_by is not None else self.caller or "a client"
+
+    @property
+    def root(self) -> "_Run":
+        run = self
+        while run.asked_by is not None:
+            run = run.asked_by
+        return run
+
+
+class Traces:
+    """The hops of the last runs. ``version`` changes whenever anything but the passing of time did.
+
+    ``lost`` counts events that were dropped before they could be read, ``left_out`` hops beyond the bounds.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._spans: dict[str, tuple[_Run, str]] = {}
+        self._made: dict[str, list[TraceLine]] = {}
+        self._usual: dict[tuple[str, str], set[str]] = {}
+        self._hops = 0
+        self.version = 0
+        self.lost = 0
+        self.left_out = 0
+        self._take: dict[type[Event], Callable[[Any], None]] = {
+            RunStarted: self._started,
+            ToolEvent: self._called,
+            AuthHop: self._hopped,
+            RunFinished: self._finished,
+        }
+
+    @property
+    def hops(self) -> int:
+        """How many hops are kept, those by which runs were asked included."""
+        return self._hops
+
+    def absorb(self, frame: FleetFrame) -> bool:
+        """Take in a frame; returns whether anything changed."""
+        before = self.version
+        for event in frame.events:
+            if (take := self._take.get(type(event))) is not None:
+                take(event)
+        if frame.dropped:
+            self.lost += frame.dropped
+            self.version += 1
+        self._trim()
+        return self.version != before
+
+    def lines(self, words: Iterable[str] = (), *, odd_only: bool = False) -> list[TraceLine]:
+        """The table: runs in the order they began, below each its hops, and the runs those asked for."""
+        words = tuple(words)
+        lines: list[TraceLine] = []
+        for run in self._runs.values():
+            if run.asked_by is not None:
+                continue
+            if (made := self._made.get(run.id)) is None:
+                made = self._made[run.id] = _Group(run, self._usual).lines()
+            lines += made
+        if odd_only:
+            lines = [line for line in lines if line.odd]
+        return [line for line in lines if line.matches(words)] if words else lines
+
+    def _run_of(self, event: RunEvent, started: float | None = None) -> _Run:
+        run = self._runs.get(event.run_id)
+        if run is None:
+            run = _Run(event.run_id, event.agent, event.at if started is None else started)
+            self._runs[run.id] = run
+            self._hops += 1
+        self._changed(run)
+        return run
+
+    def _changed(self, run: _Run) -> None:
+        self._made.pop(run.root.id, None)
+        self.version += 1
+
+    def _started(self, event: RunStarted) -> None:
+        run = self._run_of(event)
+        run.known, run.caller, run.principal = True, event.caller, event.principal
+        if event.span_id:
+            self._know_span(run, event.span_id, "")
+        asker, server = self._spans.get(event.parent_span, (None, ""))
+        if asker is not None and run.asked_by is None and asker.root is not run:
+            run.asked_by, run.asked_as = asker, server
+            asker.children.append(run)
+            self._made.pop(run.id, None)
+            self._changed(run)
+
+    def _called(self, event: ToolEvent) -> None:
+        # Only what it takes to join the run of another agent to it: a call is no line of its own.
+        if event.span_id and event.phase == "started":
+            self._know_span(self._run_of(event), event.span_id, event.server)
+
+    def _know_span(self, run: _Run, span: str, server: str) -> None:
+        if len(run.spans) < MAX_KINDS:
+            run.spans.add(span)
+            self._spans[span] = (run, server)
+
+    def _hopped(self, event: AuthHop) -> None:
+        run = self._run_of(event)
+        kind = kind_of(event)
+        if (hop := run.hops.get(kind)) is not None:
+            hop.times += 1
+        elif len(run.hops) >= MAX_KINDS:
+            run.left_out += 1
+            self.left_out += 1
+        else:
+            run.hops[kind] = _Hop(event)
+            self._hops += 1
+        sources = self._usual.setdefault((event.agent, event.downstream), set())
+        if event.source != "none" and event.source not in sources:
+            sources.add(event.source)
+            self._made.clear()  # what was nothing unusual may be now
+
+    def _finished(self, event: RunFinished) -> None:
+        self._run_of(event, event.at - event.seconds).outcome = event.outcome
+
+    def _trim(self) -> None:
+        while self._runs and (self._hops > MAX_HOPS or len(self._runs) > MAX_RUNS):
+            self._drop(next(iter(self._runs.values())))
+            self.version += 1
+
+    def _drop(self, run: _Run) -> None:
+        self._made.pop(run.root.id, None)
+        del self._runs[run.id]
+        self._hops -= 1 + len(run.hops)
+        for span in run.spans:
+            self._spans.pop(span, None)
+        if run.asked_by is not None:
+            run.asked_by.children.remove(run)
+        for child in run.children:  # from now on by themselves
+            child.asked_by = None
+
+
+class _Group:
+    """A run with all that came of it, as lines."""
+
+    def __init__(self, root: _Run, usual: dict[tuple[str, str], set[str]]) -> None:
+        self._root, self._usual = root, usual
+
+    def lines(self) -> list[TraceLine]:
+        return self._of(self._root, (), 0, None)
+
+    def _of(self, run: _Run, above: tuple[str, ...], depth: int, asked: AuthHop | None) -> list[TraceLine]:
+        runs = (run.id, *above)
+        lines = [self._inbound(run, runs, depth, asked)]
+        waiting = list(run.children)
+        for place, hop in enumerate(run.hops.values(), 1):
+            event = hop.event
+            lines.append(self._outbound(run, runs, depth + 1, place, hop))
+            if event.method == _ASKING:
+                for child in [child for child in waiting if child.asked_as == event.downstream]:
+                    waiting.remove(child)
+                    lines += self._of(child, runs, depth + 2, event)
+        for child in waiting:  # their hop is told when the answer is there
+            lines += self._of(child, runs, depth + 1, None)
+        return lines
+
+    def _inbound(self, run: _Run, runs: tuple[str, ...], depth: int, asked: AuthHop | None) -> TraceLine:
+        # What its own hops tell of the same credential holds for it too.
+        same = next((hop.event for hop in run.hops.values() if hop.event.fingerprint == run.principal), asked)
+        if same is not None and same.fingerprint != run.principal:
+            same = None
+        sender = run.asked_by_whom
+        expires_at = same.expires_at if same is not None and run.principal else None
+        odd = []
+        if asked is not None and run.known and asked.fingerprint != run.principal:
+            was = f"key {short(asked.fingerprint)}" if asked.fingerprint else "no key"
+            came = f"key {short(run.principal)}" if run.principal else "none"
+            odd.append(f"sent with {was}, arrived with {came}")
+        if expires_at is not None and expires_at < run.at:
+            odd.append("the key had expired")
+        return TraceLine(
+            key=(run.id, 0),
+            depth=depth,
+            at=run.at,
+            runs=runs,
+            sender=sender,
+            to=run.agent,
+            source="caller" if run.principal else "none",
+            fingerprint=run.principal,
+            audience=same.audience if same is not None and run.principal else (),
+            expires_at=expires_at,
+            method="send_message",
+            outcome=run.outcome,
+            odd=tuple(odd),
+        )
+
+    def _outbound(self, run: _Run, runs: tuple[str, ...], depth: int, place: int, hop: _Hop) -> TraceLine:
+        event = hop.event
+        return TraceLine(
+            key=(run.id, place),
+            depth=depth,
+            at=event.at,
+            runs=runs,
+            sender=run.agent,
+            to=event.downstream,
+            source=event.source,
+            fingerprint=event.fingerprint,
+            audience=event.audience,
+            expires_at=event.expires_at,
+            method=event.method,
+            status=event.status,
+            times=hop.times,
+            odd=tuple(self._oddities(run, event)),
+            caller=run.asked_by_whom,
+        )
+
+    def _oddities(self, run: _Run, event: AuthHop) -> Iterable[str]:
+        usual = self._usual.get((event.agent, event.downstream), set())
+        if event.source == "none":
+            if "configured" in usual:
+                yield "no key, others of this agent went with a configured one"
+            elif "forwarded" in usual and (run.principal or not run.known):
+                yield "no key, others of this agent went with their caller's"
+        elif event.expires_at is not None and event.expires_at < event.at:
+            yield "the key had expired"
+        if event.source == "forwarded" and run.known and event.fingerprint != run.principal:
+            own = short(run.principal) if run.principal else "none"
+            yield f"not the caller's key: {short(event.fingerprint)} was sent, the caller has {own}"
+        if event.status in _REFUSED:
+            bare = " without a key" if event.source == "none" else ""
+            yield f"refused with {event.status}{bare}"

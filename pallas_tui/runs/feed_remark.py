@@ -1,0 +1,42 @@
+"""What stands between the runs of the feed: a new version, a blocked loop, a crash loop."""
+
+from dataclasses import dataclass
+
+from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Reloaded
+
+from ..supervision.reload_words import blocked, crash_loop, name_of, sentence
+
+LiveVersions = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeedRemark:
+    """One line of the feed that is no run; ``about`` is the event, ``key`` by what it is known again."""
+
+    key: str
+    at: float
+    agent: str
+    text: str
+    about: Event
+
+    @property
+    def words(self) -> str:
+        """What a filter looks through."""
+        return f"{self.agent} {self.text}".lower()
+
+
+def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
+    """The line that an event has in the feed, None for most; ``versions`` are those that answer, by agent."""
+    match event:
+        case Reloaded(outcome="live" | "failed"):
+            name = name_of(event)
+            told = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
+            return FeedRemark(f"version {event.seq} {event.at}", event.at, name, told, event)
+        case LoopBlocked():
+            # The end of it takes the place of its beginning.
+            name = event.agent or "something"
+            return FeedRemark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
+        case AgentChanged(state=AgentState.CRASH_LOOP):
+            told = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
+            return FeedRemark(f"crash {event.seq} {event.at}", event.at, event.agent, told, event)
+    return None

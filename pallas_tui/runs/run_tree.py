@@ -1,0 +1,156 @@
+"""Which line of the feed is what: each run with its steps, and below a call the runs that came of it."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import accumulate
+from typing import Final
+
+from .feed_remark import FeedRemark
+from .feed_run import FeedRun, RunStep
+
+HEAD: Final = -1
+FAULT: Final = -2
+LEFT_OUT: Final = -3
+WARNING: Final = -4
+_BESIDE: Final = frozenset({FAULT, LEFT_OUT, WARNING})
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A line: a run and the index of a step in it, or one of those above.
+
+    ``level`` says how far in it stands, 0 for a run on its own. ``rails`` has a bit for each level on which
+    more comes further down.
+    """
+
+    run: FeedRun
+    place: int
+    level: int
+    rails: int = 0
+
+
+Rows = Sequence[RunRow]
+Test = Callable[[FeedRun], bool]
+
+
+def everything(run: FeedRun) -> bool:
+    """Shows every run."""
+    return True
+
+
+def rows_of(run: FeedRun, is_open: Test, shows: Test = everything) -> list[RunRow]:
+    """The lines of a run and of what stands within it, in order; of other runs only those that ``shows``."""
+    found: list[tuple[FeedRun, int, int]] = []
+    _collect(run, 0, is_open, shows, found)
+    # From the end, so that each line knows whether its level goes on.
+    rows: list[RunRow] = []
+    rails = 0
+    for each, place, level in reversed(found):
+        if place in _BESIDE:
+            rows.append(RunRow(each, place, level, rails))
+            continue
+        rails &= (2 << level) - 1
+        rows.append(RunRow(each, place, level, rails))
+        rails |= 1 << level
+    rows.reverse()
+    return rows
+
+
+def _collect(
+    run: FeedRun, level: int, is_open: Test, shows: Test, into: list[tuple[FeedRun, int, int]]
+) -> None:
+    opened = is_open(run)
+    into.append((run, HEAD, level))
+    if run.warning:
+        into.append((run, WARNING, level))
+    if run.ending:
+        into.append((run, FAULT, level))
+    if not opened:
+        return
+    if run.left_out:
+        into.append((run, LEFT_OUT, level))
+    told = _told_below(run)
+    for index, step in enumerate(run.steps):
+        if told is not None and step.depth >= 2 and _is_told(step, *told):
+            continue
+        inner = level + 1 + step.depth
+        into.append((run, index, inner))
+        for child in step.runs or ():
+            if shows(child):
+                _collect(child, inner + 1, is_open, shows, into)
+
+
+def _told_below(run: FeedRun) -> tuple[set[str], set[str]] | None:
+    """The calls whose runs tell for themselves what the agent was told of them, and those runs' agents."""
+    calls = {step.call_id for step in run.steps if step.runs}
+    if not calls:
+        return None
+    return calls, {each.agent for child in run.children() for each in child.family()}
+
+
+def _is_told(step: RunStep, calls: set[str], agents: set[str]) -> bool:
+    if step.actor:
+        return step.actor in agents
+    return step.call_id.rpartition(".")[0] in calls
+
+
+def _time_of(item: FeedRun | FeedRemark) -> float:
+    return item.started if isinstance(item, FeedRun) else item.at
+
+
+class RunOutline:
+    """The lines of several runs, one after the other, with remarks between them by their times."""
+
+    def __init__(
+        self,
+        runs: Iterable[FeedRun],
+        is_open: Test,
+        rows: Callable[[FeedRun], Rows] | None = None,
+        remarks: Iterable[FeedRemark] = (),
+    ) -> None:
+        self._blocks: list[Sequence[RunRow | FeedRemark]] = []
+        self._numbers: dict[str, int] = {}
+        items: list[Iterable[FeedRun | FeedRemark]] = [runs, remarks]
+        for item in merge(*items, key=_time_of):
+            if isinstance(item, FeedRun):
+                self._numbers[item.id] = len(self._blocks)
+                self._blocks.append(rows(item) if rows is not None else rows_of(item, is_open))
+            else:
+                self._blocks.append((item,))
+        self._ends = list(accumulate(len(block) for block in self._blocks))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def at(self, index: int) -> RunRow | FeedRemark:
+        """What stands in line ``index``."""
+        number = bisect_right(self._ends, index)
+        block = self._blocks[number]
+        return block[index - (self._ends[number] - len(block))]
+
+    def find_remark(self, key: str) -> int | None:
+        """The line of a remark."""
+        for number, block in enumerate(self._blocks):
+            if isinstance(block[0], FeedRemark) and block[0].key == key:
+                return self._ends[number] - 1
+        return None
+
+    def find(self, run: FeedRun, place: int) -> int | None:
+        """The line of a place, of its run's head where it is not there, or of the run above that is."""
+        number = self._numbers.get(run.root.id)
+        if number is None:
+            return None
+        block = self._blocks[number]
+        start = self._ends[number] - len(block)
+        wanted = [run, *run.ancestors()]
+        heads: dict[str, int] = {}
+        for offset, row in enumerate(block):
+            if isinstance(row, FeedRemark):
+                break
+            if row.run is run and row.place == place:
+                return start + offset
+            if row.place == HEAD:
+                heads[row.run.id] = offset
+        return next((start + heads[each.id] for each in wanted if each.id in heads), None)

@@ -1,0 +1,309 @@
+"""Where the panes stand on the main screen, which of them can be seen, and how large they are."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from textual import events, on
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+
+from ..text import Glyphs
+from ..widgets.drag_edges import Dragged
+from ..widgets.pane import Pane
+from ..widgets.start_failure import Failure
+from ..widgets.title_bar import TitleBar
+from .screen_layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
+
+_RAIL: Final = (24, 60)
+_DRAWER: Final = 36
+_DOCK_LEAST: Final = 5
+_CHAT_LEAST: Final = 8
+_BARS: Final = 2
+"""Rows that are not the panes': the top line and the bottom line."""
+_SAVE_AFTER: Final = 1.0
+_BESIDE_DOCK: Final = ("agents", "chat")
+
+
+@dataclass(frozen=True, slots=True)
+class LatePane:
+    """A pane that is made after the first paint: ``make`` may import what takes its time."""
+
+    id: str
+    title: str
+    make: Callable[[], Pane]
+
+
+class Places(Screen[None]):
+    """Arranges panes in three places: rail, talk and dock.
+
+    From 100 columns and 30 rows on all places are on screen; below that, and while zoomed, one pane is, and
+    the rail can be opened over it as a drawer. Sizes are kept for each class of terminal size.
+    """
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
+
+    def __init__(self, late: Sequence[LatePane], glyphs: Glyphs, layouts: Layouts, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._glyphs = glyphs
+        self._dock = ("feed", *(pane.id for pane in late if pane.id not in _BESIDE_DOCK))
+        self._panes: dict[str, Pane] = {}
+        self._current = "chat"
+        self._split = True
+        self._drawer = False
+        self._layouts = layouts
+        self._size_class: SizeClass | None = None
+        self._layout = Layout()
+
+    def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
+        titles = [(pane, f"show.{pane}", title) for pane, title in panes]
+        return TitleBar(titles, self._glyphs, id=id, drags=id == "dock-title")
+
+    def _take_up(self, pane: Pane) -> None:
+        self._panes[str(pane.id)] = pane
+        self.watch(pane, "caption", lambda: self._tell_titles(), init=False)
+
+    # Where one is
+
+    @property
+    def current(self) -> str:
+        """The pane that was gone to last."""
+        return self._current
+
+    def show(self, pane: str) -> None:
+        """Go to a pane: bring it into view and put the focus in it."""
+        self._drawer = False
+        self._go(pane)
+        self._focus_current()
+
+    def _go(self, pane: str) -> None:
+        self._current = pane
+        if pane in self._dock:
+            self._change(tab=pane)
+        if pane == "agents":
+            self._change(rail_hidden=False)
+        if self._layout.zoomed:
+            self._change(zoomed=pane)
+        self._arrange()
+
+    @property
+    def _dock_tab(self) -> str:
+        return self._layout.tab if self._layout.tab in self._dock else "feed"
+
+    @property
+    def _zoomed(self) -> bool:
+        return self._split and bool(self._layout.zoomed)
+
+    def visible_panes(self) -> set[str]:
+        """The panes that can be seen."""
+        return {name for name, pane in self._panes.items() if pane.is_showing}
+
+    def _visible(self) -> set[str]:
+        if not self._split or self._zoomed:
+            return {self._current} | ({"agents"} if self._drawer else set())
+        return {"chat", self._dock_tab} | (set() if self._layout.rail_hidden else {"agents"})
+
+    def _arrange(self) -> None:
+        visible = self._visible()
+        drawer = self._drawer and self._current != "agents"
+        self.set_class(drawer, "-drawer")
+        rail = self.query_one("#rail")
+        rail.display = "agents" in visible
+        rail.set_class(visible == {"agents"}, "-alone")
+        self.query_one("#main-column").display = visible != {"agents"}
+        self.query_one("#talk").display = "chat" in visible
+        dock = self.query_one("#dock")
+        dock.display = not visible.isdisjoint(self._dock)
+        dock.set_class("chat" not in visible, "-alone")
+        self._apply_sizes()
+        failed = self.query_one(Failure).display
+        for name, pane in self._panes.items():
+            seen = name in visible and not (name == "chat" and failed)
+            pane.display = seen
+            if seen != pane.is_showing:
+                self._show_or_hide(pane, seen)
+        self._tell_titles()
+
+    def _show_or_hide(self, pane: Pane, seen: bool) -> None:
+        pane.show_pane() if seen else pane.hide_pane()
+
+    def _focus_current(self) -> None:
+        if self._current == "chat" and self.query_one(Failure).display:
+            self.query_one(Failure).focus()
+        elif (pane := self._panes.get(self._current)) is not None:
+            pane.focus_pane()
+
+    def _tell_titles(self) -> None:
+        place = self._place_of(self.focused)
+        for title, panes in (("rail", ("agents",)), ("talk", ("chat",)), ("dock", self._dock)):
+            shown = self._dock_tab if panes is self._dock else panes[0]
+            pane = self._panes.get(shown)
+            self.query_one(f"#{title}-title", TitleBar).tell(
+                shown=shown, focused=place in panes, caption=pane.caption if pane is not None else ""
+            )
+
+    def _place_of(self, widget: DOMNode | None) -> str | None:
+        for node in widget.ancestors_with_self if widget is not None else ():
+            if isinstance(node, Pane):
+                return node.id
+            if isinstance(node, Failure):
+                return "chat"
+        return None
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Large enough for all places, or one at a time, or too small for any."""
+        width, height = event.size
+        self.set_class(is_tiny(width, height), "-tiny")
+        kind = size_class(width, height)
+        if kind != self._size_class:
+            self._size_class = kind
+            self._layout = self._layouts.of(kind)
+            self._split = kind != "small"
+            self._drawer = False
+            if self._zoomed and self._layout.zoomed not in self._panes:
+                # The pane is still to come, or is one of an older version.
+                self._layout = replace(self._layout, zoomed="")
+            elif self._zoomed:
+                self._current = self._layout.zoomed
+        self._arrange()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Whoever clicks or tabs into a pane has gone to it."""
+        place = self._place_of(event.widget)
+        if self._drawer and place != "agents":
+            self._drawer = False
+            self._arrange()
+        if place is not None and place != self._current and not self._drawer:
+            self._go(place)
+        self._tell_titles()
+
+    def on_descendant_blur(self) -> None:
+        """The mark leaves with the focus."""
+        self._tell_titles()
+
+    # Sizes
+
+    def zoom(self) -> None:
+        """The current pane takes the whole screen, or steps back."""
+        if not self._split:
+            return
+        self._change(zoomed="" if self._layout.zoomed else self._current)
+        self._arrange()
+        self._focus_current()
+        self.refresh_bindings()
+
+    def resize_dock(self, lines: int) -> None:
+        """Give the dock that many more lines, within what leaves the chat usable."""
+        dock = self.query_one("#dock")
+        if self._split and dock.display and "chat" in self._visible():
+            self._change(dock=self._dock_height(dock.size.height + lines))
+            self._apply_sizes()
+
+    def resize_rail(self, columns: int) -> None:
+        """Give the agents that many more columns, between 24 and 60."""
+        rail = self.query_one("#rail")
+        if self._split and rail.display:
+            self._change(rail=max(_RAIL[0], min(rail.outer_size.width + columns, _RAIL[1])))
+            self._apply_sizes()
+
+    def reset_layout(self) -> None:
+        """All places as they were at first, for this size of terminal."""
+        self._layout = Layout()
+        self._keep()
+        self._arrange()
+        self._focus_current()
+        self.refresh_bindings()
+
+    def _dock_height(self, lines: int) -> int:
+        most = self.size.height - _BARS - _CHAT_LEAST
+        return max(_DOCK_LEAST, min(lines, most))
+
+    def _apply_sizes(self) -> None:
+        """Set or take back what the style sheet says; only where it differs, for that lays out anew."""
+        rail, dock = self.query_one("#rail").styles, self.query_one("#dock").styles
+        visible = self._visible()
+        columns = self._layout.rail if self._split and visible != {"agents"} else 0
+        alone = "chat" not in visible
+        lines = self._dock_height(self._layout.dock) if self._split and self._layout.dock and not alone else 0
+        if self._drawer:
+            columns = min(_DRAWER, max(20, self.size.width * 2 // 3))
+        for styles, rule, cells in ((rail, "width", columns), (dock, "height", lines)):
+            now = getattr(styles.inline, rule) if styles.inline.has_rule(rule) else None
+            if cells and (now is None or now.value != cells):
+                setattr(styles, rule, cells)
+            elif not cells and now is not None:
+                styles.inline.clear_rule(rule)
+                self.query_one("#rail" if styles is rail else "#dock").refresh(layout=True)
+
+    @on(Dragged)
+    def _on_dragged(self, event: Dragged) -> None:
+        event.stop()
+        if event.edge.id == "rail":
+            self.resize_rail(event.by)
+        else:
+            self.resize_dock(-event.by)
+
+    def toggle_rail(self) -> None:
+        """Hide the agents, or show them: beside the rest where there is room, else over it as a drawer."""
+        if not self._split or self._zoomed:
+            self._toggle_drawer()
+            return
+        self._change(rail_hidden=not self._layout.rail_hidden)
+        if self._layout.rail_hidden and self._current == "agents":
+            self._go("chat")
+            self._focus_current()
+        self._arrange()
+
+    def _toggle_drawer(self) -> None:
+        if self._current == "agents":
+            self.show("chat")
+            return
+        self._drawer = not self._drawer
+        self._arrange()
+        if self._drawer and (pane := self._panes.get("agents")) is not None:
+            pane.focus_pane()
+        else:
+            self._focus_current()
+        self.refresh_bindings()
+
+    def _change(self, **changes: str | int | bool) -> None:
+        changed = replace(self._layout, **changes)  # type: ignore[arg-type]
+        if changed != self._layout:
+            self._layout = changed
+            self._keep()
+
+    def _keep(self) -> None:
+        if self._size_class is None:
+            return
+        self._layouts.keep(self._size_class, self._layout)
+        # Not with each cell that is dragged.
+        self.set_timer(_SAVE_AFTER, self._layouts.save_if_possible)
+
+    # Back
+
+    @property
+    def can_go_back(self) -> bool:
+        """Whether ``back`` would do anything."""
+        return self._zoomed or self._drawer or isinstance(self.focused, Input | TextArea)
+
+    def back(self) -> None:
+        """One step back: out of a line of text, the drawer, or the zoom. Never further."""
+        if isinstance(self.focused, Input | TextArea):
+            self._leave_text()
+        elif self._drawer:
+            self._toggle_drawer()
+        elif self._zoomed:
+            self.zoom()
+
+    def _leave_text(self) -> None:
+        if "agents" in self._visible():
+            self.show("agents")
+        else:
+            self.set_focus(None)
+
+    def focus_target(self) -> Widget | None:
+        """The widget whose help and keys are meant now."""
+        return self.focused or self._panes.get(self._current)

@@ -1,0 +1,48 @@
+"""One run, and one exchange of it, on screens of their own."""
+
+from typing import TYPE_CHECKING
+
+from textual import on
+
+from pallas.model import Exchange
+
+from ..runs.exchange_text import title_of
+from ..runs.feed_run import FeedRun
+from ..targets import Reveal, RunTarget
+from ..text import Glyphs
+from ..widgets.feed.exchange_pane import ExchangePane
+from ..widgets.feed.run_pane import RunPane
+from .single_pane_screen import SinglePane
+
+if TYPE_CHECKING:
+    from ..widgets.feed import FeedPane
+
+
+class RunScreen(SinglePane):
+    """A run of the feed: its facts, its trace, its exchanges."""
+
+    def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
+        super().__init__(RunPane(run, feed, glyphs), f"{run.agent} {run.id}", glyphs)
+        self.run = run
+        self._feed = feed
+
+    @on(RunPane.OpenRunLine)
+    def _open(self, event: RunPane.OpenRunLine) -> None:
+        event.stop()
+        if isinstance(event.what, Exchange):
+            self.app.push_screen(ExchangeScreen(event.what, self._glyphs))
+        else:
+            self.app.switch_screen(RunScreen(event.what, self._feed, self._glyphs))
+
+    @on(RunPane.ShowRunElsewhere)
+    def _elsewhere(self, event: RunPane.ShowRunElsewhere) -> None:
+        event.stop()
+        self.dismiss()
+        self._feed.post_message(Reveal(RunTarget(self.run.id, event.pane)))
+
+
+class ExchangeScreen(SinglePane):
+    """An exchange with its headers and bodies."""
+
+    def __init__(self, exchange: Exchange, glyphs: Glyphs) -> None:
+        super().__init__(ExchangePane(exchange), title_of(exchange), glyphs)

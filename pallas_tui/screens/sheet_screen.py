@@ -1,0 +1,58 @@
+"""The base of the screens that open above the main one and are read: a title, a text that scrolls, keys."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..actions import bindings
+from ..clipboard import copy
+from ..widgets.status_line import StatusLine
+
+# In a small terminal a sheet has all of it.
+CRAMPED: Final = [(0, "-cramped"), (70, "-roomy")]
+LOW: Final = [(0, "-low"), (22, "-high")]
+
+
+class Sheet(ModalScreen[None]):
+    """Something to read. Arrow keys, page keys and vi's scroll; escape closes; ``y`` copies ``plain``."""
+
+    HORIZONTAL_BREAKPOINTS = CRAMPED
+    VERTICAL_BREAKPOINTS = LOW
+    BINDINGS: ClassVar[list[BindingType]] = bindings("sheet", "vim")
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(f" {self._title}", classes="title -focused", markup=False)
+            with VerticalScroll():
+                yield from self.body()
+            yield StatusLine()
+
+    def body(self) -> Iterable[Widget]:
+        """What is read."""
+        return ()
+
+    def plain(self) -> str:
+        """What is copied; empty when nothing is to be."""
+        return ""
+
+    def on_mount(self) -> None:
+        """The keys go to the text."""
+        self.query_one(VerticalScroll).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what there is can be copied."""
+        return bool(self.plain()) if action == "copy" else True
+
+    async def action_copy(self) -> None:
+        """Copy all of it."""
+        self.notify(await copy(self.app, self.plain()))

@@ -1,0 +1,197 @@
+"""An error in one pane stays in that pane; one of the workbench itself is written down before it ends."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from textual._context import active_message_pump
+from textual.app import App
+from textual.dom import DOMNode
+from textual.events import ScreenResume
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ..screens.main_screen import MainScreen
+from ..widgets.pane import Pane
+from .crash_report import in_one_line, report, root_of, save_report, widgets_of
+
+ACTIONS_KEPT: Final = 50
+_CHECK_AFTER: Final = 0.5
+_REMOVAL: Final = 2.0
+_logger = logging.getLogger("pallas_tui")
+
+
+class Bounded(App[int]):
+    """The part of the workbench that meets errors.
+
+    ``strict`` lets every error end it, as tests want that look for none. ``reports`` is the folder for what
+    is written when it breaks; without one nothing is.
+    """
+
+    def __init__(self, *, strict: bool, reports: Path | None, **more: Any) -> None:
+        super().__init__(**more)
+        self.strict = strict
+        self._reports = reports
+        self._failure: BaseException | None = None
+        self._report: Path | None = None
+        self._done: deque[str] = deque(maxlen=ACTIONS_KEPT)
+        self._broken: set[Pane] = set()
+
+    @property
+    def main(self) -> MainScreen:
+        """The main screen, which is always at the bottom of the stack."""
+        screen = self.screen_stack[0]
+        assert isinstance(screen, MainScreen)
+        return screen
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the workbench, None when it was its user."""
+        return self._failure
+
+    @property
+    def report(self) -> Path | None:
+        """The report of what ended the workbench."""
+        return self._report
+
+    def facts(self) -> str:
+        """What a report says of this installation."""
+        return ""
+
+    def _facts(self) -> str:
+        """The facts, or why there are none: what broke may be what they are asked of."""
+        try:
+            return self.facts()
+        except Exception as error:
+            return f"The facts could not be told: {in_one_line(error)}"
+
+    # What happens
+
+    async def run_action(
+        self,
+        action: Any,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Run an action; one that fails is told, and ends nothing but itself."""
+        name = action.partition("(")[0] if isinstance(action, str) else str(action[1])
+        try:
+            ran = await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:
+            if self.strict:
+                raise
+            _logger.exception("the action %s failed", name)
+            self.notify(
+                f"{in_one_line(error)}. The log has the whole story.",
+                title=f"“{name}” did not work",
+                severity="error",
+                markup=False,
+            )
+            return True
+        if ran:
+            # Names only: what an action was given may be anybody's text.
+            self._done.append(name)
+        return ran
+
+    def explain(self, error: Exception, doing: str) -> tuple[str, str]:
+        """One line for the screen and a report to copy."""
+        _logger.error("an error %s", doing, exc_info=root_of(error))
+        return in_one_line(error), report(error, doing, self._facts(), self._done)
+
+    def contain(self, pane: Pane, error: Exception) -> bool:
+        """Replace a pane that broke by words about it; False when every error is to end the workbench."""
+        if self.strict:
+            return False
+        if pane in self._broken:
+            _logger.error("the %s pane broke once more while it is taken away", pane.id, exc_info=error)
+            return True
+        self._broken.add(pane)
+        reason, story = self.explain(error, f"in the {pane.id} pane")
+        self.run_worker(self._replace(pane, reason, story), group=f"broken-{pane.id}", exit_on_error=False)
+        self.set_timer(_CHECK_AFTER, lambda: self._check(error))
+        return True
+
+    async def _replace(self, pane: Pane, reason: str, story: str) -> None:
+        try:
+            await self.main.replace_broken(pane, reason, story)
+        except Exception as error:
+            self._die(error)
+        finally:
+            self._broken.discard(pane)
+
+    def _check(self, error: Exception) -> None:
+        """Whoever drew the pane may have stopped with it: nothing would move any more."""
+        if self.is_running and not self.main._running:
+            self._die(error)
+
+    def _handle_exception(self, error: Exception) -> None:
+        try:
+            pane = self._pane_of(error)
+            if pane is not None and self.contain(pane, error):
+                return
+            if not self.strict and self._close_sheet(error):
+                return
+        except Exception as second:
+            _logger.exception("an error while meeting an error: %s", type(second).__name__)
+        self._die(error)
+
+    def _pane_of(self, error: Exception) -> Pane | None:
+        if not self.screen_stack or not isinstance(self.screen_stack[0], MainScreen):
+            return None
+        for owner in (*widgets_of(error), active_message_pump.get(None)):
+            if isinstance(owner, Widget) and (pane := self.main.pane_of(owner)) is not None:
+                return pane
+        return None
+
+    def _close_sheet(self, error: Exception) -> bool:
+        """Close the screen above the main one that the error is in."""
+        pump = active_message_pump.get(None)
+        for owner in (*widgets_of(error), pump):
+            if not isinstance(owner, Widget) or not owner.is_attached:
+                continue
+            screen = owner.screen
+            if screen is self.main or screen is not self.screen or not screen.is_mounted:
+                return False
+            reason, _ = self.explain(error, f"in {type(screen).__name__}")
+            self.notify(
+                f"{reason}. The log has the whole story.",
+                title="That broke and was closed",
+                severity="error",
+                markup=False,
+            )
+            self.call_later(self._drop, screen)
+            return True
+        return False
+
+    def _drop(self, screen: Screen[Any]) -> None:
+        """Take a screen away whose message loop may have stopped: nobody may wait for it to agree."""
+        stack = self._screen_stack
+        if len(stack) < 2 or stack[-1] is not screen:
+            return
+        stack.pop()
+        self.screen.post_message(ScreenResume())
+        self.screen.refresh(layout=True)
+        self.run_worker(self._remove(screen), group="broken-screen", exit_on_error=False)
+
+    async def _remove(self, screen: Screen[Any]) -> None:
+        with suppress(Exception):
+            async with asyncio.timeout(_REMOVAL):
+                await screen.remove()
+
+    def _die(self, error: Exception) -> None:
+        # Textual would print a traceback with local variables, which may hold what nobody should see.
+        _logger.error("the workbench stopped", exc_info=error)
+        if self._failure is None:
+            self._failure = error
+            try:
+                if self._reports is not None:
+                    text = report(error, "of its own", self._facts(), self._done)
+                    self._report = save_report(self._reports, text)
+            except Exception:  # without a report, but in good order
+                _logger.exception("no report could be written")
+        super()._handle_exception(error)
+        self._exit_renderables.clear()

@@ -1,0 +1,77 @@
+"""What stands wrong and stays on the top line until it does not: the worst and newest of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, ServerSnapshot
+
+from ..text import count, duration
+from .reload_history import History
+from .reload_words import error_of, name_of
+
+LINGERS: Final = 8.0
+"""Seconds for which something new and bad is told in place of what stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One line; ``at`` (Unix seconds) is when it began. ``agent`` is whom it is about, if any."""
+
+    text: str
+    at: float
+    agent: str = ""
+
+
+def trouble_of(snapshot: FleetSnapshot, history: History) -> Trouble | None:
+    """The one to show, with how many others there are; None when nothing stands wrong."""
+    found = [*_loops(history), *_crashing(snapshot), *_broken(history)]
+    if not found:
+        return None
+    first = found[0]
+    if len(found) == 1:
+        return first
+    return Trouble(f"(+{len(found) - 1}) {first.text}", first.at, first.agent)
+
+
+def _loops(history: History) -> list[Trouble]:
+    now = history.frame.now if history.frame is not None else 0.0
+    return [
+        Trouble(
+            f"{event.agent or 'something'} blocks the loop: "
+            + duration(event.seconds + max(0.0, now - event.at), running=True)
+            + (f", {_short(event.place)}" if event.place else "")
+            + "; isolation: process",
+            event.at,
+            event.agent,
+        )
+        for event in history.blocks.open
+    ]
+
+
+def _crashing(snapshot: FleetSnapshot) -> list[Trouble]:
+    items: tuple[AgentSnapshot | ServerSnapshot, ...] = (*snapshot.agents, *snapshot.servers)
+    return [
+        Trouble(
+            f"{item.name} is in a crash loop"
+            + (f": {count(item.crashes, 'crash', 'crashes')}" * bool(item.crashes)),
+            item.since,
+            item.name,
+        )
+        for item in items
+        if item.state is AgentState.CRASH_LOOP
+    ]
+
+
+def _broken(history: History) -> list[Trouble]:
+    found = []
+    for attempt in history.versions.all_broken:
+        event, version = attempt.event, attempt.version
+        which = f"{name_of(event)} v{version}" if event.agent and version else name_of(event)
+        what = ": ".join(part for part in (_short(event.place), error_of(event)) if part) or "failed"
+        found.append(Trouble(f"{which} {what}", event.at, event.agent))
+    return found
+
+
+def _short(place: str) -> str:
+    """``desk/tools.py:12`` without its folder: the screen that it opens has all of it."""
+    return place.rpartition("/")[2]

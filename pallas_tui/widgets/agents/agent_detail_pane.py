@@ -1,0 +1,301 @@
+"""Everything about one agent: overview, tools, instruction, registry entry; looked up when it is opened."""
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from pallas.model import AgentDetail, Verb
+
+from ...actions import bindings
+from ...agents.agent_knowledge import LookupFailed
+from ...agents.source_line import open_source
+from ...clipboard import copy
+from ...forms import warm_up
+from ...targets import opener_of
+from ...text import Glyphs
+from ...ui_clock import PERIOD
+from ..filter_line import FilterLine
+from ..line_view import LineView
+from ..pane import Pane
+from ..text_lines import TextLines
+from ..tones import DIM, KEY
+from .agent_control import control, fleet_of
+from .agent_paragraphs import about_tool, overview, plain, pretty
+from .tool_list import ToolList, ToolRow, tool_rows
+
+if TYPE_CHECKING:
+    from .agents_pane import AgentsPane
+
+SECTIONS = ("overview", "tools", "instruction", "registry")
+
+
+class DetailPane(Pane):
+    """One agent, in sections; what must be asked for is asked for in the background."""
+
+    TITLE = "Agent"
+    HELP = """\
+Everything about one agent. The digits, or **tab**, go from section to section: how it is, its tools and those
+of what it calls, its instruction, its entry in the registry.
+
+In the tools a **+** is new since the list was seen before, a **~** changed, a **-** is gone. **Enter** on a
+tool opens a form that calls it by hand. **c** shows its versions and what changed. **e** opens the file in
+which the agent is configured, **u** looks everything up again, **y** copies what the section shows.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("agent")
+
+    class LeaveDetails(Message):
+        """Back to where it was opened."""
+
+    class DetailSection(Message):
+        """Another section is in view."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    class CallTool(Message):
+        """Somebody wants to call a tool by hand."""
+
+        def __init__(self, row: ToolRow) -> None:
+            super().__init__()
+            self.row = row
+
+    def __init__(
+        self, agents: "AgentsPane", name: str, glyphs: Glyphs, section: str, server: str | None, tool: str
+    ) -> None:
+        super().__init__(id="agent-detail")
+        self._agents = agents
+        self._agent = name
+        self._glyphs = glyphs
+        self._section = section
+        self._wanted: tuple[str | None, str] | None = (server, tool)
+        self._problem = ""
+        self._loading = False
+        self._beat_seen: object = None
+        self._version = 0
+
+    def compose(self) -> ComposeResult:
+        yield TextLines(id="agent-text")
+        with Horizontal(id="agent-tools"):
+            yield ToolList(self._agent, self._glyphs)
+            yield TextLines(id="tool-about")
+        yield FilterLine("name, description", id="tool-filter")
+        yield Static(id="agent-said", markup=False)
+
+    def on_mount(self) -> None:
+        """Show what is known, and ask for what is not."""
+        self.show_pane()
+        self._show_section()
+        self._take(self._known)
+        self.look_up()
+        self.set_interval(PERIOD, self._beat)
+
+    @property
+    def tools(self) -> ToolList:
+        """The list of tools."""
+        return self.query_one(ToolList)
+
+    @property
+    def _known(self) -> AgentDetail | None:
+        return self._agents.knowledge.detail(self._agent)
+
+    def look_up(self) -> None:
+        """Ask for everything anew; what is shown stays until the answer is there."""
+        self._loading, self._problem = True, ""
+        self._say()
+        self.run_worker(
+            self._look_up(), group="describe", exclusive=True, description=f"describe {self._agent}"
+        )
+
+    async def _look_up(self) -> None:
+        # Whoever looks at tools may open a form next, and loading its check takes a moment.
+        self.run_worker(asyncio.to_thread(warm_up), group="forms", description="load the forms")
+        try:
+            detail = await self._agents.knowledge.look_up(fleet_of(self), self._agent)
+        except LookupFailed as failed:
+            self._problem = str(failed)
+        else:
+            self._take(detail)
+        self._loading = False
+        self.tools.hint = f"Nothing is known: {self._problem}" if self._problem else "It has no tools."
+        self.tools.refresh()
+        self._say()
+
+    def _take(self, detail: AgentDetail | None) -> None:
+        if detail is not None:
+            self.tools.take(tool_rows(detail))
+            if self._wanted is not None:
+                (server, tool), self._wanted = self._wanted, None
+                if self.tools.select(server, tool) and tool:
+                    self.choose()
+        self._fill()
+
+    def _beat(self) -> None:
+        """The overview has figures that move."""
+        agent, versions = self._agents.agents.agent(self._agent), self._agents.history.versions
+        seen = agent, versions.broken(self._agent)
+        if self._section == "overview" and seen != self._beat_seen:
+            self._beat_seen = seen
+            self._fill(top=False)
+        version = agent.version if agent is not None else 0
+        if version and version != self._version:
+            # What was looked up is of the version before.
+            self._version, before = version, self._version
+            if before and not self._loading:
+                self.look_up()
+
+    # Showing
+
+    def _show_section(self) -> None:
+        tools = self._section == "tools"
+        self.query_one("#agent-text").display = not tools
+        self.query_one("#agent-tools").display = tools
+        self._fill()
+        self.post_message(self.DetailSection(self._section))
+
+    def _fill(self, top: bool = True) -> None:
+        if self._section == "tools":
+            self._tell()
+        else:
+            self.query_one("#agent-text", TextLines).put(self._paragraphs(), top=top)
+
+    def _paragraphs(self) -> list[tuple[str, str]]:
+        detail = self._known
+        if self._section == "overview":
+            agent, versions = self._agents.agents.agent(self._agent), self._agents.history.versions
+            rolled_back = agent is not None and versions.rolled_back(agent.name, agent.version)
+            return overview(agent, detail, self._agent, versions.broken(self._agent), rolled_back)
+        if detail is None:
+            return [("", "")]
+        if self._section == "instruction":
+            return [(detail.instruction or "It has no instruction.", "")]
+        return [(pretty(detail.registry_entry) if detail.registry_entry else "It is in no registry.", "")]
+
+    def _tell(self) -> None:
+        self.query_one("#tool-about", TextLines).put(about_tool(self.tools.selected, self._agent))
+
+    def _say(self) -> None:
+        said = self.query_one("#agent-said", Static)
+        said.display = self._loading or bool(self._problem)
+        if self._loading:
+            said.update(Content.assemble((f"looking up {self._agent}{self._glyphs.ellipsis}", DIM)))
+        elif self._problem:
+            said.update(Content.assemble((self._problem, "$text-error"), ("  u", KEY), (" tries again", DIM)))
+
+    def focus_pane(self) -> None:
+        self.screen.set_focus(self.tools if self._section == "tools" else self.query_one("#agent-text"))
+
+    @on(LineView.CursorMoved)
+    def _moved(self, event: LineView.CursorMoved) -> None:
+        event.stop()
+        if event.view is self.tools:
+            self._tell()
+
+    @on(LineView.LineChosen)
+    def _chosen(self, event: LineView.LineChosen) -> None:
+        event.stop()
+        self.choose()
+
+    @on(FilterLine.Filtered)
+    def _filtered(self, event: FilterLine.Filtered) -> None:
+        event.stop()
+        self.tools.filter_by(event.words)
+        self._tell()
+
+    @on(FilterLine.FilterLeft)
+    def _left(self, event: FilterLine.FilterLeft) -> None:
+        event.stop()
+        self.screen.set_focus(self.tools)
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Letters are letters while somebody types a filter."""
+        if not self.is_mounted:
+            return True
+        typing = self.query_one(FilterLine).has_focus
+        if action in ("filter", "choose"):
+            return self._section == "tools" and not typing
+        return True
+
+    def choose(self) -> None:
+        """Call the selected tool by hand."""
+        row = self.tools.selected
+        if row is not None and row.tool is not None:
+            self.post_message(self.CallTool(row))
+
+    def action_choose(self) -> None:
+        """Enter."""
+        self.choose()
+
+    def action_section(self, name: str) -> None:
+        """Go to a section."""
+        self._section = name
+        self._show_section()
+        self.focus_pane()
+        self.refresh_bindings()
+
+    def action_step(self, by: int) -> None:
+        """Go to the next section, or the one before."""
+        self.action_section(SECTIONS[(SECTIONS.index(self._section) + by) % len(SECTIONS)])
+
+    def action_look_up(self) -> None:
+        """Ask for everything anew."""
+        self.look_up()
+
+    def action_edit(self) -> None:
+        """Open where the agent is configured."""
+        detail, agent = self._known, self._agents.agents.agent(self._agent)
+        source = (detail.source if detail else "") or (agent.source if agent else "")
+        if problem := open_source(self.app, source):
+            self.notify(problem, severity="warning", markup=False)
+
+    def action_edit_code(self) -> None:
+        """Open the agent's code, or its card."""
+        detail = self._known
+        if problem := open_source(self.app, detail.defined if detail else ""):
+            self.notify(problem, severity="warning", markup=False)
+
+    def action_control(self, verb: Verb) -> None:
+        """Start, stop, restart, reload or roll back the agent."""
+        if (agent := self._agents.agents.agent(self._agent)) is not None:
+            control(self, agent, verb, self._agents.under_way, self._agents.now)
+        else:
+            self.notify(f"{self._agent} is no longer in the fleet.", severity="warning", markup=False)
+
+    def action_changes(self) -> None:
+        """Its last versions, and what is different in each."""
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_changes(self._agent)
+
+    async def action_copy(self) -> None:
+        """Copy what the section shows: in the tools the selected one."""
+        tools = self._section == "tools"
+        parts = about_tool(self.tools.selected, self._agent) if tools else self._paragraphs()
+        self.notify(await copy(self.app, plain(parts)), markup=False)
+
+    async def action_copy_source(self) -> None:
+        """Copy the place in which the agent is configured."""
+        detail, agent = self._known, self._agents.agents.agent(self._agent)
+        source = (detail.source if detail else "") or (agent.source if agent else "")
+        self.notify(await copy(self.app, source), markup=False)
+
+    def action_filter(self) -> None:
+        """Filter the tools."""
+        self.query_one(FilterLine).open()
+
+    def action_leave(self) -> None:
+        """One step back: the filter first, then the screen."""
+        line = self.query_one(FilterLine)
+        if line.words:
+            line.clear_filter()
+            self.screen.set_focus(self.tools)
+        else:
+            self.post_message(self.LeaveDetails())

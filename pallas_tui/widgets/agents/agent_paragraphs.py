@@ -1,0 +1,136 @@
+"""What is known of an agent and of a tool, as paragraphs to read."""
+
+from pallas.model import AgentDetail, AgentSnapshot
+
+from ...state import Item, stages_of, story_of, version_of
+from ...supervision import Attempt
+from ...supervision.reload_words import what_failed
+from ...text import clock, count, duration
+from ..text_lines import MAX_SHOWN, Paragraphs
+from ..tones import DIM, STRONG
+from .tool_list import MARKS, ToolRow, changes_text
+
+
+def overview(
+    agent: AgentSnapshot | None,
+    detail: AgentDetail | None,
+    name: str,
+    broken: Attempt | None = None,
+    rolled_back: bool = False,
+) -> list[tuple[str, str]]:
+    """How the agent is, its figures, where it is written, and what changed in what it calls.
+
+    ``broken`` is the edit that failed, ``rolled_back`` whether its version is there by a rollback.
+    """
+    parts: list[tuple[str, str]] = []
+    if agent is None:
+        parts.append((f"{name} is no longer in the fleet.", "$text-warning"))
+    else:
+        parts += [
+            (agent.title or agent.name, STRONG),
+            (agent.description if agent.description != agent.title else "", ""),
+            ("", ""),
+        ]
+        if broken is not None:
+            which = f"v{agent.version} answers, v{broken.version} failed"
+            parts += [(which, "bold $text-error"), (what_failed(broken.event), "$text-error")]
+            parts += [("c shows what would have changed.", DIM), ("", "")]
+        parts += [(story_of(agent), ""), ("", ""), *_figures(agent, rolled_back)]
+    if detail is not None:
+        parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]
+        parts.append((f"{'defined':<12}{detail.defined or 'not known'}", ""))
+        changed = [server for server in detail.servers if server.changes]
+        for server in changed:
+            parts += [("", ""), (f"{server.server or name}: {changes_text(server)}", STRONG)]
+            names = {"added": server.changes.added, "removed": server.changes.removed}
+            names["changed"] = server.changes.changed
+            for kind, tools in names.items():
+                sign, style = MARKS[kind]
+                parts += [(f"{sign} {tool}", style) for tool in tools]
+    return parts
+
+
+def whole_story(item: Item) -> str:
+    """Everything about how an agent or a server is, with its figures, to read and to copy."""
+    story = story_of(item)
+    if not isinstance(item, AgentSnapshot):
+        return story
+    source = [(f"{'configured':<12}{item.source}", "")] if item.source else []
+    return f"{story}\n\n{plain([*_figures(item), *source])}"
+
+
+def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
+    facts = [("endpoint", agent.url), ("kind", agent.kind)]
+    if agent.model or agent.kind == "llm":
+        facts.append(("model", agent.model or "not known"))
+    if agent.capabilities:
+        facts.append(("can do", ", ".join(agent.capabilities)))
+    facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))
+    times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
+    told = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
+    facts.append(("latency", told or "none yet"))
+    facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
+    crashes = f", {count(agent.crashes, 'crash', 'crashes')} lately" if agent.crashes else ""
+    facts.append(("restarts", f"{agent.restarts}{crashes}"))
+    before = f", v{agent.previous} before" if agent.previous else ""
+    facts.append(("version", version_of(agent, rolled_back) + before))
+    facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))
+    facts.append(("is", stages_of(agent)))
+    sessions = f", {count(agent.sessions, 'session')} open" if agent.sessions else ""
+    facts.append(("found as", f"{agent.availability}{sessions}"))
+    if agent.shadows:
+        facts.append(("hides", f"a {', a '.join(agent.shadows)} of the same name"))
+    facts.append(("runs in", _home(agent)))
+    if agent.depends_on:
+        facts.append(("needs", ", ".join(agent.depends_on)))
+    return [(f"{label:<12}{text}", "") for label, text in facts]
+
+
+def _home(agent: AgentSnapshot) -> str:
+    if agent.kind == "remote":
+        return "another place, behind its URL"
+    if agent.isolation != "process" and agent.kind != "worker":
+        return "the process of the fleet"
+    return "a process of its own" + (f", {agent.pid}" if agent.pid is not None else "")
+
+
+def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
+    """A tool with its schemas, or a server with what changed in it."""
+    if row is None:
+        return []
+    if not row.name:
+        parts = [(row.server.server or f"{agent} itself", STRONG), (changes_text(row.server), DIM)]
+        if row.server.problem:
+            parts += [("", ""), (row.server.problem, "$text-error")]
+        return parts
+    if row.tool is None:
+        return [(row.name, STRONG), ("It was in the list before and is not any more.", MARKS["removed"][1])]
+    tool = row.tool
+    parts = [(tool.name, STRONG)]
+    if tool.title and tool.title != tool.name:
+        parts.append((tool.title, DIM))
+    if row.mark:
+        parts.append((f"{MARKS[row.mark][0]} {row.mark} since it was seen before", MARKS[row.mark][1]))
+    parts += [("", ""), (tool.description or "It says nothing about itself.", ""), ("", "")]
+    parts += [("what it takes", DIM), (pretty(tool.input_schema), "")]
+    if tool.output_schema:
+        parts += [("", ""), ("what it gives", DIM), (pretty(tool.output_schema), "")]
+    return parts
+
+
+def pretty(text: str) -> str:
+    """JSON text laid out for reading; as it is where it is too long for that, or no JSON."""
+    if len(text) > MAX_SHOWN:
+        return text
+    # The first paint does without the forms.
+    from ...forms.json_text import JsonMistake, dump, parse
+
+    try:
+        return dump(parse(text))
+    except JsonMistake:
+        return text
+
+
+def plain(parts: Paragraphs) -> str:
+    """The paragraphs as text to copy."""
+    return "\n".join(text for text, _ in parts)

@@ -1,0 +1,171 @@
+"""The list of agents, as a tree that can be folded."""
+
+from collections.abc import Callable, Hashable
+
+from pallas.model import AgentSnapshot, FleetSnapshot, FleetState, ServerSnapshot
+
+from ...agents.fleet_tree import Branch, DownstreamLink, links_of, outline, parent_of, word_of_link
+from ...text import Glyphs, Line, wrapped
+from ..line_view import LineView
+from ..tones import DIM
+from .agent_view import tree_line
+
+
+class AgentTree(LineView):
+    """One line for each agent, what it calls, and the project's servers; flat while it is filtered."""
+
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        asked: Callable[[str], str],
+        folded: frozenset[str] = frozenset(),
+        keep: Callable[[frozenset[str]], None] = lambda folded: None,
+        broken: Callable[[AgentSnapshot], int] = lambda agent: 0,
+    ) -> None:
+        """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on.
+
+        ``broken`` tells the version of an agent that failed and was not mended yet, 0 for none.
+        """
+        super().__init__(id="agent-list")
+        self._glyphs = glyphs
+        self._asked = asked
+        self._now = 0.0
+        self._agents: tuple[AgentSnapshot, ...] = ()
+        self._servers: tuple[ServerSnapshot, ...] = ()
+        self._folded = folded
+        self._keep = keep
+        self._broken = broken
+        self._words: tuple[str, ...] = ()
+        self._shown: tuple[Branch, ...] = ()
+        self._failed = False
+        self._pointed = False
+
+    @property
+    def selected(self) -> Branch | None:
+        """The line under the cursor."""
+        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+
+    @property
+    def agents(self) -> tuple[AgentSnapshot, ...]:
+        """Every agent of the fleet."""
+        return self._agents
+
+    @property
+    def shown(self) -> tuple[Branch, ...]:
+        """The lines that filter and folds let through."""
+        return self._shown
+
+    def agent(self, name: str) -> AgentSnapshot | None:
+        """The agent of that name."""
+        return next((agent for agent in self._agents if agent.name == name), None)
+
+    def take(self, snapshot: FleetSnapshot, now: float) -> None:
+        """Keep what a frame says."""
+        self._now = now
+        self._failed = snapshot.state is FleetState.FAILED
+        if (snapshot.agents, snapshot.servers) != (self._agents, self._servers):
+            self._agents, self._servers = snapshot.agents, snapshot.servers
+            self._arrange()
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Show only lines in which every word occurs, without the tree."""
+        self._words = words
+        self._arrange()
+        self.reload()
+
+    def fold(self, fold: bool) -> None:
+        """Fold or unfold the selected agent; what has nothing to fold goes up to the one above it."""
+        branch = self.selected
+        if branch is None or self._words:
+            return
+        name = branch.agent
+        if isinstance(branch.item, AgentSnapshot) and branch.inside and branch.folded is not fold:
+            self._fold_only(self._folded | {name} if fold else self._folded - {name})
+            self.repaint()
+        elif fold and (parent := parent_of(self._shown, self.cursor)) is not None:
+            self.action_move_to(parent)
+
+    def show_agent(self, name: str) -> bool:
+        """Put the cursor on an agent, unfolding what hides it; False when there is none."""
+        if self.agent(name) is None:
+            return False
+        if self._find_agent(name) is None:
+            whole = outline(self._agents, self._servers)
+            at = next((i for i, each in enumerate(whole) if each.key == (AgentSnapshot.__name__, name)), None)
+            hiding: set[str] = set()
+            while at is not None and (at := parent_of(whole, at)) is not None:
+                hiding.add(whole[at].agent)
+            self._fold_only(self._folded - hiding)
+        if (index := self._find_agent(name)) is not None:
+            self.action_move_to(index)
+        return index is not None
+
+    def _fold_only(self, names: frozenset[str]) -> None:
+        self._folded = names
+        self._keep(names)
+        self._arrange()
+        self.reload()
+
+    def _find_agent(self, name: str) -> int | None:
+        return self.find((AgentSnapshot.__name__, name))
+
+    def _arrange(self) -> None:
+        if not self._words:
+            self._shown = outline(self._agents, self._servers, self._folded)
+            return
+        whole = outline(self._agents, self._servers)
+        self._shown = tuple(
+            Branch(branch.item)
+            for branch in whole
+            if all(word in _haystack(branch.item) for word in self._words)
+        )
+
+    def reload(self) -> None:
+        if not self._pointed and self._cursor_key not in {branch.key for branch in self._shown[:1]}:
+            # A server may be there before any agent: nobody chose it, so the list begins with the first line.
+            self.cursor, self._cursor_key, self._top_key = 0, None, None
+        super().reload()
+
+    def moved(self, scrolled: bool) -> None:
+        self._pointed = True
+        super().moved(scrolled)
+
+    def line_count(self) -> int:
+        return len(self._shown)
+
+    def line_at(self, index: int, width: int) -> Line:
+        branch = self._shown[index]
+        if not isinstance(branch.item, AgentSnapshot):
+            return tree_line(branch, width, self._now, self._glyphs)
+        asked, broken = self._asked(branch.agent), self._broken(branch.item)
+        return tree_line(branch, width, self._now, self._glyphs, asked, broken)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._shown[index].key
+
+    def find(self, key: Hashable) -> int | None:
+        return next((i for i, branch in enumerate(self._shown) if branch.key == key), None)
+
+    def empty(self, width: int) -> list[Line]:
+        if self._words:
+            hint = "No agent matches.\nEscape takes the filter away."
+        elif self._failed:
+            hint = "No agents: the fleet could not start."
+        else:
+            hint = "No agents yet.\nThey appear here as soon as agents.yaml is read."
+        return [((line, DIM),) for line in wrapped(hint, width)]
+
+    def links(self, name: str) -> list[DownstreamLink]:
+        """What an agent calls."""
+        agent = self.agent(name)
+        return links_of(agent, self._agents) if agent is not None else []
+
+
+def _haystack(item: AgentSnapshot | ServerSnapshot | DownstreamLink) -> str:
+    if isinstance(item, DownstreamLink):
+        words = [item.name, item.downstream.transport, word_of_link(item), item.downstream.target]
+    else:
+        words = [item.name, item.state.value]
+    if isinstance(item, AgentSnapshot):
+        words += [item.title, item.model, item.health.status.value, item.kind, *item.capabilities]
+    return " ".join(words).lower()

@@ -1,0 +1,143 @@
+"""The tools of an agent and of what it calls, with what changed in each list, as lines."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from pallas.model import AgentDetail, ServerDetail, ToolDetail
+from pallas.model.safe_text import one_line
+
+from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of, wrapped
+from ..line_view import LineView
+from ..tones import DIM, STRONG
+
+MARKS = {"added": ("+", "$text-success"), "changed": ("~", "$text-warning"), "removed": ("-", "$text-error")}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """A server (no ``name``), a tool, or one that is gone (no ``tool``); ``mark`` is a key of ``MARKS``."""
+
+    server: ServerDetail
+    name: str = ""
+    tool: ToolDetail | None = None
+    mark: str = ""
+
+    @property
+    def key(self) -> Hashable:
+        """By what it is known again."""
+        return self.server.server, self.name
+
+    @property
+    def words(self) -> str:
+        """What a filter looks in."""
+        tool = self.tool
+        return " ".join(
+            [self.server.server, self.name, *((tool.title, tool.description) if tool else ())]
+        ).lower()
+
+
+def tool_rows(detail: AgentDetail) -> tuple[ToolRow, ...]:
+    """Every server, each followed by its tools; those that are gone last."""
+    found: list[ToolRow] = []
+    for server in detail.servers:
+        found.append(ToolRow(server))
+        changes = server.changes
+        for tool in server.tools:
+            mark = (
+                "added" if tool.name in changes.added else "changed" if tool.name in changes.changed else ""
+            )
+            found.append(ToolRow(server, tool.name, tool, mark))
+        found += [ToolRow(server, name, None, "removed") for name in changes.removed]
+    return tuple(found)
+
+
+def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
+    """One line in ``width`` cells."""
+    if not row.name:
+        name = row.server.server or f"{agent} itself"
+        said, style = changes_text(row.server), DIM
+        if row.server.problem:
+            said, style = one_line(row.server.problem, 120), "$text-error"
+        return cropped((*_both(name, said, width, glyphs, STRONG, style),), width)
+    sign, style = MARKS.get(row.mark, (" ", DIM))
+    what = "is gone" if row.tool is None else row.tool.title or one_line(row.tool.description, 120)
+    name_style = DIM if row.tool is None else ""
+    return cropped(((f"{sign} ", style), *_both(row.name, what, width - 2, glyphs, name_style, DIM)), width)
+
+
+def _both(name: str, said: str, width: int, glyphs: Glyphs, one: str, other: str) -> tuple[Part, ...]:
+    room = min(width, max(width * 2 // 5, min(width_of(((name, ""),)), width - 12)))
+    return (fit(name, room, glyphs), one), (" " + fit(said, max(0, width - room - 1), glyphs), other)
+
+
+def changes_text(server: ServerDetail) -> str:
+    """How many tools there are, and what became of them since they were seen before."""
+    changes, parts = server.changes, []
+    for word, names in (("new", changes.added), ("gone", changes.removed), ("changed", changes.changed)):
+        if names:
+            parts.append(f"{len(names)} {word}")
+    tools = count(len(server.tools), "tool")
+    if not parts:
+        return tools
+    seen = f" since {clock(changes.since)}" if changes.since else ""
+    return f"{tools}; {', '.join(parts)}{seen}"
+
+
+class ToolList(LineView):
+    """The tools of one agent, flat lists below the names of their servers."""
+
+    def __init__(self, agent: str, glyphs: Glyphs) -> None:
+        super().__init__(id="tool-list")
+        self._agent = agent
+        self._glyphs = glyphs
+        self._all: tuple[ToolRow, ...] = ()
+        self._shown: tuple[ToolRow, ...] = ()
+        self._words: tuple[str, ...] = ()
+        self.hint = "Nothing is known yet."
+
+    @property
+    def selected(self) -> ToolRow | None:
+        """The line under the cursor."""
+        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+
+    def take(self, rows: tuple[ToolRow, ...]) -> None:
+        """Show these from now on."""
+        self._all = rows
+        self.filter_by(self._words)
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Show only tools in which every word occurs."""
+        self._words = words
+        self._shown = tuple(
+            row for row in self._all if not words or (row.name and all(word in row.words for word in words))
+        )
+        self.reload()
+        self.refresh()
+
+    def select(self, server: str | None, tool: str) -> bool:
+        """Put the cursor on a tool, or without one on the server; False when it is not there."""
+        wanted = server or ""
+        found = self.find((wanted, tool)) if server is not None or tool else None
+        if found is None:
+            found = self.find((wanted, "")) if server is not None else None
+            if found is not None:
+                self.action_move_to(found)
+            return False
+        self.action_move_to(found)
+        return True
+
+    def line_count(self) -> int:
+        return len(self._shown)
+
+    def line_at(self, index: int, width: int) -> Line:
+        return tool_line(self._shown[index], self._agent, width, self._glyphs)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._shown[index].key
+
+    def find(self, key: Hashable) -> int | None:
+        return next((index for index, row in enumerate(self._shown) if row.key == key), None)
+
+    def empty(self, width: int) -> list[Line]:
+        hint = "No tool matches.\nEscape takes the filter away." if self._words else self.hint
+        return [((line, DIM),) for line in wrapped(hint, width)]

@@ -1,0 +1,94 @@
+"""The list of attempts at new versions, the newest first."""
+
+from collections.abc import Hashable
+
+from pallas.model import Reloaded
+
+from ...state import Tone
+from ...supervision import Attempt
+from ...supervision.reload_words import name_of, tally, what_failed
+from ...text import DURATION_WIDTH, Glyphs, Line, clock, cropped, duration, fit, right, wrapped
+from ..line_view import LineView
+from ..tones import DIM, STRONG, STYLES
+
+_WORD_WIDTH = 11
+_VERSION_WIDTH = 5
+_NAME_WIDTH = 14
+
+
+class VersionList(LineView):
+    """One line for each; with the agent's name where they are of several."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="version-list")
+        self._glyphs = glyphs
+        self._attempts: tuple[Attempt, ...] = ()
+        self._named = False
+
+    @property
+    def selected(self) -> Attempt | None:
+        """The attempt under the cursor."""
+        return self._attempts[self.cursor] if self.cursor < len(self._attempts) else None
+
+    @property
+    def above(self) -> int:
+        """How many newer ones than that there are."""
+        return self.cursor
+
+    def take(self, attempts: tuple[Attempt, ...], named: bool) -> None:
+        """Show these; ``named``: they are of several agents."""
+        self._attempts, self._named = attempts, named
+        self._painted.clear()
+        self.reload()
+        self.refresh()
+
+    def go_to(self, event: Reloaded | None) -> None:
+        """Put the cursor on what came of an edit, else on the newest."""
+        found = (i for i, attempt in enumerate(self._attempts) if attempt.event is event)
+        self.action_move_to(next(found, 0))
+
+    def line_count(self) -> int:
+        return len(self._attempts)
+
+    def key_at(self, index: int) -> Hashable:
+        return id(self._attempts[index])
+
+    def find(self, key: Hashable) -> int | None:
+        return next((i for i, attempt in enumerate(self._attempts) if id(attempt) == key), None)
+
+    def line_at(self, index: int, width: int) -> Line:
+        attempt, glyphs = self._attempts[index], self._glyphs
+        event, version = attempt.event, attempt.version
+        mark, word, style = self._outcome(event)
+        shown = f"v{version}" if version and event.agent and event.outcome != "unchanged" else ""
+        name = fit(name_of(event), _NAME_WIDTH, glyphs) + " " if self._named else ""
+        used = 9 + 2 + len(name) + _VERSION_WIDTH + _WORD_WIDTH + DURATION_WIDTH + 2
+        files = ", ".join(path.rpartition("/")[2] for path in event.files)
+        about = what_failed(event) if event.outcome == "failed" else tally(event.changes)
+        told = f" {glyphs.dot} ".join(part for part in (about, files) if part)
+        return cropped(
+            (
+                (f"{clock(event.at)} ", DIM),
+                (f"{mark} ", style),
+                (name, STRONG),
+                (f"{shown:<{_VERSION_WIDTH}}", ""),
+                (f"{word:<{_WORD_WIDTH}}", style),
+                (right(duration(event.seconds), DURATION_WIDTH) + "  ", DIM),
+                (fit(told, max(0, width - used), glyphs), ""),
+            ),
+            width,
+        )
+
+    def _outcome(self, event: Reloaded) -> tuple[str, str, str]:
+        glyphs = self._glyphs
+        if event.outcome == "failed":
+            return glyphs.error, "failed", STYLES[Tone.ERROR]
+        if event.outcome == "unchanged":
+            return glyphs.dot, "unchanged", DIM
+        if event.rolled_back:
+            return glyphs.rolled_back, "rolled back", STYLES[Tone.DEGRADED]
+        return glyphs.ok, "live", STYLES[Tone.OK]
+
+    def empty(self, width: int) -> list[Line]:
+        hint = "No edits yet.\nSave a file of an agent: what is different in its new version is shown here."
+        return [((line, DIM),) for line in wrapped(hint, width)]

@@ -1,0 +1,34 @@
+"""What all conversations of the chat share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...chat.mcp_talk import Connect
+from ...chat.prompt_history import PromptHistory
+from ...chat.saved_prompts import PromptBook
+from ...chat.token_prices import TokenPrice
+from ...text import Glyphs
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDesk:
+    """``clock`` gives the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
+
+    ``base`` is where relative paths begin. ``price`` gives that of a model, None when it is not known.
+    """
+
+    connect: Connect
+    history: PromptHistory
+    glyphs: Glyphs
+    base: Path
+    clock: Callable[[], float]
+    stopwatch: Callable[[], float]
+    prompts: PromptBook = field(default_factory=PromptBook)
+    price: Callable[[str], TokenPrice | None] = lambda model: None
+
+
+def setting(app: Any, name: str, default: Any) -> Any:
+    """A setting of the user's; ``default`` in an application that has none."""
+    return getattr(getattr(app, "settings", None), name, default)

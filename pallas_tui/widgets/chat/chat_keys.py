@@ -1,0 +1,298 @@
+"""What the keys of the chat do to the conversation in front."""
+
+from abc import abstractmethod
+from dataclasses import replace
+
+from textual import on, work
+
+from pallas.commands import Typed
+from pallas.model import AgentSnapshot, Fault
+
+from ...chat.answer_runs import Runs
+from ...chat.conversation import ChatConversation, ChatEntry, last_answer
+from ...chat.mcp_talk import ERAS, Options
+from ...clipboard import copy
+from ...targets import Reveal, RunTarget
+from ..dialogs.line_dialog import LineScreen
+from ..list_pane import Story
+from .agent_chooser import ChooserScreen
+from .chat_desk import ChatDesk
+from .chat_dialogs import ConfirmScreen, PromptsScreen, SideScreen
+from .chat_markdown import AnswerMarkdown
+from .conversation_view import ConversationView
+from .lookup import result, told
+from .message_parts import PartsPane
+from .tool_tree import ToolTree
+
+_WITH_VIEW = frozenset(
+    {"attach", "back", "write", "tab", "close_tab", "principal", "era", "rename", "prompts"}
+)
+_WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
+
+
+class ChatActions(PartsPane):
+    """The actions; what they work on is the subclass's."""
+
+    _desk: ChatDesk
+    _agents: tuple[AgentSnapshot, ...]
+    _views: list[ConversationView]
+    _beside: list[ConversationView]
+    _current: ConversationView | None
+    _runs: Runs
+
+    @abstractmethod
+    def new_conversation(
+        self,
+        name: str,
+        *,
+        wanted: bool = False,
+        conversation: ChatConversation | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """Begin another conversation and go there."""
+
+    @abstractmethod
+    def begin_beside(self, names: tuple[str, ...]) -> None:
+        """Ask these agents side by side."""
+
+    @abstractmethod
+    def end_beside(self) -> None:
+        """Each of them is a tab like any other again."""
+
+    @abstractmethod
+    def _switch(self, view: ConversationView, *, wanted: bool = False) -> None:
+        """Go to that conversation."""
+
+    @abstractmethod
+    async def _close(self, view: ConversationView) -> None:
+        """Take that conversation off the screen; a run in it is cancelled."""
+
+    def _say(self, text: str) -> None:
+        self.app.notify(text, severity="warning", markup=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """ctrl+k is the text area's own key while nothing runs; copying and the like need a conversation."""
+        view = self._current
+        if action == "cancel":
+            return any(each.conversation.run is not None for each in self._asked)
+        if action == "retry":
+            return view is not None and view.conversation.can_retry
+        if action in _WITH_ENTRIES:
+            return view is not None and bool(view.conversation.entries)
+        if action in ("calls", "show_run"):
+            return self._answer is not None
+        return view is not None if action in _WITH_VIEW else True
+
+    @property
+    def _asked(self) -> list[ConversationView]:
+        """The conversations that are asked at once."""
+        return self._beside if self._current in self._beside else [self._current] if self._current else []
+
+    @property
+    def _answer(self) -> ChatEntry | None:
+        """The answer pointed at, else the last one."""
+        if self._current is None:
+            return None
+        pointed = self._current.transcript.selected
+        if pointed is not None:
+            return pointed.entry
+        entry = last_answer(self._current.conversation.entries)
+        return entry if entry is not None and entry.role in ("assistant", "error") else None
+
+    # Conversations
+
+    def action_choose(self) -> None:
+        """Choose an agent for another conversation."""
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.new_conversation(name, wanted=True)
+
+        self.app.push_screen(ChooserScreen(self._agents, self._desk.glyphs), chosen)
+
+    def action_era(self) -> None:
+        """Another conversation with the same agent, in the other protocol era."""
+        if (view := self._current) is not None:
+            spoken = "legacy" if view.talk.options.era == "legacy" else "modern"
+            other = replace(
+                view.talk.options,
+                era=ERAS["handshake"] if spoken == "modern" else ERAS["modern"],
+                principal=view.talk.options.principal.lend(),
+            )
+            self.new_conversation(view.conversation.agent, wanted=True, options=other)
+
+    def action_branch(self) -> None:
+        """Another conversation that has all that was said up to the message pointed at."""
+        view = self._current
+        if view is None or not view.conversation.entries:
+            return
+        pointed = view.transcript.selected
+        entry = pointed.entry if pointed is not None else last_answer(view.conversation.entries)
+        if entry is None:
+            return
+        branch = view.conversation.branch(entry)
+        options = replace(view.talk.options, principal=view.talk.options.principal.lend())
+        self.new_conversation(view.conversation.agent, wanted=True, conversation=branch, options=options)
+
+    def action_tab(self, by: int) -> None:
+        """Go to the next or previous conversation."""
+        if self._current in self._views:
+            self._switch(self._views[(self._views.index(self._current) + by) % len(self._views)])
+
+    async def action_close_tab(self) -> None:
+        """Close the conversation; a run in it is cancelled."""
+        if self._current is not None and self._current in self._views:
+            await self._close(self._current)
+
+    def action_rename(self) -> None:
+        """Give the tab a name."""
+        view = self._current
+        if view is None:
+            return
+
+        def named(name: str | None) -> None:
+            if name is not None:
+                view.rename(name)
+
+        hint = "Empty gives it the agent's name again."
+        self.app.push_screen(LineScreen("Name of the conversation", hint, view.conversation.name), named)
+
+    def action_side(self) -> None:
+        """Ask several agents side by side, or leave that."""
+        if self._beside and self._current in self._beside:
+            self.end_beside()
+            self.focus_pane()
+            return
+
+        def chosen(names: tuple[str, ...] | None) -> None:
+            if names:
+                self.begin_beside(names)
+
+        agent = self._current.conversation.agent if self._current is not None else ""
+        self.app.push_screen(SideScreen(self._agents, agent, self._desk.glyphs), chosen)
+
+    # What is sent
+
+    def action_cancel(self) -> None:
+        """Cancel the run in flight; side by side all of them."""
+        for view in self._asked:
+            view.cancel()
+
+    @work(group="retry", exclusive=True)
+    async def action_retry(self) -> None:
+        """Ask the last question again; an answer that is good is given up only after a question."""
+        view = self._current
+        if view is None:
+            return
+        last = last_answer(view.conversation.entries)
+        answered = last is not None and last.role == "assistant" and not last.cut
+        if answered and view.conversation.run is None:
+            question = "The last answer goes, and the agent forgets it. Ask the same again?"
+            if await self.app.push_screen_wait(ConfirmScreen("Ask again", question)) is not True:
+                return
+        view.retry()
+
+    def action_edit(self) -> None:
+        """Change a message and send it anew."""
+        if self._current is not None:
+            self._current.edit()
+
+    def action_attach(self) -> None:
+        """Attach an image by its path."""
+        if self._current is not None:
+            self._current.attach()
+
+    def action_prompts(self) -> None:
+        """Take, keep or delete a prompt."""
+        view = self._current
+        if view is None:
+            return
+
+        def taken(text: str | None) -> None:
+            if text is not None:
+                view.write(text)
+
+        self.app.push_screen(PromptsScreen(self._desk.prompts, view.draft), taken)
+
+    @work(group="principal", exclusive=True)
+    async def action_principal(self) -> None:
+        """Choose whose bearer this conversation sends."""
+        if (view := self._current) is not None:
+            try:
+                said = await view.host.choose_principal()
+            except Fault as fault:
+                self._say(fault.message)
+            else:
+                if said:
+                    view.conversation.note(said, view.desk.clock())
+
+    def action_export(self) -> None:
+        """Write the transcript to a file."""
+        if self._current is not None:
+            self._current.run_command(Typed("export", ""))
+
+    # What is read
+
+    def action_back(self) -> None:
+        """One step back: ask to cancel a run, leave a change, the calls, a message, the prompt."""
+        view = self._current
+        if view is None or view.ask_to_cancel():
+            return
+        if view.stop_editing():
+            if view.transcript.selected is not None:
+                view.transcript.focus()
+        elif isinstance(self.app.focused, ToolTree) or not view.transcript.unselect():
+            view.transcript.focus()
+
+    def action_write(self) -> None:
+        """Go to the prompt."""
+        self.focus_pane()
+
+    async def action_copy(self) -> None:
+        """Copy the message that is pointed at, else the last answer."""
+        if self._current is None:
+            return
+        pointed = self._current.transcript.selected
+        entry = pointed.entry if pointed is not None else last_answer(self._current.conversation.entries)
+        self.app.notify(await copy(self.app, entry.text if entry else ""), markup=False)
+
+    def action_calls(self) -> None:
+        """Unfold the calls of the answer and go there."""
+        if self._current is not None and not self._current.transcript.open_calls():
+            self._say("That answer made no calls.")
+
+    def action_show_run(self, pane: str = "feed") -> None:
+        """Show the answer's run in the feed, or in the traces."""
+        entry = self._answer
+        run_id = self._runs.of(entry) if entry is not None else ""
+        if run_id:
+            self.post_message(Reveal(RunTarget(run_id, pane)))
+        else:
+            self._say("The fleet told of no run for that answer: the agent may run elsewhere.")
+
+    @on(ToolTree.CallAsked)
+    def _on_asked(self, event: ToolTree.CallAsked) -> None:
+        event.stop()
+        self._tell_of_call(event)
+
+    @work(group="calls", exclusive=True)
+    async def _tell_of_call(self, event: ToolTree.CallAsked) -> None:
+        view = self._current
+        if view is None:
+            return
+        entry = next((e for e in view.conversation.entries if e.tree is event.tree), None)
+        run_id = self._runs.of(entry) if entry is not None else ""
+        fleet, now = getattr(self.app, "fleet", None), view.conversation.now()
+        if event.what == "story":
+            title, text = await told(fleet, run_id, event.tree, event.node, now)
+            self.post_message(Story(title, text))
+        else:
+            text = await result(fleet, run_id, event.tree, event.node, now)
+            self.app.notify(await copy(self.app, text), markup=False)
+
+    @on(AnswerMarkdown.LinkTaken)
+    async def _on_link(self, event: AnswerMarkdown.LinkTaken) -> None:
+        # Never opened from here: an agent's text decides where a link leads, a person whether to go.
+        event.stop()
+        said = await copy(self.app, event.href)
+        self.app.notify(f"{said} It is a link: {event.href}", markup=False)

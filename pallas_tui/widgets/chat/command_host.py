@@ -1,0 +1,354 @@
+"""What slash commands do to a conversation on the screen."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from textual.app import App
+from textual.message import Message
+
+from pallas.commands import ShownParameter, parameter_text
+from pallas.model import (
+    AgentDetail,
+    AgentSnapshot,
+    Fault,
+    FaultType,
+    FleetPort,
+    Params,
+    ServerDetail,
+    ThreadRecord,
+)
+from pallas.model.safe_text import one_line
+
+from ...chat import chat_principal as principals
+from ...chat.chat_export import ConversationFacts, Form, exported, file_name, form_of, write_new
+from ...chat.chat_principal import NOBODY, ChatPrincipal
+from ...chat.conversation import ChatConversation
+from ...chat.mcp_talk import ERAS, Talk
+from ...chat.token_prices import money, tokens
+from ...instances.attached_snapshots import is_attached_name
+from ...mcp_link import is_plain, origin_of
+from ...pictures.images import user_path
+from ...targets import Reveal, ThreadTarget
+from ..dialogs.line_dialog import LineScreen, masked_token
+from .chat_desk import ChatDesk
+from .chat_dialogs import ConfirmScreen
+from .picture_tray import Tray
+
+MAX_NAME: Final = 40
+_LISTED: Final = 20
+"""Threads that are listed."""
+_SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+class HostedView(Protocol):
+    """What a conversation on the screen offers to slash commands."""
+
+    conversation: ChatConversation
+    talk: Talk
+    desk: ChatDesk
+    beside: str
+    known: tuple[AgentSnapshot, ...]
+
+    @property
+    def app(self) -> App[Any]: ...
+    @property
+    def tray(self) -> Tray: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+
+    def touch(self) -> None: ...
+    def judge(self) -> None: ...
+    def rename(self, name: str) -> None: ...
+    def attach(self) -> None: ...
+    def retry(self) -> None: ...
+    def ask_beside(self, agents: tuple[str, ...]) -> None: ...
+    def post_message(self, message: Message) -> bool: ...
+
+
+class ViewHost:
+    """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the person, and wait."""
+
+    def __init__(self, view: HostedView) -> None:
+        self._view = view
+        self._known: list[ThreadRecord] = []
+
+    def parameters(self) -> Sequence[ShownParameter]:
+        """Everything but the parameters of the model."""
+        view, options = self._view, self._view.talk.options
+        agents = tuple(agent.name for agent in view.known)
+        return (
+            ShownParameter(
+                "name", view.conversation.name or view.conversation.agent, "What the tab is called."
+            ),
+            ShownParameter(
+                "era",
+                _with(view.talk.era, view.talk.protocol),
+                "Protocol: auto (newest first), modern (2026 only), handshake (before 2026).",
+                tuple(ERAS),
+            ),
+            ShownParameter(
+                "stream", "on" if options.stream else "off", "Text while it is written.", ("on", "off")
+            ),
+            ShownParameter(
+                "bearer",
+                options.principal.label,
+                "As whom you ask: none, $NAME (a variable of the environment), or ask (typed, masked).",
+                ("none", "ask", *principals.names_of()),
+            ),
+            ShownParameter(
+                "side", view.beside or "off", "Agents that are asked side by side, or off.", ("off", *agents)
+            ),
+        )
+
+    async def set(self, name: str, value: str) -> str:
+        """Set one of them."""
+        view = self._view
+        match name:
+            case "name":
+                view.rename(value)
+                return f"This conversation is called {view.conversation.name or view.conversation.agent} now."
+            case "era":
+                if value.lower() not in ERAS:
+                    raise _wrong(f"There is no era {one_line(value, 40)}; there are {', '.join(ERAS)}.")
+                view.talk.choose_era(ERAS[value.lower()])
+                view.touch()
+                return f"From the next message on: {value.lower()}. The conversation goes on."
+            case "stream":
+                if value.lower() not in _SWITCH:
+                    raise _wrong("stream is on or off.")
+                view.talk.choose_stream(_SWITCH[value.lower()])
+                return f"Text while it is written is {'on' if view.talk.options.stream else 'off'}."
+            case "bearer":
+                return await self._bearer(value)
+            case _:
+                names = () if value.lower() == "off" else tuple(value.replace(",", " ").split())
+                view.ask_beside(names)
+                return ""
+
+    async def _bearer(self, value: str) -> str:
+        if value.lower() in ("none", "off", "nobody"):
+            return await self.ask_as(NOBODY)
+        if value.lower() == "ask":
+            token = await self._view.app.push_screen_wait(masked_token("Bearer for this conversation"))
+            return await self.ask_as(principals.typed(token)) if token else "Nothing was changed."
+        if not value.startswith("$"):
+            raise _wrong(
+                "A token is never typed here, where it can be seen. /set bearer ask takes it in a masked "
+                "line, /set bearer $NAME from a variable of the environment."
+            )
+        return await self.ask_as(principals.from_environment(value))
+
+    async def choose_principal(self) -> str:
+        """Ask for a variable's name, for nobody, or on to the masked line."""
+        value = await self._view.app.push_screen_wait(
+            LineScreen(
+                "Ask as",
+                "$NAME of a variable in the environment, none, or ask to type a token in. Escape leaves.",
+                words=("none", "ask", *principals.names_of()),
+                check=lambda text: "" if text.strip() else "Write $NAME, none or ask.",
+            )
+        )
+        return await self._bearer(value.strip()) if value else ""
+
+    async def ask_as(self, principal: ChatPrincipal) -> str:
+        """Ask as ``principal`` from now on, once the person said yes where the way there is not encrypted."""
+        view = self._view
+        if view.conversation.run is not None:
+            principal.release()
+            raise _wrong("An answer is under way; wait for it, or cancel it with ctrl+k.")
+        url = view.url
+        plain = bool(principal.token) and is_plain(url)
+        if plain and not await self._may_go_in_clear(url):
+            principal.release()
+            return "Nothing was changed."
+        began = not view.conversation.untouched
+        view.talk.choose_principal(principal, url if plain else "")
+        view.judge()
+        view.touch()
+        anew = " What was said is told to the agent with it: for another caller the conversation begins anew."
+        return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
+
+    async def _may_go_in_clear(self, url: str) -> bool:
+        scheme, host, port = origin_of(url)
+        question = (
+            f"{scheme}://{one_line(host, 80)}:{port} is another machine, and the way there is not encrypted: "
+            "everyone on it can read the token. Send it all the same?"
+        )
+        screen: ConfirmScreen = ConfirmScreen("Unencrypted", question)
+        return await self._view.app.push_screen_wait(screen) is True
+
+    async def describe(self) -> AgentDetail:
+        """From the fleet; of an agent elsewhere what its endpoint offers."""
+        view = self._view
+        name = view.conversation.agent
+        fleet = getattr(view.app, "fleet", None)
+        if fleet is not None and not is_attached_name(name):
+            detail: AgentDetail = await fleet.describe(name)
+            return detail
+        offered = await view.talk.offered(view.url)
+        return AgentDetail(
+            name,
+            servers=(
+                ServerDetail("", offered, problem="" if offered else "its endpoint does not tell its tools"),
+            ),
+        )
+
+    async def clear(self) -> str:
+        """Begin anew in the same tab."""
+        if not self._view.conversation.clear():
+            raise _wrong("An answer is under way; wait for it, or cancel it with ctrl+k.")
+        return ""
+
+    async def export(self, form: str, path: str) -> str:
+        """Write the transcript; asks for the file when none is named."""
+        view = self._view
+        if view.conversation.untouched:
+            raise _wrong("Nothing was said yet.")
+        if not path:
+            suggested = file_name(view.conversation, view.desk.clock(), "json" if form == "json" else "md")
+            answer = await view.app.push_screen_wait(
+                LineScreen(
+                    "Write the transcript to",
+                    f"in {view.desk.base}; *.json for JSON, else Markdown. Escape leaves.",
+                    suggested,
+                )
+            )
+            if not (answer or "").strip():
+                return "Nothing was written."
+            path = str(answer).strip()
+        target = user_path(path, view.desk.base)
+        kind: Form = "json" if form == "json" else "md" if form == "md" else form_of(target)
+        if not target.suffix:
+            target = target.with_name(f"{target.name}.{kind}")
+        text = exported(view.conversation, self._about(), kind)
+        await asyncio.to_thread(write_new, target, text)
+        return f"Written to {one_line(str(target), 300)} ({'JSON' if kind == 'json' else 'Markdown'})."
+
+    def _about(self) -> ConversationFacts:
+        view = self._view
+        return ConversationFacts(
+            agent=view.conversation.agent,
+            url=view.url,
+            model=view.model,
+            era=view.talk.era,
+            protocol=view.talk.protocol,
+            principal=view.talk.options.principal.fingerprint,
+        )
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """The handle, who and how, and the sums."""
+        view, conversation = self._view, self._view.conversation
+        answers = [entry for entry in conversation.transcript if entry.role == "assistant"]
+        spent = [entry.cost for entry in answers if entry.cost is not None]
+        took, gave = (sum(number or 0 for number in numbers) for numbers in _tokens_of(answers))
+        last = answers[-1] if answers else None
+        return (
+            ("conversation", conversation.handle),
+            ("thread", conversation.thread if conversation.thread != conversation.handle else ""),
+            ("belongs to", conversation.owner),
+            ("agent", conversation.agent),
+            ("endpoint", view.url),
+            ("model", view.model),
+            ("parameters", params_fact(conversation.params)),
+            ("protocol", _with(view.talk.era, view.talk.protocol)),
+            ("asked as", view.talk.options.principal.label),
+            ("messages", str(sum(entry.role != "note" for entry in conversation.transcript))),
+            ("tokens", f"{tokens(took)} in, {tokens(gave)} out" if took or gave else ""),
+            ("cost", money(sum(spent)) if spent else ""),
+            ("time", f"{sum(entry.seconds or 0.0 for entry in answers):.1f} s" if answers else ""),
+            ("last run", (last.run_id or "") if last is not None else ""),
+            ("trace", (last.trace_id or "") if last is not None else ""),
+        )
+
+    async def quit(self) -> None:
+        """Leave the workbench, by the same way as its key."""
+        await self._view.app.run_action("quit")
+
+    # Parameters
+
+    def overrides(self) -> Params:
+        """Those of this tab, which go with each message."""
+        return self._view.conversation.params
+
+    def override(self, params: Params) -> None:
+        """From the next message on these. Raises Fault for an agent that has no place for any."""
+        name = self._view.conversation.agent
+        fleet: FleetPort | None = getattr(self._view.app, "fleet", None)
+        agent = fleet.snapshot().agent(name) if fleet is not None else None
+        if params and agent is not None and agent.kind == "worker":
+            told = f"{one_line(name, 80)} is a worker and takes no parameters: nothing was changed."
+            raise Fault(FaultType.CONFIG, told)
+        self._view.conversation.params = params
+        self._view.touch()
+
+    async def save(self, params: Params) -> str:
+        """Lay them over the agent's own. Raises Fault."""
+        agent = self._view.conversation.agent
+        return await self._fleet("its defaults are kept where it runs").save_params(agent, params.to_json())
+
+    # Threads
+
+    def known_threads(self) -> Sequence[str]:
+        """Those that ``threads`` listed last."""
+        return [record.id for record in self._known]
+
+    async def threads(self) -> Sequence[ThreadRecord]:
+        """The agent's threads, the one used last first. Raises Fault."""
+        fleet = self._fleet("its threads are kept where it runs")
+        self._known = list((await fleet.threads(self._view.conversation.agent, _LISTED)).items)
+        return self._known
+
+    async def resume(self, thread: str) -> str:
+        """Open a thread in a tab of its own. Raises Fault."""
+        agent = self._view.conversation.agent
+        record = await self._fleet("its threads are kept where it runs").thread(agent, thread)
+        self._view.post_message(Reveal(ThreadTarget(record)))
+        return ""
+
+    def _fleet(self, otherwise: str) -> FleetPort:
+        """The fleet that the agent belongs to. Raises Fault for an agent elsewhere."""
+        name = self._view.conversation.agent
+        fleet: Any = getattr(self._view.app, "fleet", None)
+        if is_attached_name(name):
+            raise Fault(FaultType.CONFIG, f"{one_line(name, 80)} belongs to another fleet: {otherwise}.")
+        if fleet is None:
+            raise Fault(FaultType.TRANSPORT, "There is no fleet to ask.")
+        found: FleetPort = fleet
+        return found
+
+    # What goes with the next message, and asking again
+
+    async def attach(self, path: str) -> str:
+        """Send this picture with the next message; without a path choose one."""
+        if not path:
+            self._view.attach()
+        else:
+            tray = self._view.tray
+            if not await tray.take(user_path(path, self._view.desk.base)):
+                raise Fault(FaultType.CONFIG, "Nothing was attached.")
+        return ""
+
+    async def retry(self) -> str:
+        """Ask the last question again."""
+        self._view.retry()
+        return ""
+
+
+def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | None]]:
+    return [entry.tokens_in for entry in answers], [entry.tokens_out for entry in answers]
+
+
+def _with(era: str, protocol: str) -> str:
+    return f"{era} ({protocol})" if protocol else era
+
+
+def _wrong(problem: str) -> Fault:
+    return Fault(FaultType.CONFIG, problem)
+
+
+def params_fact(params: Params) -> str:
+    """What is set, in one line; empty when nothing is."""
+    return one_line(", ".join(f"{name} {value}" for name, value in parameter_text.lines(params)), 300)

@@ -1,0 +1,400 @@
+"""One conversation on the screen: its transcript, its status line, its prompt."""
+
+from typing import Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widgets import TextArea
+from textual.worker import Worker
+
+from pallas.commands import CommandOutcome, Typed, read
+from pallas.model import AgentSnapshot
+
+from ...chat.agent_standing import PASSING, Standing, standing, welcome, why_no_images
+from ...chat.conversation import ChatConversation, ChatRun, last_question
+from ...chat.mcp_talk import Options, Talk
+from ...instances.attached_snapshots import is_attached_name
+from ...state import Tone
+from .banner import Banner, ColumnTitle
+from .chat_desk import ChatDesk
+from .command_host import MAX_NAME, ViewHost
+from .editing import Editing
+from .paint_loop import Painter
+from .picture_tray import Tray
+from .prompt_area import PromptArea
+from .run_line import RunLine
+from .slash_commands import Slash
+from .thread_reader import Reading
+from .transcript import Transcript
+
+SURE_WITHIN: Final = 3.0
+
+
+class ConversationView(Reading):
+    """A conversation with one agent. The model is the truth; ``_paint`` makes the screen follow it.
+
+    As a ``column`` it stands beside others: the prompt they share takes the place of its own.
+    """
+
+    class Changed(Message):
+        """Something happened that the tabs show too."""
+
+    class RunEnded(Message):
+        """A run ended, one way or the other."""
+
+        def __init__(self, view: "ConversationView") -> None:
+            super().__init__()
+            self.view = view
+
+    class AskSideBySide(Message):
+        """These agents are to be asked side by side; none: not any more."""
+
+        def __init__(self, view: "ConversationView", agents: tuple[str, ...]) -> None:
+            super().__init__()
+            self.view, self.agents = view, agents
+
+    def __init__(
+        self,
+        agent: str,
+        desk: ChatDesk,
+        *,
+        conversation: ChatConversation | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """``conversation`` is one that was begun elsewhere."""
+        super().__init__(classes="chat-conversation")
+        self.conversation = conversation or ChatConversation(agent, stopwatch=desk.stopwatch)
+        self.conversation.changed = self.touch
+        self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
+        self.host = ViewHost(self)
+        self.slash = Slash(self.host, desk.history, self._tell_outcome)
+        self.standing = Standing(Tone.STARTING, False, "Waiting for the fleet.")
+        self.beside = ""
+        self.desk = desk
+        self._agent: AgentSnapshot | None = None
+        self.known: tuple[AgentSnapshot, ...] = ()
+        self._worker: Worker[None] | None = None
+        self._painter = Painter(self._paint, self._is_seen)
+        self._active = False
+        self._column = False
+        self._sure = False
+        self._hint = ""
+        self._give_back_focus = False
+        self._who = ColumnTitle()
+        self._banner = Banner()
+        self.transcript = Transcript(self.conversation, desk.glyphs)
+        self._status = RunLine(desk.glyphs)
+        self.tray = Tray(desk.glyphs, desk.base)
+        self._prompt = PromptArea(desk.history, self._submit, self.slash.complete)
+        self._editing = Editing(self._prompt, self.tray)
+
+    def compose(self) -> ComposeResult:
+        yield self._who
+        yield self._banner
+        yield self.transcript
+        yield self._status
+        yield self.tray
+        yield self._prompt
+
+    def on_mount(self) -> None:
+        """Begin to paint."""
+        self._stand()
+        self.touch()
+        self.run_worker(self._painter.run(), group="paint", description=f"paint {self.conversation.agent}")
+
+    async def on_unmount(self) -> None:
+        """A closed tab ends its connection; Textual has cancelled its workers."""
+        await self.talk.close()
+
+    # What others ask
+
+    @property
+    def url(self) -> str:
+        """Where the agent answers now, empty when it is not there."""
+        return self._agent.url if self._agent is not None else ""
+
+    @property
+    def model(self) -> str:
+        """The agent's model, empty when it is not known."""
+        return self._agent.model if self._agent is not None else ""
+
+    @property
+    def draft(self) -> str:
+        """What is written and not sent."""
+        return self._prompt.text
+
+    # What the pane tells
+
+    def see(self, agent: AgentSnapshot | None, known: tuple[AgentSnapshot, ...] = ()) -> None:
+        """The agent as the newest frame has it, None when the fleet does not have it; and all there are."""
+        self.known = known
+        changed = agent is not self._agent and agent != self._agent
+        if changed and agent is None and is_attached_name(self.conversation.agent):
+            self._let_go()
+        self._agent = agent
+        if changed or self.standing.tone in PASSING:
+            self.talk.price = self.desk.price(self.model)
+            self.judge(anew=changed)
+        if self.conversation.run is not None and self._active:
+            self.transcript.tick()
+            self._tell()
+
+    def judge(self, *, anew: bool = False) -> None:
+        """Whether the agent can be written to, as things are now."""
+        held, now, bearer = self.conversation, self.desk.clock(), bool(self.talk.options.principal.token)
+        new = standing(held.agent, self._agent, with_bearer=bearer, now=now, owner=held.owner)
+        if new != self.standing or anew:
+            self.standing = new
+            self._stand()
+
+    def _let_go(self) -> None:
+        """The instance was detached: nothing of it stays connected."""
+        self.cancel()
+        self.run_worker(self.talk.hang_up(), group="close", description="let go of a detached agent")
+
+    def set_active(self, active: bool) -> None:
+        """Whether a person can see this conversation now."""
+        self._active = active
+        if active:
+            self.conversation.unread = 0
+            self.look()
+            self.touch()
+
+    def set_column(self, column: bool) -> None:
+        """Whether it stands beside others, which share a prompt."""
+        self._column = column
+        self.set_class(column, "-column")
+
+    def ask_beside(self, agents: tuple[str, ...]) -> None:
+        """Have these agents asked side by side; none: no longer."""
+        self.post_message(self.AskSideBySide(self, agents))
+
+    def touch(self) -> None:
+        """The model changed."""
+        self._painter.touch()
+        self.post_message(self.Changed())
+
+    def focus_prompt(self) -> None:
+        """Put the focus where one writes, or on the transcript while nobody can.
+
+        At once, not when the queue has been worked off: keys typed in between would reach the prompt of
+        the conversation that was open before.
+        """
+        self._give_back_focus = self._prompt.disabled
+        usable = not self._prompt.disabled and not self._column
+        self.screen.set_focus(self._prompt if usable else self.transcript)
+
+    def rename(self, name: str) -> None:
+        """Call the conversation so; an empty name is the agent's again."""
+        self.conversation.name = " ".join(name.split())[:MAX_NAME]
+        self.touch()
+
+    def write(self, text: str) -> None:
+        """Put ``text`` where one writes, behind what stands there."""
+        self._prompt.insert(text)
+        self.focus_prompt()
+
+    # Talking
+
+    def _submit(self, text: str) -> bool:
+        """The person sends ``text``; False when it stays where it is."""
+        if not text.strip() and not self.tray.attachments:
+            return False
+        typed = read(text)
+        if typed.command:
+            self.run_command(typed, self._prompt)
+            return False
+        if problem := self.why_not_now(with_images=bool(self.tray.attachments)):
+            self.app.notify(problem, severity="warning", markup=False)
+            return False
+        if (changed := self._editing.take()) is not None:
+            self.conversation.rewind(changed)
+        self.send(typed.rest)
+        return True
+
+    def send(self, text: str) -> None:
+        """Ask the agent, which must be able to answer now, with what is attached."""
+        self.transcript.anchor()
+        self._begin(self.conversation.begin(text, self.tray.empty(), self.desk.clock()))
+
+    def why_not_now(self, *, with_images: bool = False) -> str:
+        """Why nothing can be sent now, empty when it can."""
+        name = self.conversation.agent
+        if self.conversation.run is not None:
+            return f"{name} is still answering; ctrl+k cancels that."
+        if not self.standing.may_write:
+            return self.standing.text
+        return why_no_images(name, self._agent) if with_images else ""
+
+    def _refuses(self, possible: bool, otherwise: str) -> bool:
+        """Say why something cannot be done now, if it cannot."""
+        problem = otherwise if not possible else self.why_not_now()
+        if problem:
+            self.app.notify(problem, severity="warning", markup=False)
+        return bool(problem)
+
+    def retry(self) -> None:
+        """Send the last question again."""
+        if self._refuses(
+            self.conversation.can_retry or self.conversation.run is not None, "Nothing was asked."
+        ):
+            return
+        if (run := self.conversation.retry(self.desk.clock())) is not None:
+            self.transcript.anchor()
+            self._begin(run)
+
+    def edit(self) -> None:
+        """Take the question pointed at, else the last one, into the prompt; sending it drops the rest."""
+        pointed = self.transcript.selected
+        entry = pointed.entry if pointed is not None else last_question(self.conversation.entries)
+        if self._refuses(entry is not None and entry.role == "user", "Point at a message of yours (j, k)."):
+            return
+        assert entry is not None
+        self._editing.begin(entry)
+        self.focus_prompt()
+        self._tell()
+
+    def stop_editing(self) -> bool:
+        """Leave the message as it is; False when none is being changed."""
+        left = self._editing.leave()
+        self._tell()
+        return left
+
+    def cancel(self) -> bool:
+        """Cancel the run in flight; False when there is none."""
+        if self.conversation.run is None or self._worker is None:
+            return False
+        self._sure = False
+        self._worker.cancel()
+        return True
+
+    def ask_to_cancel(self) -> bool:
+        """Escape: the first one asks, the second within 3 s cancels; False when nothing runs."""
+        if self.conversation.run is None:
+            return False
+        if self._sure:
+            return self.cancel()
+        self._sure = True
+        self.set_timer(SURE_WITHIN, self._unsure)
+        self._tell()
+        return True
+
+    def _unsure(self) -> None:
+        self._sure = False
+        self._tell()
+
+    def _begin(self, run: ChatRun) -> None:
+        self._sure = False
+        self._worker = self.run_worker(
+            self._converse(run), group="talk", description=f"ask {self.conversation.agent}"
+        )
+
+    async def _converse(self, run: ChatRun) -> None:
+        try:
+            await self.talk.converse(run, self.url)
+        finally:
+            self._sure = False
+            self.post_message(self.RunEnded(self))
+
+    # Commands
+
+    def run_command(self, typed: Typed, prompt: PromptArea | None = None) -> None:
+        """Do what was typed into ``prompt``, or what a key stands for."""
+        self.run_worker(self.slash.run(typed, prompt), group="command", description="a slash command")
+
+    def _tell_outcome(self, outcome: CommandOutcome) -> None:
+        if outcome.text and outcome.ok:
+            self.transcript.anchor()
+            self.conversation.note(outcome.text, self.desk.clock())
+        elif outcome.text:
+            self.app.notify(outcome.text, severity="warning", markup=False, timeout=8)
+
+    @on(TextArea.Changed)
+    def _on_written(self, event: TextArea.Changed) -> None:
+        event.stop()
+        self.show_hint(self._prompt.text)
+
+    def show_hint(self, line: str) -> None:
+        """How a command in ``line`` may go on."""
+        if (hint := self.slash.hint(line)) != self._hint:
+            self._hint = hint
+            self._tell()
+
+    # Images
+
+    def attach(self) -> None:
+        """Ask for the path of an image."""
+        self.tray.open()
+
+    @on(Tray.TrayLeft)
+    def _on_tray_left(self, event: Tray.TrayLeft) -> None:
+        event.stop()
+        self.focus_prompt()
+
+    @on(PromptArea.TakeBack)
+    def _on_take_back(self, event: PromptArea.TakeBack) -> None:
+        event.stop()
+        self.tray.drop_last()
+
+    @on(PromptArea.ImagesPasted)
+    async def _on_pasted(self, event: PromptArea.ImagesPasted) -> None:
+        event.stop()
+        for path in event.paths:
+            if not await self.tray.take(path):
+                break
+
+    # Painting
+
+    async def _paint(self) -> None:
+        await self.transcript.paint()
+        self._tell()
+
+    def _is_seen(self) -> bool:
+        return self._active and self.app.is_running and self.is_attached
+
+    @on(Transcript.TranscriptMoved)
+    def _on_moved(self, event: Transcript.TranscriptMoved) -> None:
+        event.stop()
+        self._tell()
+
+    def _tell(self) -> None:
+        """The status line: what the run does now (PI-25), or nothing."""
+        run, elapsed = self.conversation.run, None
+        text = self._editing.hint(self.desk.glyphs.dot)
+        if run is not None:
+            text, elapsed = run.status, self.conversation.elapsed(run)
+        text = "press escape again to cancel" if self._sure and run is not None else self._hint or text
+        below = self.transcript.below
+        self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
+
+    def _stand(self) -> None:
+        """Show how the agent stands: the banner, and whether one can write (PI-17)."""
+        if not self.is_mounted:
+            return
+        name, agent, dot = self.conversation.agent, self._agent, self.desk.glyphs.dot
+        self._banner.show(self.standing, self.desk.glyphs)
+        self._who.show(name, self.standing, self.desk.glyphs)
+        self.transcript.welcome(welcome(name, agent))
+        prompt = self._prompt
+        prompt.placeholder = (
+            f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} / commands"
+            if self.standing.may_write
+            else "You cannot write now"
+        )
+        if prompt.disabled == self.standing.may_write:
+            self._enable(self.standing.may_write)
+        self.tray.tell(why_no_images(name, agent))
+
+    def _enable(self, may_write: bool) -> None:
+        # The screen knows at once who has the focus; a widget, when it has worked off its queue.
+        prompt, transcript, screen = self._prompt, self.transcript, self.screen
+        if not may_write and screen.focused is prompt:
+            # A disabled widget loses the focus, and with it the keys of the pane.
+            screen.set_focus(transcript)
+            self._give_back_focus = True
+        prompt.disabled = not may_write
+        if may_write and self._give_back_focus:
+            self._give_back_focus = False
+            if screen.focused is transcript and not self._column:
+                screen.set_focus(prompt)

@@ -1,0 +1,90 @@
+"""What the chat does with images, with parts of a message, and with an editor of one's own."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from textual import on
+
+from pallas.model import Fault
+
+from ...chat.code_blocks import BlockWalk, code_blocks
+from ...chat.conversation import ChatEntry, last_answer
+from ...clipboard import copy
+from ...editor import edit
+from ...text import UNICODE
+from ..pane import Pane
+from .prompt_area import PromptArea
+
+if TYPE_CHECKING:
+    from .conversation_view import ConversationView
+
+
+class PartsPane(Pane):
+    """The base of the chat pane. The conversation in view is ``_current``, None while there is none."""
+
+    _current: "ConversationView | None" = None
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self._walk = BlockWalk()
+
+    def action_pick(self) -> None:
+        """Choose images among the files."""
+        if self._current is not None:
+            self._current.tray.pick()
+
+    def action_open_editor(self) -> None:
+        """Write on in the person's own editor."""
+        if self._current is None:
+            return
+        prompt = self._current.query_one(PromptArea)
+        if prompt.disabled:
+            self.app.notify("You cannot write now.", severity="warning")
+            return
+        try:
+            text = edit(self.app, prompt.text)
+        except Fault as fault:
+            self.app.notify(fault.message, severity="error", markup=False)
+        else:
+            prompt.load_text(text)
+            prompt.move_cursor(prompt.document.end)
+        self._current.focus_prompt()
+
+    async def action_copy_code(self) -> None:
+        """Copy the next block of code of the message that is pointed at, else of the last answer."""
+        entry = self._meant()
+        blocks = await asyncio.to_thread(code_blocks, entry.text) if entry is not None else ()
+        if entry is None or not blocks:
+            self.app.notify("There is no block of code in that message.")
+            return
+        index = self._walk.next(entry.key, len(blocks))
+        told = await copy(self.app, blocks[index].code)
+        kind = f" {blocks[index].language}" if blocks[index].language else ""
+        self.app.notify(f"Block {index + 1} of {len(blocks)}{kind}: {told}", markup=False)
+
+    def action_see_pictures(self) -> None:
+        """The pictures of the message that is pointed at, else the newest ones."""
+        from ..dialogs.picture_dialog import PictureScreen
+
+        entry = self._meant()
+        if self._current is not None and (entry is None or not entry.attachments):
+            entries = reversed(self._current.conversation.entries)
+            pointed = self._current.transcript.selected is not None
+            entry = None if pointed else next((each for each in entries if each.attachments), None)
+        if entry is None or not entry.attachments:
+            self.app.notify("There is no picture in that message.")
+            return
+        shown, glyphs = entry, getattr(self.app, "glyphs", UNICODE)
+        self.app.push_screen(PictureScreen(lambda: shown.attachments, 0, glyphs))
+
+    def _meant(self) -> ChatEntry | None:
+        if self._current is None:
+            return None
+        pointed = self._current.transcript.selected
+        return pointed.entry if pointed is not None else last_answer(self._current.conversation.entries)
+
+    @on(PromptArea.PasteAsked)
+    def _on_paste_asked(self, event: PromptArea.PasteAsked) -> None:
+        event.stop()
+        if self._current is not None:
+            self._current.tray.paste(event.prompt)

@@ -1,0 +1,222 @@
+"""One message in the transcript."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rich.cells import cell_len
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...chat.call_tree import Tree
+from ...chat.conversation import ChatEntry
+from ...chat.token_prices import money, tokens
+from ...text import UNICODE, Glyphs, Part, clock, count, duration
+from .chat_markdown import (
+    PLAIN_ABOVE,
+    SHOWN,
+    WEIGHT,
+    AnswerMarkdown,
+    Splitter,
+    is_light,
+    shown,
+    source_of,
+    weight,
+)
+from .thumbnails import Thumbnails
+from .tool_tree import ToolTree
+
+REST_LENGTH: Final = 2_000
+REST_WEIGHT: Final = 24
+
+
+class Heading(Widget):
+    """When, who, and how it went, on one line."""
+
+    def __init__(self, left: str, right: tuple[str, ...] = (), style: str = "bold", dot: str = "·") -> None:
+        """Of ``right`` as many are shown as there is room for, the first ones first."""
+        super().__init__(classes="chat-heading")
+        self._left, self._right, self._style, self._dot = left, right, style, dot
+
+    def show(self, left: str, right: tuple[str, ...]) -> None:
+        """Draw these instead."""
+        self._left, self._right = left, right
+        self.refresh()
+
+    def render(self) -> Content:
+        time, _, who = self._left.partition("  ")
+        parts: list[Part] = [(f"{time}  ", "dim"), (who, self._style)]
+        for many in range(len(self._right), 0, -1):
+            right = f" {self._dot} ".join(self._right[:many])
+            gap = self.size.width - cell_len(self._left) - cell_len(right)
+            if gap > 1:
+                parts += [(" " * gap, ""), (right, "dim")]
+                break
+        return Content.assemble(*parts)
+
+
+class LiveText(Vertical):
+    """An answer while it is written: what is complete as Markdown, drawn once; the rest while it is short.
+
+    Drawing all of it anew ten times a second would stop the keys: a list of a hundred items takes a
+    third of a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(classes="chat-live")
+        self._rest = AnswerMarkdown()
+        self._heavy_rest = Static(markup=False)
+        self._splitter = Splitter()
+        self._length = 0
+        self._drawn = 0
+
+    def compose(self) -> ComposeResult:
+        yield self._rest
+        yield self._heavy_rest
+
+    async def show(self, text: str) -> None:
+        """Show ``text``, of which an earlier part may be there already."""
+        if len(text) <= self._length or self._length >= SHOWN:
+            return
+        blocks = self._splitter.feed(text[self._length : SHOWN])
+        self._length = len(text)
+        with self.app.batch_update():
+            for block in blocks:
+                self._drawn += weight(block)
+                drawn = self._drawn <= WEIGHT and len(text) <= PLAIN_ABOVE
+                widget = AnswerMarkdown(block) if drawn else Static(Content(block), classes="chat-block")
+                await self.mount(widget, before=self._rest)
+            rest = self._splitter.rest
+            heavy = len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
+            self._rest.display, self._heavy_rest.display = not heavy, heavy
+            if heavy:
+                self._heavy_rest.update(Content(rest))
+            else:
+                await self._rest.update(rest)
+
+
+class MessageView(Vertical):
+    """A message; an answer may be ``live``: it takes text as it comes, until it is settled."""
+
+    class Pointed(Message):
+        """The message was clicked."""
+
+        def __init__(self, view: "MessageView") -> None:
+            super().__init__()
+            self.view = view
+
+    def __init__(
+        self,
+        entry: ChatEntry,
+        who: str,
+        *,
+        live: bool = False,
+        glyphs: Glyphs = UNICODE,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``now`` gives the stopwatch of the conversation."""
+        super().__init__(classes=f"chat-message -{entry.role}")
+        self.entry = entry
+        self._now = now
+        self.live = live
+        self._who = who
+        self._glyphs = glyphs
+        self._heading = Heading(*self._heading_parts(), glyphs.dot)
+        self._body: Widget = LiveText() if live else self._new_body()
+        self.calls = ToolTree(entry.tree, now, live=live, glyphs=glyphs) if entry.tree is not None else None
+
+    def compose(self) -> ComposeResult:
+        yield self._heading
+        if self.calls is not None:
+            yield self.calls
+        yield self._body
+        yield from self._pictures()
+
+    async def on_mount(self) -> None:
+        """What is too heavy for Markdown gets its colours."""
+        if not self.live:
+            await self._colour()
+
+    def _pictures(self) -> Iterable[Thumbnails]:
+        """The pictures that came along; the message is asked again for each: it lets go of old ones."""
+        if self.entry.attachments:
+            yield Thumbnails(lambda: self.entry.attachments, self._glyphs)
+
+    def _heading_parts(self) -> tuple[str, tuple[str, ...], str]:
+        entry = self.entry
+        styles = {"user": "bold", "error": "bold $text-error", "note": "dim"}
+        style = styles.get(entry.role, "bold $text-primary")
+        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry), style
+
+    def _new_body(self) -> Widget:
+        entry = self.entry
+        if entry.role == "assistant" and entry.text and is_light(entry.text):
+            return AnswerMarkdown(entry.text)
+        text = shown(entry.text) or ("" if entry.attachments else "(no text)")
+        if entry.role == "error":
+            text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
+        if not entry.text and entry.tree is not None:
+            return Static("", classes="chat-plain -none")
+        return Static(Content(text), classes="chat-plain")
+
+    async def _colour(self) -> None:
+        if self.entry.role == "assistant" and self.entry.text and isinstance(self._body, Static):
+            self._body.update(await asyncio.to_thread(source_of, self.entry.text))
+
+    async def stream(self, text: str) -> None:
+        """Show ``text``, of which an earlier part may be there already."""
+        if isinstance(self._body, LiveText):
+            await self._body.show(text)
+
+    async def follow(self, tree: Tree) -> None:
+        """Show what ``tree`` has now."""
+        if self.calls is None and tree:
+            self.calls = ToolTree(tree, self._now, live=True, glyphs=self._glyphs)
+            await self.mount(self.calls, after=self._heading)
+        elif self.calls is not None:
+            self.calls.tick()
+
+    async def settle(self, entry: ChatEntry) -> None:
+        """The run is over: ``entry`` takes the place of what was streamed."""
+        self.entry, self.live = entry, False
+        left, right, _ = self._heading_parts()
+        self._heading.show(left, right)
+        if self.calls is not None:
+            self.calls.settle()
+        elif entry.tree is not None:
+            self.calls = ToolTree(entry.tree, self._now, glyphs=self._glyphs)
+            await self.mount(self.calls, after=self._heading)
+        old, self._body = self._body, self._new_body()
+        with self.app.batch_update():
+            await self.mount(self._body, *self._pictures(), before=old)
+            await old.remove()
+        await self._colour()
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at this message."""
+        self.post_message(self.Pointed(self))
+
+
+def figures(entry: ChatEntry) -> tuple[str, ...]:
+    """How an answer went: ``AUTH``, ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
+    parts = [entry.fault] if entry.fault else []
+    if entry.cut:
+        parts.append(entry.cut)
+    if entry.stopped:
+        parts.append(f"stopped: {entry.stopped}")
+    if entry.seconds is not None:
+        parts.append(duration(entry.seconds))
+    if entry.steps:
+        parts.append(count(entry.steps, "step"))
+    if entry.tools:
+        parts.append(count(entry.tools, "tool call"))
+    if entry.cost is not None:
+        parts.append(money(entry.cost))
+    if entry.tokens_in is not None or entry.tokens_out is not None:
+        parts.append(f"{tokens(entry.tokens_in or 0)} in {tokens(entry.tokens_out or 0)} out")
+    return tuple(parts)

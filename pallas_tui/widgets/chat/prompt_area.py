@@ -1,0 +1,212 @@
+"""Where the person writes."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Final
+
+from textual import events
+from textual.binding import BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widgets import Input, TextArea
+
+from pallas.model.safe_text import sanitize
+
+from ...actions import bindings
+from ...chat.prompt_history import PromptHistory, Walk
+from ...pictures.images import complete_path, names_images, pasted_images
+
+_LOOK: Final = 2.0
+"""Seconds that looking for pasted paths may take; then they are text."""
+
+# What changes the text, or where the next letter goes.
+_IN_ORDER: Final = ("submit", "new_line", "delete_", "cut", "undo", "redo", "cursor_")
+
+
+class PromptArea(TextArea):
+    """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
+
+    class ImagesPasted(Message):
+        """What was pasted or dropped are image files and nothing else."""
+
+        def __init__(self, paths: tuple[Path, ...]) -> None:
+            super().__init__()
+            self.paths = paths
+
+    class PasteAsked(Message):
+        """What is on the clipboard should come into ``prompt``, or beside it."""
+
+        def __init__(self, prompt: "PromptArea") -> None:
+            super().__init__()
+            self.prompt = prompt
+
+    class TakeBack(Message):
+        """Backspace with nothing to delete: the last attachment goes."""
+
+    def __init__(
+        self,
+        history: PromptHistory,
+        send: Callable[[str], bool],
+        complete: Callable[[str], str | None] = lambda line: None,
+    ) -> None:
+        """``send`` takes the text, at once, or returns False: then it stays here.
+
+        ``complete`` gives a command as far as it can only go on, None for what is no command.
+        """
+        super().__init__(
+            classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
+        )
+        self._history = history
+        self._send = send
+        self._complete = complete
+        self._walk: Walk | None = None
+
+    def validate_placeholder(self, placeholder: str | Content) -> Content:
+        """Never markup: an agent's name stands in it."""
+        return Content(placeholder) if isinstance(placeholder, str) else placeholder
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A text area would take F6 to select a line; here the key goes to the traces."""
+        return action != "select_line"
+
+    def action_submit(self) -> None:
+        """Send what is written."""
+        text = self.text
+        if self._send(text):
+            self._history.add(text)
+            self._walk = None
+            self.load_text("")
+
+    def action_paste_clipboard(self) -> None:
+        """The image or the text on the clipboard."""
+        if not self.read_only:
+            self.post_message(self.PasteAsked(self))
+
+    def action_new_line(self) -> None:
+        """Break the line instead of sending."""
+        start, end = self.selection
+        self._replace_via_keyboard("\n", start, end)
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """One line up, or one prompt back."""
+        if select or self._row() > 0:
+            super().action_cursor_up(select)
+            return
+        if self._walk is None:
+            self._walk = self._history.walk()
+        self._recall(self._walk.older(self.text))
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """One line down, or one prompt forward."""
+        if select or self._row() < self.wrapped_document.height - 1 or self._walk is None:
+            super().action_cursor_down(select)
+            return
+        self._recall(self._walk.newer())
+
+    def action_delete_left(self) -> None:
+        """Delete a character, or the last attachment when there is none."""
+        if self.text:
+            super().action_delete_left()
+        else:
+            self.post_message(self.TakeBack())
+
+    def _recall(self, text: str | None) -> None:
+        if text is not None:
+            self.load_text(text)
+            self.move_cursor(self.document.end)
+
+    def _row(self) -> int:
+        """The line of the screen that the cursor is on, counted from the first of the text."""
+        return self.wrapped_document.location_to_offset(self.cursor_location).y
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Here and not by way of the bindings, which act before the letters typed just ahead of the key
+        # were taken in, or after those behind it. The text area, whose turn is next, would break the line.
+        if event.key != "enter" and event.is_printable:
+            return
+        if event.key == "tab" and (longer := self._complete(self.text)) is not None:
+            event.stop()
+            event.prevent_default()
+            if longer != self.text:
+                self._recall(longer)
+            return
+        bound = self.screen.active_bindings.get(event.key)
+        if bound is not None and bound.node is self and bound.binding.action.startswith(_IN_ORDER):
+            event.stop()
+            event.prevent_default()
+            await self.run_action(bound.binding.action)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if self.read_only:
+            return
+        text = event.text
+        # What the text area, whose turn is next, puts in. A terminal sends a carriage return for each line.
+        event.text = sanitize(text.replace("\r\n", "\n").replace("\r", "\n"))
+        if not names_images(text.strip()):
+            return
+        # Whether they are files is asked of disks that may be slow; keys typed behind wait for this.
+        with suppress(TimeoutError):
+            paths = await asyncio.wait_for(asyncio.to_thread(pasted_images, text), _LOOK)
+            if paths:
+                event.stop()
+                event.prevent_default()  # else the text area, whose turn is next, would insert the path
+                self.post_message(self.ImagesPasted(paths))
+
+
+class _PathSuggester(Suggester):
+    def __init__(self, base: Path) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._base = base
+
+    async def get_suggestion(self, value: str) -> str | None:
+        # A folder may be on a slow disk: never on the loop that draws.
+        return await asyncio.to_thread(complete_path, value, self._base)
+
+
+class PathLine(Input):
+    """One line for the path of an image, with completion; tab takes what is suggested."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("path_line")
+
+    class PathGiven(Message):
+        """A path was entered."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Closed(Message):
+        """The person does not want to attach anything after all."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(
+            placeholder="path of an image: tab completes, enter attaches, escape leaves",
+            suggester=_PathSuggester(base),
+            compact=True,
+            classes="chat-path",
+        )
+        self.display = False
+
+    def open(self) -> None:
+        """Show the line, empty, and write into it."""
+        self.value = ""
+        self.display = True
+        self.focus()
+
+    def action_close(self) -> None:
+        """Hide the line."""
+        self.display = False
+        self.post_message(self.Closed())
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Hand the path on; an empty one closes the line."""
+        event.stop()
+        if text := self.value.strip():
+            self.post_message(self.PathGiven(text))
+        else:
+            self.action_close()

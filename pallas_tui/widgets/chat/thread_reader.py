@@ -1,0 +1,63 @@
+"""Reading a thread from its end: the newest messages first, older ones when somebody goes up to them."""
+
+from typing import Final
+
+from textual import on
+from textual.containers import Vertical
+
+from pallas.model import Fault, FaultType
+
+from ...chat.conversation import ChatConversation
+from ...chat.stored_thread import FIRST, ROWS
+from .transcript import Transcript
+
+_PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
+_AGAIN: Final = 1.0
+_MOST: Final = 6
+"""Times that more is read by itself, to fill the screen."""
+
+
+class Reading(Vertical):
+    """The base of a conversation on the screen."""
+
+    conversation: ChatConversation
+    transcript: Transcript
+
+    def look(self) -> None:
+        """Somebody sees the conversation: a thread of which nothing was read yet is read now."""
+        conversation = self.conversation
+        if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
+            self._read(FIRST, fill=True)
+
+    def _look_again(self) -> None:
+        if self.display:
+            self.look()
+
+    @on(Transcript.Top)
+    def _on_top(self, event: Transcript.Top) -> None:
+        event.stop()
+        self._read(ROWS)
+
+    def _read(self, rows: int, *, fill: bool = False) -> None:
+        transcript = self.transcript
+        if transcript.reading or not self.conversation.more_above:
+            return
+        transcript.reading, transcript.problem = True, ""
+        self.run_worker(self._read_older(rows, fill), group="older", description="read a thread")
+
+    async def _read_older(self, rows: int, fill: bool) -> None:
+        transcript, conversation = self.transcript, self.conversation
+        conversation.changed()
+        try:
+            for _ in range(_MOST):
+                more = await conversation.read_older(rows)
+                if not fill or not more or len(conversation.entries) >= rows // 2:
+                    break
+        except Fault as fault:
+            transcript.problem = fault.message
+            if fault.type in _PASSING and not conversation.entries:
+                # For example a fleet that is still starting.
+                self.set_timer(_AGAIN, self._look_again)
+        finally:
+            transcript.reading = False
+            conversation.changed()

@@ -1,0 +1,170 @@
+"""Durable threads as tabs: opened from wherever they are found, and again after a restart."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from pallas.model import (
+    ANONYMOUS,
+    Compacted,
+    Event,
+    Fault,
+    FaultType,
+    FleetPort,
+    MessageRecord,
+    Page,
+    ThreadRecord,
+)
+
+from ...chat.conversation import ChatConversation
+from ...chat.stored_thread import StoredThread
+from ...chat.tab_store import KeptTab, KeptTabs
+from ...instances.attached_snapshots import is_attached_name
+from ...records.thread_book import ThreadBook
+from ...runs.feed_run import compacted_text
+from ...text import fit
+from .chat_desk import setting
+from .command_host import MAX_NAME
+from .side_by_side import SideBySide
+
+_KEEP_AFTER: Final = 1.0
+_NAME: Final = 28
+
+
+class ThreadTabs(SideBySide):
+    """Opens threads in tabs, and keeps which are open."""
+
+    _reopened = False
+    _keeping = False
+    _learnt = False
+
+    @abstractmethod
+    def _paint(self) -> None:
+        """Show what there is now."""
+
+    def open_thread(self, record: ThreadRecord) -> None:
+        """Go to the tab of a thread, or open one."""
+        for view in self._views:
+            if record.id in (view.conversation.thread, view.conversation.handle):
+                self._switch(view, wanted=True)
+                return
+        options, front = None, self._current
+        if front is not None and front.conversation.agent == record.agent and record.owner != ANONYMOUS.id:
+            # Whoever asks as somebody here asks as the same there: the thread may be that one's.
+            held = front.talk.options
+            options = replace(held, principal=held.principal.lend())
+        conversation = self._opened_from(record)
+        self.new_conversation(record.agent, wanted=True, conversation=conversation, options=options)
+
+    def learn_threads(self) -> None:
+        """Read the newest threads once, so that the palette finds them."""
+        book: ThreadBook | None = getattr(self.app, "threads", None)
+        if book is not None and not self._learnt:
+            self._learnt = True
+            self.run_worker(_learn(book), group="threads", description="read the newest threads")
+
+    def thread_gone(self, thread: str) -> None:
+        """A thread was deleted: whoever writes in its tab begins anew."""
+        for view in self._views:
+            if thread in (view.conversation.thread, view.conversation.handle):
+                view.conversation.reseat()
+                view.conversation.stored = None
+                view.conversation.note(
+                    "This thread was deleted. What is written now begins another one, and the agent is told "
+                    "what stands here.",
+                    view.desk.clock(),
+                )
+
+    def note_compacted(self, events: Sequence[Event]) -> None:
+        """Say in a transcript that the agent is told its older messages by a summary from now on."""
+        for event in events:
+            if isinstance(event, Compacted):
+                for view in self._views:
+                    run = view.conversation.run
+                    if run is not None and self._runs.traced(run.trace.trace_id) == event.run_id:
+                        view.conversation.note(f"{compacted_text(event)}.", event.at)
+
+    def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> ChatConversation:
+        conversation = ChatConversation(record.agent, stopwatch=self._desk.stopwatch)
+
+        async def rows(limit: int, cursor: str) -> Page[MessageRecord]:
+            return await self._port().thread_messages(stored.record.id, limit, cursor, True)
+
+        async def found() -> ThreadRecord:
+            return await self._port().thread(record.agent, record.id)
+
+        find: Callable[[], Awaitable[ThreadRecord]] | None = found if resolve else None
+        stored = StoredThread(record, rows, find)
+        conversation.open(stored)
+        conversation.name = fit(record.title, _NAME, self._desk.glyphs).rstrip()[:MAX_NAME]
+        return conversation
+
+    def _port(self) -> FleetPort:
+        fleet: Any = getattr(self.app, "fleet", None)
+        if fleet is None:
+            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+        port: FleetPort = fleet
+        return port
+
+    # Between two starts
+
+    def reopen(self) -> None:
+        """Bring back the tabs of the last start, once there are agents; each is read when it is seen."""
+        self._reopened = True
+        kept, front = self._kept_tabs().load()
+        if self._views or not setting(self.app, "reopen", True):
+            return
+        views = []
+        for tab in kept:
+            record = ThreadRecord(tab.thread, tab.agent, ANONYMOUS.id, tab.name)
+            conversation = self._opened_from(record, resolve=True)
+            if (view := self._make(tab.agent, conversation)) is not None:
+                views.append(view)
+        if views:
+            # The one in front is the one that is gone to.
+            wanted = views[front]
+            ordered = [wanted, *(view for view in views if view is not wanted)]
+            self.run_worker(self._mount(ordered, False), group="open", description="open the last tabs")
+
+    def keep_tabs(self) -> None:
+        """Write down soon which threads are open."""
+        if self._reopened and not self._keeping:
+            self._keeping = True
+            self.set_timer(_KEEP_AFTER, self.keep_tabs_now)
+
+    def keep_tabs_now(self) -> None:
+        """Write down which threads are open; those of other fleets are theirs to keep."""
+        self._keeping = False
+        if not self._reopened:
+            return
+        views = [
+            view
+            for view in self._views
+            if not is_attached_name(view.conversation.agent)
+            and (view.conversation.thread or view.conversation.entries)
+        ]
+        tabs = tuple(
+            KeptTab(
+                view.conversation.agent,
+                view.conversation.thread or view.conversation.handle,
+                view.conversation.name,
+            )
+            for view in views
+        )
+        front = next((at for at, view in enumerate(views) if view is self._current), 0)
+        self._kept_tabs().keep(tabs, front)
+
+    def on_unmount(self) -> None:
+        """What is open now is what comes back."""
+        self.keep_tabs_now()
+
+    def _kept_tabs(self) -> KeptTabs:
+        kept: KeptTabs | None = getattr(self.app, "kept_tabs", None)
+        return kept if kept is not None else KeptTabs()
+
+
+async def _learn(book: ThreadBook) -> None:
+    with suppress(Fault):  # whoever opens the list is told
+        await book.refresh()

@@ -1,0 +1,226 @@
+"""The feed pane: every call, live, by call."""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+from textual.widgets import Static
+
+from pallas.model import Reloaded
+
+from ...actions import bindings
+from ...frame import FleetFrame
+from ...runs.feed_run import FeedRun
+from ...runs.run_feed import Feed
+from ...runs.run_filter import HINT, parse
+from ...targets import Entity, Reveal, RunTarget, Target, opener_of
+from ...text import Glyphs, clock, count
+from ..filter_line import FilterLine
+from ..list_pane import ListPane
+from .feed_list import FeedList
+from .feed_view import remark_story, run_story
+
+_ENTITIES = 100
+
+Watcher = Callable[[float, bool], None]
+"""Hears of each frame the time, and whether anything but the time changed."""
+
+
+class FeedPane(ListPane):
+    """The live progress of every call of every agent, by call."""
+
+    TITLE = "Feed"
+    HELP = """\
+Every call of every agent, as it happens: when it began, which agent, the first line of the message,
+how long it takes or took, and how it ended. Below it are the steps of the agent's loop and its tool
+calls; an agent that was called stands below the call that asked for it, with its own. Where there is
+room, bars show when each of them was. A guard that stopped a loop is told below the run. A request to a
+downstream has a line only when it was refused, failed, or went with an expired key. Between the runs stand
+new versions of agents, edits that failed, and loops that were blocked.
+
+**enter** opens a run: its facts, the whole of its trace, and what went over the wire. **i** tells
+everything about it as text. It is unfolded while it runs and until the next calls come; **space** folds
+and unfolds it. The list follows only while the cursor is at the end; elsewhere nothing moves, and the
+title says how many lines are new below.
+
+The filter takes words, `"words with blanks"` and fields: `agent:research`, `caller:name`,
+`outcome:error` (ok, cancelled, running, unknown), `tool:docs/search`, `run:7f3a`, `trace:0af7`. All of
+them must hold; `-` before one says that it must not. What a run stands within stays in view.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("feed")
+
+    class CancelAsked(Message):
+        """Somebody wants a run cancelled."""
+
+        def __init__(self, run: FeedRun) -> None:
+            super().__init__()
+            self.run = run
+
+    class VersionAsked(Message):
+        """Somebody wants to see what is different in a version."""
+
+        def __init__(self, event: Reloaded) -> None:
+            super().__init__()
+            self.event = event
+
+    def __init__(self, glyphs: Glyphs, *, id: str = "feed") -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self.feed = Feed()
+        self.watchers: list[Watcher] = []
+        self._glyphs = glyphs
+        self._now = 0.0
+        self._mistake = ""
+        self._painted_version = -1
+        self._watched_version = -1
+        self._offered: tuple[str, bool, bool] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield FeedList(self.feed, self._glyphs)
+        mistake = Static("", id="feed-mistake", markup=False)
+        mistake.display = False
+        yield mistake
+        yield FilterLine(HINT, id="feed-filter")
+
+    @property
+    def runs(self) -> FeedList:
+        """The list of runs."""
+        return self.query_one(FeedList)
+
+    @property
+    def now(self) -> float:
+        """The time of the last frame."""
+        return self._now
+
+    def absorb(self, frame: FleetFrame) -> None:
+        self._now = frame.now
+        self.feed.absorb(frame)
+        if self.is_showing:
+            self._paint()
+        if self.watchers:
+            changed = self.feed.version != self._watched_version
+            self._watched_version = self.feed.version
+            for watcher in tuple(self.watchers):
+                watcher(self._now, changed)
+
+    def show_pane(self) -> None:
+        super().show_pane()
+        self.call_after_refresh(self._paint)
+
+    def mark_cancelling(self, run_id: str) -> None:
+        """The run was asked to stop."""
+        self.feed.mark_cancelling(run_id)
+        self._paint()
+
+    def reveal(self, target: Target) -> bool:
+        """Put the cursor on a run."""
+        run = self.feed.run(target.run_id) if isinstance(target, RunTarget) else None
+        if run is None:
+            return False
+        if not self.runs.lets_through(run):
+            self.filter.clear_filter()
+            self.filter_by(())
+        self.runs.go_to(run)
+        return True
+
+    def entities(self) -> Iterable[Entity]:
+        """The last runs, the newest first."""
+        for run in self.feed.runs[: -_ENTITIES - 1 : -1]:
+            title = f"{run.agent}: {run.preview or run.id}"
+            yield Entity(title, f"run {run.id}, {run.state}, {clock(run.started)}", RunTarget(run.id))
+
+    def _paint(self) -> None:
+        changed = self.feed.version != self._painted_version
+        self._painted_version = self.feed.version
+        self.runs.advance(self._now, changed)
+        self._say()
+        run = self.runs.selected
+        offer = None if run is None else (run.id, run.running, run.cancelling)
+        if offer != self._offered:  # whether there is something to cancel
+            self._offered = offer
+            self.refresh_bindings()
+
+    def _say(self) -> None:
+        """Tell the title bar what the eye cannot see."""
+        words = []
+        if unseen := self.runs.unseen:
+            words.append(f"{unseen} new below")
+        if self.filter.words:
+            words.append("filter: " + " ".join(self.filter.words))
+        if self.feed.lost:
+            words.append(f"{count(self.feed.lost, 'event')} missed")
+        self.caption = f" {self._glyphs.dot} ".join(words)
+
+    def selection_changed(self) -> None:
+        self._say()
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Take what stands in the line; with a mistake in it the filter stays as it was, and that is told."""
+        query = parse(self.filter.value)
+        if query.mistake != self._mistake:
+            self._mistake = query.mistake
+            told = self.query_one("#feed-mistake", Static)
+            told.display = bool(query.mistake)
+            told.update(f"{self._glyphs.error} {query.mistake}")
+        if not query.mistake:
+            self.runs.filter_by(query)
+
+    def choose(self) -> None:
+        """Open the selected run, what a new version changed, or what blocked the loop."""
+        if (run := self.runs.selected) is not None:
+            self.open_run(run)
+        elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
+            self.post_message(self.VersionAsked(remark.about))
+        else:
+            self.action_story()
+
+    def open_run(self, run: FeedRun) -> None:
+        """Show all of a run on a screen of its own."""
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_run(run)
+
+    def story(self) -> tuple[str, str] | None:
+        run = self.runs.selected
+        if (remark := self.runs.remark) is not None:
+            return f"{remark.agent}", remark_story(remark)
+        return None if run is None else (f"{run.agent} run", run_story(run, self._now))
+
+    def action_turn(self) -> None:
+        """Fold or unfold the selected run."""
+        self.runs.set_open(None)
+
+    def action_fold(self) -> None:
+        """Fold the selected run."""
+        self.runs.set_open(False)
+
+    def action_unfold(self) -> None:
+        """Unfold the selected run."""
+        self.runs.set_open(True)
+
+    def action_follow(self) -> None:
+        """Go to the end and stay there."""
+        self.runs.action_last()
+
+    def action_elsewhere(self, pane: str) -> None:
+        """Show the selected run in another pane: its records, or its hops."""
+        if (run := self.runs.selected) is not None:
+            self.post_message(Reveal(RunTarget(run.id, pane)))
+
+    def action_messages(self) -> None:
+        """What the handlers of the selected run said to each other."""
+        run, opener = self.runs.selected, opener_of(self.app)
+        if run is not None and opener is not None:
+            opener.open_messages(run.id)
+
+    def action_cancel(self) -> None:
+        """Ask for the selected run to be cancelled."""
+        if (run := self.runs.selected) is not None and run.running:
+            self.post_message(self.CancelAsked(run))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what still runs can be cancelled."""
+        if action == "cancel" and self.is_mounted:
+            run = self.runs.selected
+            return run is not None and run.running and not run.cancelling
+        return super().check_action(action, parameters)

@@ -1,0 +1,235 @@
+"""How a run and its steps look in the feed: one line each, with columns that stay where they are."""
+
+from typing import Final
+
+from pallas.model import AgentChanged, Event, LoopBlocked, Reloaded
+
+from ...runs.feed_remark import FeedRemark
+from ...runs.feed_run import FeedRun, State
+from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunRow
+from ...state import CRASH_LOOP_HELP, Tone
+from ...supervision.reload_words import blocked_story
+from ...supervision.version_diff import plain
+from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
+from ..tones import DIM, STRONG, STYLES, shape
+from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
+
+__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "RunOutline", "feed_line", "run_story"]
+
+_TIME_WIDTH: Final = 9
+_AGENT_WIDTH: Final = 14
+_STATE_WIDTH: Final = 12
+# Who called has a column where this much is left for what was said.
+_WITH_CALLER: Final = 32
+_CALLER_WIDTH: Final = 11
+# Levels that are drawn: what is further in stands where these end.
+_DEEPEST: Final = 10
+_TONES: Final[dict[State, Tone]] = {
+    "running": Tone.STARTING,
+    "ok": Tone.OK,
+    "error": Tone.ERROR,
+    "cancelled": Tone.STOPPED,
+    "unknown": Tone.STOPPED,
+}
+
+
+def feed_line(
+    row: RunRow | FeedRemark, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
+) -> Line:
+    """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
+
+    The bars are drawn in ``window``, without one in the time of the run that stands on its own.
+    """
+    if isinstance(row, FeedRemark):
+        return _remark(row, width, glyphs)
+    window = window or window_of(row.run, now)
+    return cropped(_line(row, opened, width, now, glyphs, window), width)
+
+
+def _remark(remark: FeedRemark, width: int, glyphs: Glyphs) -> Line:
+    """A line between the runs: its shape says what kind it is."""
+    mark, style = _mark_of(remark.about, glyphs)
+    agent = min(_AGENT_WIDTH, max(0, width - _TIME_WIDTH - 3))
+    said = max(0, width - _TIME_WIDTH - 2 - agent - 1)
+    loud = "" if style in (DIM, STYLES[Tone.OK]) else style
+    return cropped(
+        (
+            (f"{clock(remark.at)} ", DIM),
+            (f"{mark} ", style),
+            (fit(remark.agent, agent, glyphs) + " ", STRONG),
+            (fit(remark.text, said, glyphs), loud),
+        ),
+        width,
+    )
+
+
+def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
+    match event:
+        case Reloaded(outcome="failed"):
+            return glyphs.error, STYLES[Tone.ERROR]
+        case Reloaded(rolled_back=True):
+            return glyphs.rolled_back, STYLES[Tone.DEGRADED]
+        case LoopBlocked(over=True):
+            return glyphs.degraded, DIM
+        case LoopBlocked():
+            return glyphs.degraded, STYLES[Tone.ERROR]
+        case AgentChanged():
+            return shape(Tone.CRASH_LOOP, glyphs)
+    return glyphs.reloading, STYLES[Tone.OK]
+
+
+def _line(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    run = row.run
+    if row.place == HEAD:
+        return _head(row, opened, width, now, glyphs, window)
+    if row.place in (FAULT, WARNING):
+        text, tone = (
+            (run.ending, Tone.ERROR if run.state == "error" else Tone.STOPPED)
+            if row.place == FAULT
+            else (run.warning, Tone.DEGRADED)
+        )
+        lead = " " * _TIME_WIDTH + _pipes(row, glyphs) + "  "
+        mark = str(getattr(glyphs, tone.value))
+        return (lead, DIM), (f"{mark} {fit(text, width - len(lead) - 2, glyphs)}", STYLES[tone])
+    if row.place == LEFT_OUT:
+        text = f"{glyphs.ellipsis} {count(run.left_out, 'earlier step')} not kept"
+        lead = " " * _TIME_WIDTH + _pipes(row, glyphs) + "  "
+        return ((fit(lead + text, width, glyphs), DIM),)
+    return _step(row, width, now, glyphs, window)
+
+
+def _head(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    run = row.run
+    lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
+    bars = bar_width(width)
+    preview = run.preview or ("(only images)" if run.images else "(began before this was open)")
+    extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
+    room = _room(width, bars) - len(lead)
+    agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
+    agent = max(0, min(agent, room - 1))
+    word = "cancelling" if run.cancelling else run.state
+    said = room - agent - 1
+    asks = _CALLER_WIDTH if row.level == 0 and said >= _WITH_CALLER else 0
+    if not asks and row.level == 0 and run.surface not in ("", "mcp"):
+        preview = f"{run.surface} {glyphs.dot} {preview}"
+    return (
+        (f"{clock(run.started)} ", DIM),
+        (lead, DIM),
+        (fit(run.agent, agent, glyphs) + " ", STRONG),
+        (fit(preview + extra, said - asks, glyphs), ""),
+        *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
+        *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
+        *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
+    )
+
+
+def _step(row: RunRow, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    step = row.run.steps[row.place]
+    lead = _branches(row, glyphs)
+    bars = bar_width(width)
+    running = step.state == "running"
+    own = not step.call_id and not step.notice
+    # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
+    word = step.notice or ("" if own and step.state == "ok" else step.state)
+    return (
+        (f"{clock(step.at)} ", DIM),
+        (lead, DIM),
+        (fit(step.label, _room(width, bars) - len(lead), glyphs), DIM if own else ""),
+        *_bar(span_of_step(step, now), window, step.state, own, bars, glyphs),
+        *_outcome(step.seconds(now), running, step.state, word, glyphs),
+    )
+
+
+def _room(width: int, bars: int) -> int:
+    """Cells for the tree and the words."""
+    return width - _TIME_WIDTH - (bars + 1 if bars else 0) - DURATION_WIDTH - 1 - _STATE_WIDTH
+
+
+def _pipes(row: RunRow, glyphs: Glyphs) -> str:
+    """The lines of the tree that pass by on the left."""
+    levels = range(1, min(row.level, _DEEPEST) + 1)
+    lead = "".join(f"{glyphs.pipe} " if row.rails >> level & 1 else "  " for level in levels)
+    return f"  {lead}" if row.level else ""
+
+
+def _branches(row: RunRow, glyphs: Glyphs) -> str:
+    """The lines of the tree in front of something: they go on where more is to come on their level."""
+    if row.level == 0:
+        return ""
+    above = _pipes(RunRow(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
+    return f"{above}{glyphs.tee if row.rails >> row.level & 1 else glyphs.corner} "
+
+
+def _bar(
+    span: Span | None, window: Span, state: State, quiet: bool, cells: int, glyphs: Glyphs
+) -> tuple[Part, ...]:
+    if not cells:
+        return ()
+    style = DIM if quiet else STYLES[_TONES[state]]
+    return ((" ", ""), (bar(span, window, cells, glyphs), style))
+
+
+def _outcome(
+    seconds: float | None,
+    running: bool,
+    state: State,
+    word: str,
+    glyphs: Glyphs,
+) -> tuple[Part, ...]:
+    took = "" if seconds is None else duration(seconds, running)
+    tone = _TONES[state]
+    parts: tuple[Part, ...] = ((right(took, DURATION_WIDTH) + " ", STRONG if running else ""),)
+    if not word:
+        return (*parts, (" " * _STATE_WIDTH, ""))
+    mark: Part = (glyphs.running, STYLES[tone]) if running else shape(tone, glyphs)
+    return (*parts, mark, (f" {word:<{_STATE_WIDTH - 2}}", STYLES[tone]))
+
+
+def run_story(run: FeedRun, now: float) -> str:
+    """Everything that is known of a run, as text to read and to copy."""
+    took = run.elapsed(now)
+    head = [
+        f"{run.agent}: {run.state}" + ("" if took is None else f" after {duration(took)}"),
+        f"run {run.id}, began {clock(run.started)}"
+        + (f", conversation {run.conversation}" if run.conversation else "")
+        + (f", thread {run.thread}" if run.thread and run.thread != run.conversation else ""),
+    ]
+    asked = f"{run.parent.agent} (run {run.parent.id})" if run.parent is not None else run.caller
+    if asked or run.principal or run.surface:
+        who = f" over {run.surface}" if run.surface else ""
+        who += f", as {run.identity}" if run.identity else ""
+        who += f", with key {run.principal}" if run.principal else ""
+        head.append(f"asked by {asked or 'a caller without a name'}{who}")
+    if run.trace_id:
+        head.append(f"trace {run.trace_id}")
+    if any(number is not None for number in run.tokens):
+        tokens = ("?" if number is None else str(number) for number in run.tokens)
+        head.append("{} tokens in, {} out".format(*tokens))
+    parts = ["\n".join(head)]
+    if run.preview or run.images:
+        parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))
+    parts += [text for text in (run.warning, run.fault) if text]
+    if run.partial:
+        parts.append(f"What it had written when it was cut short:\n{run.partial}")
+    steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
+    for step in run.steps:
+        seconds = step.seconds(now)
+        took_text = "" if seconds is None else f"  {duration(seconds)}"
+        word = step.notice or (step.state if step.call_id or step.state != "ok" else "")
+        steps.append(f"{clock(step.at)} {'  ' * step.depth}{step.label}{took_text}  {word}".rstrip())
+    if steps:
+        parts.append("\n".join(steps))
+    if hops := [f"  {hop.story}" for hop in run.hops]:
+        if run.hops.left_out:
+            hops.append(f"  and {count(run.hops.left_out, 'request')} of other kinds")
+        parts.append("Requests to downstreams, and the credential of each:\n" + "\n".join(hops))
+    return "\n\n".join(parts)
+
+
+def remark_story(remark: FeedRemark) -> str:
+    """Everything that is known of what stands between the runs."""
+    if isinstance(remark.about, LoopBlocked):
+        return blocked_story(remark.about)
+    if isinstance(remark.about, Reloaded):
+        return plain(remark.about)
+    return f"{remark.agent} {remark.text}\n\n{CRASH_LOOP_HELP}"

@@ -1,0 +1,100 @@
+"""Lines of several colours that go on in the next row where they are too long."""
+
+from collections.abc import Callable, Hashable, Sequence
+
+from rich.cells import chop_cells
+
+from ..text import Line, width_of
+from .line_view import LineView
+
+Hang = Callable[[Line], int]
+
+
+class FoldedLines(LineView):
+    """Lines to read and scroll. ``put`` replaces them; the place that is read stays by its line.
+
+    With ``hang`` lines are broken at words, and what goes on stands that many cells in.
+    """
+
+    def __init__(self, lines: Sequence[Line] = (), *, id: str, hang: Hang | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._lines: Sequence[Line] = lines
+        self._hang = hang
+        self._folded: list[tuple[int, Line]] = []
+        self._width = 0
+
+    def put(self, lines: Sequence[Line], *, top: bool = True) -> None:
+        """Show these; from the beginning, or with ``top`` off from where the reader is."""
+        if lines == self._lines and self._width:
+            return
+        self._lines = lines
+        self._fold()
+        if top:
+            self.cursor = 0
+            self.scroll_to(y=0, animate=False, force=True)
+            self._remember()
+        self.reload()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        width = max(20, self.line_width)
+        if width != self._width:
+            self._width = width
+            self._fold()
+        super().on_resize()
+
+    def _fold(self) -> None:
+        if self._width:
+            self._folded = [
+                (number, part)
+                for number, line in enumerate(self._lines)
+                for part in fold(line, self._width, self._hang)
+            ]
+
+    def line_count(self) -> int:
+        return len(self._folded)
+
+    def line_at(self, index: int, width: int) -> Line:
+        return self._folded[index][1]
+
+    def key_at(self, index: int) -> Hashable:
+        return self._folded[index][0]
+
+    def find(self, key: Hashable) -> int | None:
+        return next((index for index, (number, _) in enumerate(self._folded) if number == key), None)
+
+
+def fold(line: Line, width: int, hang: Hang | None = None) -> list[Line]:
+    """A line in as many rows of ``width`` cells as it takes."""
+    if width_of(line) <= width:
+        return [line]
+    indent = min(hang(line), width // 2) if hang is not None else 0
+    begin: list[tuple[str, str]] = [(" " * indent, "")] if indent else []
+    folded: list[Line] = []
+    row: list[tuple[str, str]] = []
+    room = width
+    for text, style in line:
+        rest = text
+        while rest:
+            piece = chop_cells(rest, room)[0] if room > 1 else ""
+            if not piece:
+                folded.append(tuple(row))
+                row, room = list(begin), width - indent
+                continue
+            if hang is not None and len(piece) < len(rest):
+                piece = _at_word(piece, rest)
+            row.append((piece, style))
+            room -= width_of(((piece, style),))
+            rest = rest[len(piece) :]
+            if hang is not None and rest:
+                folded.append(tuple(row))
+                row, room, rest = list(begin), width - indent, rest.lstrip(" ") or rest
+    return [*folded, tuple(row)] if row and row != begin else folded
+
+
+def _at_word(piece: str, rest: str) -> str:
+    """As much of the piece as ends with a word, if that is not little."""
+    if rest[len(piece)] == " ":
+        return piece
+    cut = piece.rstrip().rfind(" ")
+    return piece[:cut] if cut > len(piece) // 3 and piece[:cut].strip() else piece

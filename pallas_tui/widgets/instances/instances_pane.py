@@ -1,0 +1,284 @@
+"""The instances pane: registries elsewhere with their agents, and the selected one's details beside them."""
+
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from pallas.model import Fault
+
+from ...actions import bindings
+from ...instances import Instances, RegisteredInstance
+from ...instances.attached_snapshots import attached_name
+from ...state import Tone
+from ...text import Glyphs, Line, count, wrapped
+from ...ui_clock import PERIOD
+from ..filter_line import FilterLine
+from ..line_view import LineView
+from ..list_pane import ListPane
+from ..tones import DIM, STYLES
+from .instance_view import InstanceRow, can_talk, details, instance_line, rows, story_of
+from .url_line import UrlLine
+
+
+class InstanceList(LineView):
+    """One line an instance, and one for each of its agents below it."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="instance-list")
+        self._glyphs = glyphs
+        self._all: tuple[InstanceRow, ...] = ()
+        self._shown: tuple[InstanceRow, ...] = ()
+        self._words: tuple[str, ...] = ()
+
+    @property
+    def selected(self) -> InstanceRow | None:
+        """The line under the cursor."""
+        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+
+    def take(self, instances: tuple[RegisteredInstance, ...]) -> None:
+        """Show these from now on."""
+        self._all = rows(instances)
+        self.filter_by(self._words)
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Show only lines in which every word occurs."""
+        self._words = words
+        self._shown = tuple(row for row in self._all if all(word in row.words for word in words))
+        self.reload()
+        if not self._shown:
+            self.refresh()  # the words that stand there instead
+
+    def select(self, url: str) -> None:
+        """Put the cursor on an instance."""
+        if (index := self.find((url, ""))) is not None:
+            self.action_move_to(index)
+
+    def line_count(self) -> int:
+        return len(self._shown)
+
+    def line_at(self, index: int, width: int) -> Line:
+        return instance_line(self._shown[index], width, self._glyphs)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._shown[index].key
+
+    def find(self, key: Hashable) -> int | None:
+        return next((index for index, row in enumerate(self._shown) if row.key == key), None)
+
+    def empty(self, width: int) -> list[Line]:
+        if self._words:
+            hint = "Nothing matches.\nEscape takes the filter away."
+        else:
+            hint = (
+                "No instance is registered.\n"
+                "Press a and type the URL of another fleet's registry, for example\n"
+                "http://127.0.0.1:24200\n"
+                "Its agents are listed here, and can be talked to once they are attached."
+            )
+        return [((line, DIM),) for line in wrapped(hint, width)]
+
+
+class InstancesPane(ListPane):
+    """Fleets that run elsewhere: register, look, attach, talk (PI-14)."""
+
+    TITLE = "Instances"
+    HELP = """\
+Fleets that run elsewhere, in another workbench or on another machine. **a** registers one by the URL of its
+registry (`http://host:port`, as the top line of its own workbench tells the port) and lists its agents.
+
+**Enter** on an instance attaches it: its registry is read again, each agent gets a connection and is asked
+for its health every minute (`DAEDALUS_MCP_HEALTH_INTERVAL` says otherwise, in seconds). **Enter** on an
+attached agent talks to it. An agent in error is shown with its reason and cannot be talked to.
+
+**d** detaches: connections, health and agents of that instance go, those of others stay. What is registered
+and attached is kept for the next start.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("instances")
+
+    class TalkToInstanceAgent(Message):
+        """Somebody wants to talk to an attached agent."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    class AskAboutInstance(Message):
+        """Something to be sure of first; ``yes`` does it."""
+
+        def __init__(self, question: str, yes: Callable[[], None]) -> None:
+            super().__init__()
+            self.question = question
+            self.yes = yes
+
+    def __init__(self, instances: Instances, glyphs: Glyphs, *, id: str = "instances") -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._instances = instances
+        self._glyphs = glyphs
+        self._painted = -1
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="instance-columns"):
+            yield InstanceList(self._glyphs)
+            yield Static(id="instance-details", markup=False)
+        yield FilterLine("host, agent, title, state", id="instance-filter")
+        yield Static(id="instance-said", markup=False)
+        yield UrlLine()
+
+    def on_mount(self) -> None:
+        """Follow what is known; read what was registered in an earlier start."""
+        self._say("")
+        self.show_pane()
+        self.set_interval(PERIOD, self._beat)
+        self._beat()
+        self.app.run_worker(self._instances.read_unread(), group="instances", description="read registries")
+
+    @property
+    def rows(self) -> InstanceList:
+        """The list."""
+        return self.query_one(InstanceList)
+
+    def _beat(self) -> None:
+        if self._instances.version != self._painted and self.is_mounted:
+            self._painted = self._instances.version
+            self.rows.take(self._instances.all())
+            self._tell()
+            self.refresh_bindings()
+
+    def _tell(self) -> None:
+        """Say what is known of the selected line."""
+        static, row = self.query_one("#instance-details", Static), self.rows.selected
+        size, now = static.content_region.size, self._instances.pace.clock()
+        lines = details(row, size.width, size.height, now, self._glyphs) if row is not None and size else []
+        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+
+    def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
+        """A line above the one that is typed in: what is being done, or why it went wrong."""
+        said = self.query_one("#instance-said", Static)
+        said.display = bool(text)
+        glyph = getattr(self._glyphs, tone.value)
+        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
+
+    def selection_changed(self) -> None:
+        self._tell()
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        self.rows.filter_by(words)
+
+    def on_resize(self) -> None:
+        """Details are wrapped to a width."""
+        self.call_after_refresh(self._tell)
+
+    def story(self) -> tuple[str, str] | None:
+        row = self.rows.selected
+        if row is None:
+            return None
+        title = row.instance.label if row.agent is None else row.agent.listed.title
+        return title, story_of(row, self._instances.pace.clock())
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with the selected line is offered."""
+        if not self.is_mounted:
+            return True
+        row = self.rows.selected
+        typing = self.query_one(UrlLine).has_focus
+        if action in ("attach", "detach", "refresh", "remove"):
+            if row is None or typing:
+                return False
+            return row.instance.attached is (action == "detach") if action in ("attach", "detach") else True
+        return super().check_action(action, parameters) and not (action == "filter" and typing)
+
+    def choose(self) -> None:
+        """Attach the instance, talk to the agent, or read why neither can be."""
+        row = self.rows.selected
+        if row is None:
+            return
+        if row.agent is not None and can_talk(row):
+            self.post_message(
+                self.TalkToInstanceAgent(attached_name(row.agent.listed.id, row.instance.label))
+            )
+        elif row.agent is None and not row.instance.attached:
+            self.action_attach()
+        else:
+            self.action_story()
+
+    def action_register(self) -> None:
+        """Type the URL of a registry."""
+        self.query_one(UrlLine).open()
+
+    def action_attach(self) -> None:
+        """Attach the selected instance."""
+        if (row := self.rows.selected) is not None:
+            self._do(self._instances.attach(row.instance.url), f"attaching {row.instance.label}")
+
+    def action_detach(self) -> None:
+        """Detach the selected instance."""
+        if (row := self.rows.selected) is not None:
+            self._do(self._instances.detach(row.instance.url), f"detaching {row.instance.label}")
+
+    def action_refresh(self) -> None:
+        """Read the selected instance's registry again, and poll its agents if it is attached."""
+        if (row := self.rows.selected) is not None:
+            self._do(self._instances.refresh(row.instance.url), f"reading {row.instance.label}")
+
+    def action_remove(self) -> None:
+        """Forget the selected instance, after a question."""
+        if (row := self.rows.selected) is not None:
+            label, url = row.instance.label, row.instance.url
+            what = "detach and forget it" if row.instance.attached else "forget it"
+
+            def remove() -> None:
+                self._do(self._instances.remove(url), f"removing {label}")
+
+            self.post_message(self.AskAboutInstance(f"Remove {label}: {what}?", remove))
+
+    @on(UrlLine.UrlEntered)
+    def _entered(self, event: UrlLine.UrlEntered) -> None:
+        event.stop()
+        self._do(self._register(event.url), f"reading {event.url}")
+
+    @on(UrlLine.UrlLineLeft)
+    def _url_left(self, event: UrlLine.UrlLineLeft) -> None:
+        event.stop()
+        self._say("")
+        self.rows.focus()
+
+    async def _register(self, url: str) -> None:
+        instance = await self._instances.register(url)
+        if not self.is_attached:
+            return
+        self.query_one(UrlLine).close()
+        self.rows.focus()
+        self._beat()
+        self.rows.select(instance.url)
+        skipped = f"; {count(len(instance.skipped), 'entry', 'entries')} skipped" if instance.skipped else ""
+        self.notify(f"{instance.label} lists {count(len(instance.agents), 'agent')}{skipped}.", markup=False)
+
+    def _do(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Do that in the background, saying so; it goes on when somebody leaves the screen."""
+
+        async def doing() -> None:
+            try:
+                await work
+            except Fault as fault:
+                self._failed(fault.message)
+            else:
+                if self.is_attached:
+                    self._say("")
+
+        self._say(f"{what}{self._glyphs.ellipsis}")
+        self.app.run_worker(doing(), group="instances", description=what)
+
+    def _failed(self, message: str) -> None:
+        if self.is_attached:
+            self._say(message, Tone.ERROR)
+        else:
+            self.app.notify(message, title=self.TITLE, severity="error", timeout=15, markup=False)

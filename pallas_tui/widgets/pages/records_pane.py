@@ -1,0 +1,280 @@
+"""A pane with the fleet's records of one kind: read page by page, filtered, each looked into."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from typing import Any, ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static
+
+from pallas.model import Fault, FaultType
+
+from ...clipboard import copy
+from ...records.record_pages import PagedRecord, RecordPages
+from ...state import Tone
+from ...text import Glyphs, Line, count
+from ..filter_line import FilterLine
+from ..line_view import LineView
+from ..list_pane import ListPane
+from ..tones import STYLES
+from .record_list import RecordList
+
+SEARCHED: Final = 5_000
+"""Records that a filter looks through by itself; further ones as somebody goes down to them."""
+REST: Final = 0.15
+"""Seconds that somebody stays on one before it is looked into."""
+_REMEMBERED: Final = 50
+_PARTS: Final = 3
+_PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
+
+
+class RecordsPane[R: PagedRecord, W](ListPane):
+    """Reads as many records as somebody looks at, however many there are.
+
+    ``W`` is what is read of the selected one besides, once somebody stays on it. A subclass says when to read
+    anew (``on_mount``), and what can be done with one.
+    """
+
+    NOUN: ClassVar[str]
+    """What one is called; the ids of the parts begin with it."""
+    OF: ClassVar[str]
+    """The word between several and their agent."""
+    FILTERED: ClassVar[str]
+    """What a filter looks in."""
+    EMPTY: ClassVar[str]
+    """What stands there when there are none at all."""
+
+    class AskAboutRecord(Message):
+        """Something to be sure of first; ``yes`` does it."""
+
+        def __init__(self, question: str, yes: Callable[[], None]) -> None:
+            super().__init__()
+            self.question, self.yes = question, yes
+
+    def __init__(self, book: RecordPages[R], glyphs: Glyphs, clock: Callable[[], float]) -> None:
+        super().__init__(id=f"{self.NOUN}s")
+        self._book, self._glyphs, self._clock = book, glyphs, clock
+        self._words: tuple[str, ...] = ()
+        self._more = False
+        """Whether a further page is being read."""
+        self._problem = ""
+        self._again = False
+        """Whether what is wrong may be over at the next look."""
+        self._within: dict[Hashable, W] = {}
+        self._resting: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with Container(id=f"{self.NOUN}-columns"):
+            yield self._new_rows()
+            yield Static(id=f"{self.NOUN}-details", markup=False)
+        yield FilterLine(self.FILTERED, id=f"{self.NOUN}-filter")
+        yield Static(id=f"{self.NOUN}-said", markup=False)
+
+    @property
+    def _stands(self) -> bool:
+        """Whether there is something to paint on: what is in a pane goes before the pane does."""
+        parts = f"#{self.NOUN}-list, #{self.NOUN}-said, #{self.NOUN}-details"
+        return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
+
+    @property
+    def rows(self) -> RecordList[R]:
+        """The list."""
+        return self.query_one(RecordList)  # type: ignore[type-abstract]  # found, not made
+
+    # What a subclass says
+
+    @abstractmethod
+    def _new_rows(self) -> RecordList[R]:
+        """The list, to be composed."""
+
+    @abstractmethod
+    def _key(self, record: R) -> Hashable:
+        """By what it is known whether what was read within a record is still so."""
+
+    @abstractmethod
+    async def _look_into(self, record: R) -> W | None:
+        """Read within a record; None where that cannot be."""
+
+    @abstractmethod
+    def _details(self, record: R, within: W | None, width: int, height: int) -> Iterable[Line]:
+        """What stands beside the list of the selected one."""
+
+    def _was_painted(self, shown: bool) -> None:
+        """The list was painted; ``shown`` says whether anything is in it."""
+
+    def _not_looked_into(self) -> None:
+        """The selected one's details were told without what is within."""
+
+    # Reading
+
+    def _refresh(self) -> None:
+        self._again = False
+        self.run_worker(
+            self._read_first(),
+            group=f"{self.NOUN}s first",
+            exclusive=True,
+            description=f"read {self.NOUN}s",
+        )
+
+    async def _read_first(self) -> None:
+        await self._read(self._book.refresh)
+        self._read_on()
+
+    async def _read(self, what: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await what()
+            self._problem = ""
+        except Fault as fault:
+            self._problem, self._again = fault.message, fault.type in _PASSING
+        self._paint()
+
+    async def _read_more(self) -> None:
+        try:
+            await self._read(self._book.more)
+        finally:
+            self._more = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read the next page where the end of what is known is near."""
+        if not self._stands:
+            return
+        book = self._book
+        looked = len(book.listed) >= SEARCHED and bool(self._words)
+        wanted = self.rows.near_end and not (looked and self.rows.cursor < self.rows.shown - 1)
+        if wanted and not book.complete and not self._more and not self._problem and book.listed:
+            self._more = True
+            what = f"{self.NOUN}s"
+            self.run_worker(self._read_more(), group=f"{what} more", description=f"read more {what}")
+
+    def _paint(self) -> None:
+        """List what is known and fits the filter."""
+        if not self._stands:
+            return
+        shown = [each for each in self._book.listed if all(word in each.words for word in self._words)]
+        self.rows.take(shown, self._clock(), self._hint())
+        self._was_painted(bool(shown))
+        self.caption = f" {self._glyphs.dot} ".join(part for part in self._caption() if part)
+        self._tell()
+        self.refresh_bindings()
+
+    def _hint(self) -> str:
+        if self._problem:
+            return f"{self._problem}\n\nr reads again."
+        if self._words and self._book.listed:
+            return "Nothing matches.\nEscape takes the filter away."
+        if not self._book.complete:
+            return f"reading{self._glyphs.ellipsis}"
+        agent = self._book.agent
+        return f"No {self.NOUN}s {self.OF} {agent}. o shows all." if agent else self.EMPTY
+
+    def _caption(self) -> list[str]:
+        book = self._book
+        known = count(len(book.listed), self.NOUN) + ("" if book.complete else " so far")
+        return [
+            f"{self.OF} {book.agent}" if book.agent else "",
+            f"{self.rows.shown} of {known}" if self._words else known if book.listed else "",
+        ]
+
+    # The selected one
+
+    def selection_changed(self) -> None:
+        self._tell()
+        self._read_on()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Look into the selected one, once somebody stays on it."""
+        if self._resting is not None:
+            self._resting.stop()
+        self._resting = self.set_timer(REST, self._look_inside)
+
+    def _look_inside(self) -> None:
+        self._resting = None
+        record = self.rows.selected if self._stands else None
+        if record is not None and self._key(record) not in self._within and not self._problem:
+            self.run_worker(self._inside(record), group=f"{self.NOUN} inside", exclusive=True)
+
+    async def _inside(self, record: R) -> None:
+        if (within := await self._look_into(record)) is None:
+            return
+        while len(self._within) >= _REMEMBERED:
+            self._within.pop(next(iter(self._within)))
+        self._within[self._key(record)] = within
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say what is known of the selected one."""
+        if not self._stands:
+            return
+        static, record = self.query_one(f"#{self.NOUN}-details", Static), self.rows.selected
+        size = static.content_region.size
+        if record is None or not size:
+            static.update("", layout=False)
+            return
+        within = self._within.get(self._key(record))
+        lines = self._details(record, within, size.width, size.height)
+        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+        if within is None:
+            self._not_looked_into()
+
+    def on_resize(self) -> None:
+        """Details are wrapped to a width."""
+        self.call_after_refresh(self._tell)
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self._paint()
+
+    # Keys
+
+    def action_refresh(self) -> None:
+        """Read anew."""
+        self._problem = ""
+        self._refresh()
+
+    def action_only(self) -> None:
+        """Those of one agent, or of all again."""
+        record = self.rows.selected
+        self._book.choose("" if self._book.agent or record is None else record.agent)
+        self._problem = ""
+        self._paint()
+        self._refresh()
+
+    async def action_copy_id(self) -> None:
+        """Copy its id."""
+        if (record := self.rows.selected) is not None:
+            self.notify(await copy(self.app, record.id), markup=False)
+
+    @on(LineView.CursorMoved)
+    def _was_moved(self, event: LineView.CursorMoved) -> None:
+        self._read_on()
+
+    def _do(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        async def doing() -> None:
+            try:
+                await work
+            except Fault as fault:
+                if self._stands:
+                    self._say(fault.message, Tone.ERROR)
+                else:
+                    self.app.notify(fault.message, title=self.TITLE, severity="error", markup=False)
+            else:
+                if self._stands:
+                    self._say("")
+                self._paint()
+
+        self._say(f"{what}{self._glyphs.ellipsis}")
+        self.app.run_worker(doing(), group=f"{self.NOUN}s doing", description=what)
+
+    def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
+        """A line below the list: what is being done, or why it went wrong."""
+        said = self.query_one(f"#{self.NOUN}-said", Static)
+        said.display = bool(text)
+        glyph = getattr(self._glyphs, tone.value)
+        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")

@@ -1,0 +1,206 @@
+"""The tasks pane: every durable task of the fleet, watched, read, cancelled."""
+
+from collections.abc import Callable, Hashable
+from typing import ClassVar, Final
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from pallas.model import Fault, TaskRecord
+from pallas.model.safe_text import one_line
+
+from ...actions import bindings
+from ...records.task_book import UNDER_WAY, TaskBook
+from ...state import Tone
+from ...targets import RunTarget, Target, ThreadTarget
+from ...text import Glyphs, Line
+from ..list_pane import Story
+from ..pages import RecordsPane
+from .task_list import EMPTY, TaskList
+from .task_view import details, story_of
+
+LOOK_EVERY: Final = 0.5
+"""Seconds between two looks whether anything moved meanwhile."""
+READ_EVERY: Final = 4
+"""Looks between two readings while something is under way: how far it is stands in no event."""
+
+
+class TasksPane(RecordsPane[TaskRecord, TaskRecord]):
+    """Reads as many tasks as somebody looks at, however many there are; nothing while it cannot be seen."""
+
+    TITLE = "Tasks"
+    HELP = """\
+Long work that goes on without whoever asked for it, the newest first: asked for over MCP by a client that
+declares the tasks extension, over the bridge (`tasks_delegate`), or over REST. How far it is stands beside it
+while it goes on; tasks and what came of them outlast a restart, for as long as `tasks:` of agents.yaml says.
+
+**Enter** reads one in full: what was asked, what it waits to be told, its answer, or what went wrong and how
+that is mended. **t** opens the thread that it was said in, in the chat; **f** goes to its run in the feed.
+**x** asks for it to be cancelled, after a question. **o** shows the tasks of the selected one's agent only,
+or all again. **y** copies its id, with which its owner follows it elsewhere (`pallas tasks attach`).
+
+A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of the newest 5,000.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("tasks")
+    NOUN, OF, EMPTY = "task", "of", EMPTY
+    FILTERED = "message, agent, state, owner, id"
+
+    _book: TaskBook
+
+    class OpenTask(Message):
+        """Somebody wants to see the thread or the run of a task."""
+
+        def __init__(self, target: Target) -> None:
+            super().__init__()
+            self.target = target
+
+    def __init__(self, book: TaskBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
+        super().__init__(book, glyphs, clock)
+        self._first = False
+        """Whether the first page is being read."""
+        self._looks = 0
+        self._told_problem = False
+
+    def on_mount(self) -> None:
+        """Show what is known, then what there is now."""
+        self._say("")
+        self.show_pane()
+        self.set_interval(LOOK_EVERY, self._look)
+        # Not at once: an answer that comes before the pane stands would find nothing to be painted on.
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._paint()
+        self._refresh()
+
+    # Reading
+
+    def _look(self) -> None:
+        """Read anew when something moved since, or goes on; times go on in any case."""
+        if not self._stands or not self.screen.is_current:
+            return
+        self._looks += 1
+        going = self._book.under_way and self._looks >= READ_EVERY
+        if self._book.stale or self._again or going:
+            self._refresh()
+        self.query_one(TaskList).tick(self._clock())
+        if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
+            self._tell()
+
+    def _refresh(self) -> None:
+        if not self._first:
+            # Not exclusive, as in the base: one that is under way is told by ``_first``, and ends by itself.
+            self._first, self._again, self._looks = True, False, 0
+            self.run_worker(self._read_first(), group="tasks first", description="read tasks")
+
+    async def _read_first(self) -> None:
+        try:
+            await self._read(self._book.refresh)
+        finally:
+            self._first = False
+        self._read_on()
+
+    def _was_painted(self, shown: bool) -> None:
+        # What is listed already stays to be read; why there is nothing newer stands below it.
+        if self._problem and shown:
+            self._say(self._problem, Tone.ERROR)
+        elif not self._problem and self._told_problem:
+            self._say("")
+        self._told_problem = bool(self._problem)
+        self._rest()
+
+    def _caption(self) -> list[str]:
+        going = sum(each.record.status in UNDER_WAY for each in self._book.listed)
+        return [*super()._caption(), f"{going} under way" if going else ""]
+
+    # The selected one
+
+    def _new_rows(self) -> TaskList:
+        return TaskList(self._glyphs)
+
+    def _key(self, record: TaskRecord) -> Hashable:
+        return record.id, record.updated_at
+
+    async def _look_into(self, record: TaskRecord) -> TaskRecord | None:
+        try:
+            return await self._book.whole(record.id)
+        except Fault:
+            return None
+
+    def _details(self, record: TaskRecord, within: TaskRecord | None, width: int, height: int) -> list[Line]:
+        return details(record, within, width, height, self._clock(), self._glyphs)
+
+    def story(self) -> tuple[str, str] | None:
+        record = self.rows.selected
+        if record is None:
+            return None
+        whole = self._within.get(self._key(record), record)
+        return record.preview or record.id[:8], story_of(whole, self._clock(), self._glyphs)
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with the selected one is offered."""
+        if not self._stands:
+            return True
+        record = self.rows.selected
+        if action in ("choose", "copy_id"):
+            return record is not None
+        if action == "cancel":
+            return record is not None and record.status in UNDER_WAY
+        if action == "thread":
+            return record is not None and bool(record.thread)
+        if action == "run":
+            return record is not None and bool(record.run_id)
+        if action == "only":
+            return bool(self._book.agent) or record is not None
+        return super().check_action(action, parameters)
+
+    def choose(self) -> None:
+        """Read all of it, as it is now."""
+        if (record := self.rows.selected) is not None:
+            self._do(self._read_whole(record), "reading it")
+
+    async def _read_whole(self, record: TaskRecord) -> None:
+        whole = await self._book.whole(record.id)
+        if self._stands:
+            title = one_line(record.preview or record.id[:8], 80)
+            self.post_message(Story(title, story_of(whole, self._clock(), self._glyphs)))
+
+    def action_thread(self) -> None:
+        """Open what was said in the chat."""
+        if (record := self.rows.selected) is not None and record.thread:
+            self._do(self._open_thread(record), "looking for its thread")
+
+    async def _open_thread(self, record: TaskRecord) -> None:
+        thread = await self._book.thread(record)
+        if self._stands:
+            self.post_message(self.OpenTask(ThreadTarget(thread)))
+
+    def action_run(self) -> None:
+        """Go to its run in the feed."""
+        if (record := self.rows.selected) is not None and record.run_id:
+            self.post_message(self.OpenTask(RunTarget(record.run_id)))
+
+    def action_refresh(self) -> None:
+        """Read anew."""
+        self._say("")
+        self._within.clear()
+        super().action_refresh()
+
+    def action_only(self) -> None:
+        """The tasks of one agent, or of all again."""
+        self._first = False
+        super().action_only()
+
+    def action_cancel(self) -> None:
+        """Ask for it to be cancelled, after a question."""
+        if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
+            what = one_line(record.preview or record.id[:8], 60)
+            question = f"Cancel the task of {record.agent}: {what}?"
+            self.post_message(
+                self.AskAboutRecord(question, lambda: self._do(self._cancel(record.id), "cancelling"))
+            )
+
+    async def _cancel(self, task: str) -> None:
+        await self._book.cancel(task)

@@ -1,0 +1,89 @@
+"""What is told of one thread: beside the list, and as text."""
+
+from collections.abc import Iterator, Sequence
+
+from pallas.model import MessageRecord, ThreadRecord
+from pallas.model.safe_text import one_line
+
+from ...state import Tone
+from ...text import Glyphs, Line, count, fit, moment, wrapped
+from ..fact_lines import ended, fact
+from ..tones import DIM, STRONG, STYLES
+from .thread_list import used
+
+SEEN_ROWS = 6
+"""Rows whose words are shown beside the list."""
+_LOW = 14
+"""Lines below which the facts stand in one."""
+_LESS = frozenset({"begun", "rows"})
+
+
+def facts_of(record: ThreadRecord, now: float) -> Iterator[tuple[str, str]]:
+    """What is known of a thread, by name."""
+    yield "agent", record.agent
+    yield "from", record.origin
+    yield "owner", record.owner
+    yield "used", moment(used(record), now)
+    yield "begun", moment(record.created_at, now) if record.created_at else ""
+    yield "rows", str(record.messages)
+    yield "id", record.id
+
+
+def details(
+    record: ThreadRecord,
+    rows: Sequence[MessageRecord] | None,
+    width: int,
+    height: int,
+    now: float,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """Title, facts, and the last words of it; ``rows`` None while those are not read."""
+    low = height < _LOW
+    title = wrapped(record.title or "(no title)", width)[: 1 if low else 3]
+    lines: list[Line] = [((line, STRONG),) for line in title]
+    if low:
+        known = f" {glyphs.dot} ".join(text for label, text in facts_of(record, now) if label not in _LESS)
+        lines.append(((fit(known, width, glyphs), DIM),))
+    else:
+        lines.append(())
+        for label, text in facts_of(record, now):
+            if text:
+                lines += fact(label, text, width)
+        lines.append(())
+    if rows is None:
+        lines.append(((f"reading{glyphs.ellipsis}", DIM),))
+    if low:
+        # There is room for little more than the last answer, and the title is often the question.
+        rows = [row for row in rows or () if row.role != "user"]
+    for row in rows or ():
+        lines += _told(row, record.agent, width, glyphs)
+    while lines and not lines[-1]:
+        lines.pop()
+    return ended(lines, height)
+
+
+def _told(row: MessageRecord, agent: str, width: int, glyphs: Glyphs) -> list[Line]:
+    if row.status == "error" and row.reason and row.role != "user":
+        return [((line, STYLES[Tone.ERROR]),) for line in wrapped(one_line(row.reason, 300), width)[:2]]
+    if row.role == "tool" or not (row.content or row.tool_calls):
+        return []
+    if not row.content:
+        names = ", ".join(one_line(call.name, 60).replace("__", "/", 1) for call in row.tool_calls)
+        return [((fit(f"  {glyphs.corner} {names}", width, glyphs), DIM),)]
+    who = {"user": "you", "system": "summary"}.get(row.role, agent)
+    said = wrapped(one_line(row.content, 600), max(8, width))
+    return [((fit(who, width, glyphs), DIM),), *(((line, ""),) for line in said[:4]), ()]
+
+
+def story_of(record: ThreadRecord, rows: Sequence[MessageRecord], now: float) -> str:
+    """Everything known of it, and its last words, as text."""
+    known = [f"{label:<8}{text}" for label, text in facts_of(record, now) if text]
+    said = [
+        f"{row.role}: {one_line(row.reason if row.status == 'error' else row.content, 2_000)}"
+        for row in rows
+        if row.content or row.reason
+    ]
+    parts = [record.title or "(no title)", "\n".join(known)]
+    if said:
+        parts.append(f"The last {count(len(said), 'row')}:\n" + "\n".join(said))
+    return "\n\n".join(parts)

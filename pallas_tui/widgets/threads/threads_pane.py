@@ -1,0 +1,170 @@
+"""The threads pane: every durable thread of the fleet, found, read, gone on with, renamed and deleted."""
+
+from collections.abc import Callable, Hashable
+from typing import ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+
+from pallas.model import Fault, MessageRecord, ThreadRecord
+from pallas.model.safe_text import one_line
+
+from ...actions import bindings
+from ...records.thread_book import ThreadBook
+from ...text import Glyphs, Line, count
+from ..pages import RecordsPane
+from .exporting import export_thread
+from .thread_list import EMPTY, ThreadList
+from .thread_view import SEEN_ROWS, details, story_of
+from .title_line import TitleLine
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether anything was said meanwhile."""
+
+
+class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):
+    """Reads as many threads as somebody looks at, however many there are."""
+
+    TITLE = "Threads"
+    HELP = """\
+Every conversation that the fleet keeps, the one that was used last first: whoever held it, and over which
+surface (`mcp`, `rest`, `chat` ...). They outlast a restart.
+
+**Enter** opens a thread in a tab of the chat, from its newest messages on, and what is written there goes on
+with it. A thread of another caller can be read; to go on with it ask as that caller (**alt+p** in the
+chat), or branch off (**a** on a message). **e** gives it another title, **x** deletes it after a question,
+for good. **y** copies its id, which goes as `conversation_id` or `threadId` to go on with it elsewhere. **w**
+writes all of it to a file. **o** shows the threads of the selected one's agent only, or all again.
+
+A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **end** goes further down.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
+    NOUN, OF, EMPTY = "thread", "with", EMPTY
+    FILTERED = "title, agent, owner, id"
+
+    _book: ThreadBook
+
+    class OpenThread(Message):
+        """Somebody wants to go on with a thread."""
+
+        def __init__(self, record: ThreadRecord) -> None:
+            super().__init__()
+            self.record = record
+
+    class Deleted(Message):
+        """A thread is gone."""
+
+        def __init__(self, thread: str) -> None:
+            super().__init__()
+            self.thread = thread
+
+    def __init__(self, book: ThreadBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
+        super().__init__(book, glyphs, clock)
+        self._runs: object = None
+
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield TitleLine()
+
+    def on_mount(self) -> None:
+        """Show what is known, then what there is now."""
+        self._say("")
+        self.show_pane()
+        self._paint()
+        self.set_interval(LOOK_EVERY, self._look)
+        self._refresh()
+
+    # Reading
+
+    def _look(self) -> None:
+        """Read anew when a run began or ended since."""
+        fleet = getattr(self.app, "fleet", None)
+        agents = fleet.snapshot().agents if fleet is not None else ()
+        runs = [(agent.name, agent.runs_total, agent.runs_active) for agent in agents]
+        if runs != self._runs or self._again:
+            self._runs = runs
+            self._refresh()
+
+    # The selected one
+
+    def _new_rows(self) -> ThreadList:
+        return ThreadList(self._glyphs)
+
+    def _key(self, record: ThreadRecord) -> Hashable:
+        return record.id, record.messages, record.last_turn_at
+
+    async def _look_into(self, record: ThreadRecord) -> tuple[MessageRecord, ...]:
+        try:
+            return await self._book.newest(record.id, SEEN_ROWS)
+        except Fault:
+            return ()
+
+    def _details(
+        self, record: ThreadRecord, within: tuple[MessageRecord, ...] | None, width: int, height: int
+    ) -> list[Line]:
+        return details(record, within, width, height, self._clock(), self._glyphs)
+
+    def _not_looked_into(self) -> None:
+        if self._resting is None:
+            self._rest()
+
+    def story(self) -> tuple[str, str] | None:
+        record = self.rows.selected
+        if record is None:
+            return None
+        rows = self._within.get(self._key(record), ())
+        return record.title or record.id, story_of(record, rows, self._clock())
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with the selected one is offered."""
+        if not self._stands or not self.query(TitleLine):
+            return True
+        typing = self.query_one(TitleLine).has_focus
+        if action in ("choose", "rename", "delete", "copy_id", "export", "story"):
+            return self.rows.selected is not None and not typing
+        if action == "only":
+            return (bool(self._book.agent) or self.rows.selected is not None) and not typing
+        return super().check_action(action, parameters) and not (action == "filter" and typing)
+
+    def choose(self) -> None:
+        """Open the thread in the chat."""
+        if (record := self.rows.selected) is not None:
+            self.post_message(self.OpenThread(record))
+
+    def action_rename(self) -> None:
+        """Type another title."""
+        if (record := self.rows.selected) is not None:
+            self.query_one(TitleLine).open(record.id, record.title)
+
+    def action_delete(self) -> None:
+        """Delete it, after a question."""
+        if (record := self.rows.selected) is not None:
+            rows = count(record.messages, "message")
+            title = one_line(record.title or record.id, 60)
+            question = f"Delete {rows} with {record.agent} for good: {title}?"
+            self.post_message(
+                self.AskAboutRecord(question, lambda: self._do(self._delete(record.id), "deleting"))
+            )
+
+    async def _delete(self, thread: str) -> None:
+        await self._book.delete(thread)
+        self.post_message(self.Deleted(thread))
+
+    def action_export(self) -> None:
+        """Write all of it to a file."""
+        if (record := self.rows.selected) is not None:
+            self._do(export_thread(self.app, self._book, record, self._clock()), "reading all of it")
+
+    @on(TitleLine.TitleEntered)
+    def _entered(self, event: TitleLine.TitleEntered) -> None:
+        event.stop()
+        self._do(self._book.rename(event.thread, event.title), "renaming")
+
+    @on(TitleLine.TitleLineLeft)
+    def _title_left(self, event: TitleLine.TitleLineLeft) -> None:
+        event.stop()
+        self.rows.focus()

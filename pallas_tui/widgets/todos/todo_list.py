@@ -1,0 +1,137 @@
+"""The board: one line a todo, what was raised first."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
+
+from pallas.model import TodoStatus
+
+from ...records.todo_board import BoardTodo
+from ...state import Tone
+from ...text import Glyphs, Line, cropped, duration, fit, moment, right, wrapped
+from ..fact_lines import ended, fact
+from ..line_view import LineView
+from ..tasks.task_list import age
+from ..tones import DIM, STRONG, STYLES, shape
+
+WORDS: Final[dict[TodoStatus, tuple[str, Tone]]] = {
+    "raised": ("raised", Tone.DEGRADED),
+    "open": ("waits", Tone.STARTING),
+    "closed": ("closed", Tone.STOPPED),
+}
+EMPTY: Final = (
+    "Nothing is to be done.\n"
+    "\n"
+    "A handler that is an agent sends TodoUntil to system.todo to be reminded once a message that it waits "
+    "for came. What it waits for stands here meanwhile, first what came and was not taken up yet.\n"
+    "\n"
+    "Escape goes back."
+)
+_STATUS: Final = 7
+_ACTOR: Final = 14
+_AGE: Final = 6
+
+
+class TodoLines(LineView):
+    """How it is, who waits, for how long, for what of whom, and why."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="todo-list")
+        self._glyphs = glyphs
+        self._shown: Sequence[BoardTodo] = ()
+        self._places: dict[tuple[str, str], int] = {}
+        self._now = 0.0
+        self._hint = EMPTY
+
+    @property
+    def selected(self) -> BoardTodo | None:
+        """The one under the cursor."""
+        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+
+    @property
+    def shown(self) -> int:
+        """How many are listed."""
+        return len(self._shown)
+
+    def take(self, shown: Sequence[BoardTodo], now: float, hint: str) -> None:
+        """List these; ``hint`` stands there when they are none."""
+        self._shown, self._now, self._hint = shown, now, hint
+        self._places = {(each.run_id, each.id): index for index, each in enumerate(shown)}
+        self.reload()
+        if not shown:
+            self.refresh()
+
+    def tick(self, now: float) -> None:
+        """Time went on."""
+        self._now = now
+        self.repaint()
+
+    def line_count(self) -> int:
+        return len(self._shown)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._shown[index].run_id, self._shown[index].id
+
+    def find(self, key: Hashable) -> int | None:
+        return self._places.get(key) if isinstance(key, tuple) else None
+
+    def empty(self, width: int) -> list[Line]:
+        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
+
+    def line_at(self, index: int, width: int) -> Line:
+        todo, glyphs = self._shown[index], self._glyphs
+        word, tone = WORDS[todo.status]
+        over = todo.status == "closed"
+        since = age(self._now - (todo.changed if over else todo.since))
+        said = f"{awaited(todo)}{f': {todo.description}' if todo.description else ''}"
+        room = max(4, width - 2 - _STATUS - 1 - _ACTOR - _AGE - 2)
+        return cropped(
+            (
+                shape(tone, glyphs),
+                (f" {word:<{_STATUS}} ", DIM if over else STYLES[tone]),
+                (fit(todo.actor, _ACTOR, glyphs), DIM if over else STRONG),
+                (f"{right(since, _AGE)}  ", DIM),
+                (fit(said, room, glyphs), DIM if over else ""),
+            ),
+            width,
+        )
+
+
+def awaited(todo: BoardTodo) -> str:
+    """``Shouted of shouter``."""
+    return todo.wait_for + (f" of {todo.from_agent}" if todo.from_agent else "")
+
+
+def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
+    """What is known of a todo, by name."""
+    word = WORDS[todo.status][0]
+    if todo.status == "closed":
+        came = "what it waited for had come" if todo.was_raised else "nothing had come"
+        yield "is", f"closed by the end of its run, {came}" if todo.gone else f"closed, {came}"
+        yield "took", duration(max(0.0, todo.changed - todo.since))
+    else:
+        began = todo.changed if todo.status == "raised" else todo.since
+        yield "is", f"{word}, for {duration(max(0.0, now - began), running=True)}"
+    yield "who", todo.actor
+    yield "for", awaited(todo)
+    yield "since", moment(todo.since, now)
+    if todo.status == "raised":
+        yield "came", moment(todo.changed, now)
+    yield "frame", todo.frame
+    yield "run", todo.run_id
+    yield "id", todo.id
+
+
+def details(todo: BoardTodo, width: int, height: int, now: float) -> list[Line]:
+    """All of a todo, beside the list."""
+    lines: list[Line] = [((line, STRONG),) for line in wrapped(todo.description or awaited(todo), width)[:6]]
+    lines.append(())
+    for label, text in facts_of(todo, now):
+        if text:
+            lines += fact(label, text, width)
+    return ended(lines, height)
+
+
+def story_of(todo: BoardTodo, now: float) -> str:
+    """The same as text."""
+    known = [f"{label:<8}{text}" for label, text in facts_of(todo, now) if text]
+    return "\n\n".join((todo.description or awaited(todo), "\n".join(known)))

@@ -1,0 +1,148 @@
+"""The board of todos: who waits for what of whom, what came, and where that is."""
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from ...actions import bindings
+from ...records.todo_board import TodoBoard
+from ...text import Glyphs, count
+from ...ui_clock import PERIOD
+from ..filter_line import FilterLine
+from ..list_pane import ListPane
+from .todo_list import EMPTY, TodoLines, details, story_of
+
+HINT: Final = "agent, message, state, description, run"
+
+
+class TodosPane(ListPane):
+    """Follows the board for as long as it can be seen."""
+
+    TITLE = "Todos"
+    HELP = """\
+What handlers wait for. One that is an agent sends `TodoUntil` to `system.todo`: it is reminded once a message
+of that class came. **raised** is what came and was not taken up yet, and stands first; then what is waited
+for, the oldest first. Closed ones stay for five minutes, also those that ended with their run.
+
+**Enter** goes to the run in the feed, **m** to its messages. **o** hides closed ones. **i** tells everything
+about the selected one, **y** copies that. A filter (**/**) looks in agents, messages, states, descriptions.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("todos")
+
+    class OpenTodo(Message):
+        """Somebody wants to see the run of a todo: in the feed, or its messages."""
+
+        def __init__(self, run_id: str, messages: bool) -> None:
+            super().__init__()
+            self.run_id, self.messages = run_id, messages
+
+    def __init__(self, board: TodoBoard, glyphs: Glyphs, clock: Callable[[], float]) -> None:
+        super().__init__(id="todos")
+        self._board, self._glyphs, self._clock = board, glyphs, clock
+        self._words: tuple[str, ...] = ()
+        self._with_closed = True
+        self._version = -1
+
+    def compose(self) -> ComposeResult:
+        with Container(id="todo-columns"):
+            yield TodoLines(self._glyphs)
+            yield Static(id="todo-details", markup=False)
+        yield FilterLine(HINT, id="todo-filter")
+
+    @property
+    def _stands(self) -> bool:
+        return self.is_mounted and self.is_attached and len(self.query("#todo-list, #todo-details")) == 2
+
+    @property
+    def rows(self) -> TodoLines:
+        """The list."""
+        return self.query_one(TodoLines)
+
+    def on_mount(self) -> None:
+        """Show what is known, and what comes."""
+        self.show_pane()
+        self.set_interval(PERIOD, self._look)
+        self.call_after_refresh(self._paint)
+
+    def _look(self) -> None:
+        if not self._stands or self.app.screen is not self.screen:
+            return
+        if self._version != self._board.version:
+            self._paint()
+        else:
+            self.rows.tick(self._clock())
+            self._tell()
+
+    def _paint(self) -> None:
+        if not self._stands:
+            return
+        self._version = self._board.version
+        known = self._board.listed(self._with_closed)
+        shown = [each for each in known if all(word in each.words for word in self._words)]
+        hint = "Nothing matches.\nEscape takes the filter away." if known else EMPTY
+        self.rows.take(shown, self._clock(), hint)
+        words = [f"{self._board.raised} raised" if self._board.raised else "", f"{self._board.open} open"]
+        words.append(f"{len(shown)} of {count(len(known), 'todo')}" if self._words else "")
+        words.append("" if self._with_closed else "closed ones hidden")
+        self.caption = f" {self._glyphs.dot} ".join(word for word in words if word)
+        self._tell()
+        self.refresh_bindings()
+
+    def _tell(self) -> None:
+        """Say what is known of the selected one."""
+        static, todo = self.query_one("#todo-details", Static), self.rows.selected
+        size = static.content_region.size
+        lines = details(todo, size.width, size.height, self._clock()) if todo is not None and size else []
+        content = Content("\n").join(Content.assemble(*line) for line in lines)
+        if content != static.content:
+            static.update(content, layout=False)
+
+    def on_resize(self) -> None:
+        """Details are wrapped to a width."""
+        self.call_after_refresh(self._paint)
+
+    def selection_changed(self) -> None:
+        if self._stands:
+            self._tell()
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self._paint()
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with the selected one is offered."""
+        if not self._stands:
+            return True
+        todo = self.rows.selected
+        if action in ("choose", "messages"):
+            return todo is not None and bool(todo.run_id)
+        if action in ("story", "copy"):
+            return todo is not None
+        return super().check_action(action, parameters)
+
+    def choose(self) -> None:
+        """Go to its run in the feed."""
+        if (todo := self.rows.selected) is not None and todo.run_id:
+            self.post_message(self.OpenTodo(todo.run_id, messages=False))
+
+    def action_messages(self) -> None:
+        """Go to the messages of its run."""
+        if (todo := self.rows.selected) is not None and todo.run_id:
+            self.post_message(self.OpenTodo(todo.run_id, messages=True))
+
+    def action_closed(self) -> None:
+        """Hide closed ones, or show them again."""
+        self._with_closed = not self._with_closed
+        self._paint()
+
+    def story(self) -> tuple[str, str] | None:
+        todo = self.rows.selected
+        return None if todo is None else (f"todo of {todo.actor}", story_of(todo, self._clock()))

@@ -1,0 +1,120 @@
+"""The fleet in one sentence, on every screen size."""
+
+from pallas.model import FleetState
+
+from ..state import Summary, Tone
+from ..supervision.fleet_trouble import LINGERS, Trouble
+from ..text import Glyphs, Line, Part, count, fit, width_of
+from .button_bar import Bar, Button
+from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
+
+_WIDE = 100
+_ROOMY = 78
+_NEWS = 36
+"""Columns that news should have: the words beside the figures give way to it."""
+_ENDING = (FleetState.DRAINING, FleetState.STOPPING)
+
+
+class TopLine(Bar):
+    """Project, agents by how they are, runs in flight, registry, and the last thing that happened.
+
+    What stands wrong is told in place of that until it does not, but for a moment when something bad is new.
+    """
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="topline")
+        self._glyphs = glyphs
+        self._summary: Summary | None = None
+        self._trouble: Trouble | None = None
+        self._now = 0.0
+
+    def tell(self, summary: Summary, trouble: Trouble | None = None, now: float = 0.0) -> None:
+        """Say how the fleet is ``now`` (Unix seconds)."""
+        self._summary, self._trouble, self._now = summary, trouble, now
+        width = self.content_size.width
+        # What stands wrong has more to say than the words beside the figures.
+        wide = width >= _WIDE and not self._tells_trouble(summary)
+        parts, right, todos = self._parts(summary, wide), _right(wide), self._todos(summary, wide)
+        told = summary.headline is not None or bool(summary.saving)
+        if wide and told and width - width_of(parts) - width_of(right) < _NEWS:
+            parts, right = self._parts(summary, wide=False), _right(wide=False)
+        room = width - width_of(parts) - width_of(todos) - width_of(right) - 3
+        news = self._news(summary, room - 1) if room > 8 else ()
+        action = "changes" if self._tells_trouble(summary) else ""
+        due = (Button(todos, action="todos"),) if todos else ()
+        self.put((Button(parts), *due, Button(news, action=action)), right)
+
+    def on_resize(self) -> None:
+        """What fits depends on the width."""
+        if self._summary is not None:
+            self.tell(self._summary, self._trouble, self._now)
+
+    def _tells_trouble(self, summary: Summary) -> bool:
+        if self._trouble is None or summary.state is FleetState.FAILED:
+            return False
+        last = summary.headline
+        new = last is not None and last.at > self._trouble.at and self._now - last.at < LINGERS
+        return not (new and last is not None and last.level == "error")
+
+    def _todos(self, summary: Summary, wide: bool) -> Line:
+        """How many todos came and were not taken up; nothing while none did."""
+        if not summary.raised or summary.stale:
+            return ()
+        words = count(summary.raised, "todo") + " raised" if wide else f"{summary.raised} todo"
+        return ("   " if wide else "  ", ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])
+
+    def _news(self, summary: Summary, room: int) -> Line:
+        gap: Part = ("   ", "")
+        if self._tells_trouble(summary) and self._trouble is not None:
+            text = fit(self._trouble.text, room - 2, self._glyphs)
+            return gap, (f"{self._glyphs.error} {text}", STYLES[Tone.ERROR])
+        if summary.saving:
+            text = f"{self._glyphs.reloading} {summary.saving}{self._glyphs.ellipsis}"
+            return gap, (fit(text, room, self._glyphs), STYLES[Tone.STARTING])
+        if summary.headline is None:
+            return ()
+        text = fit(summary.headline.text, room, self._glyphs)
+        return ((f"   {text}", LEVELS[summary.headline.level]),)
+
+    def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
+        gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
+        parts: list[Part] = [(summary.name or "pallas", STRONG)]
+        if summary.state is FleetState.FAILED:
+            return (
+                *parts,
+                (gap, ""),
+                shape(Tone.ERROR, self._glyphs),
+                (f" {summary.stale or 'did not start'}", STYLES[Tone.ERROR]),
+            )
+        if summary.stale:  # what is shown below is how it was
+            parts += [(gap, ""), shape(Tone.ERROR, self._glyphs), (" ", "")]
+            room = max(8, self.content_size.width - width_of(tuple(parts)) - (14 if wide else 4))
+            return (*parts, (fit(summary.stale, room, self._glyphs), STYLES[Tone.ERROR]))
+        if summary.state in _ENDING and summary.agents:
+            flight = count(summary.runs, "run")
+            told = (
+                f" {summary.state.value}, {flight} in flight" if summary.runs else f" {summary.state.value}"
+            )
+            return (*parts, (gap, ""), shape(Tone.DEGRADED, self._glyphs), (told, STYLES[Tone.DEGRADED]))
+        if not summary.agents:
+            return (*parts, (gap, ""), shape(Tone.STARTING, self._glyphs), (f" {summary.state.value}", DIM))
+        parts.append((gap + (count(summary.agents, "agent") if wide else ""), ""))
+        for tone, number in summary.tones:
+            word = f" {number} {tone.value}" if wide else f" {number}"
+            parts += [(" " if wide else "", ""), shape(tone, self._glyphs), (word + " ", STYLES[tone])]
+        parts.append((gap[1:] + f"{summary.runs_text:<6}", STRONG if summary.runs else DIM))
+        if summary.registry_port is not None and not (narrow and self._tells_trouble(summary)):
+            parts.append((f"{gap}{'registry ' if wide else ''}:{summary.registry_port}", DIM))
+        if summary.paused:
+            parts += [(gap, ""), (self._paused(summary), STYLES[Tone.DEGRADED])]
+        return tuple(parts)
+
+    def _paused(self, summary: Summary) -> str:
+        text = f" {self._glyphs.dot} ".join(summary.watch_text.split(", "))
+        if self.content_size.width >= _ROOMY and not self._tells_trouble(summary):
+            return text
+        return f"paused{f' {self._glyphs.dot} {len(summary.waiting)}' if summary.waiting else ''}"
+
+
+def _right(wide: bool) -> tuple[Part, ...]:
+    return ("^p", KEY), (" palette" if wide else "", DIM)

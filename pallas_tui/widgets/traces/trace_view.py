@@ -1,0 +1,183 @@
+"""How a hop looks: as a line of the table, and in full."""
+
+from typing import Final
+
+from rich.cells import cell_len
+
+from ...runs.credential_traces import TraceLine
+from ...runs.run_requests import short
+from ...text import Glyphs, Line, clock, count, cropped, fit, moment, right
+from ..tones import DIM
+
+_SOURCES: Final = {"caller": "caller", "forwarded": "forward", "configured": "config", "none": "none"}
+_SHORT: Final = {"source": "src", "caller": "call", "forward": "fwd", "config": "conf"}
+_RUN_WIDTH: Final = 6
+_KEY_WIDTH: Final = 8
+_SOURCE_WIDTH: Final = 7
+_EXPIRY_WIDTH: Final = 9
+_ANSWER_WIDTH: Final = 9
+_METHOD_WIDTH: Final = 15  # server/discover
+_MOST_METHOD: Final = 26
+_WIDE: Final = 110
+_NARROW: Final = 72
+_TINY: Final = 56
+
+
+def header(width: int, glyphs: Glyphs) -> Line:
+    """The names of the columns."""
+    return tuple(
+        (text, DIM)
+        for text, _ in _columns(
+            width,
+            "time",
+            "run",
+            (f"from {glyphs.outbound} to",),
+            "source",
+            "key",
+            "for",
+            "expires",
+            "method",
+            "answer",
+            glyphs,
+        )
+    )
+
+
+def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone: bool = False) -> Line:
+    """One hop. ``alone`` it stands without the run that it belongs to, and says who called that."""
+    again = f" x{line.times}" if line.times > 1 else ""
+    arrow = f" {glyphs.outbound} "
+    hop = f"{line.sender}{arrow}{line.to}{again}"
+    longer = f"{line.caller}{arrow}{hop}" if line.caller and alone else hop
+    who = (longer, hop) if alone else ("  " * line.depth + hop,)
+    left, expired = expiry(line.expires_at, now)
+    key = short(line.fingerprint) or "-"
+    columns = _columns(
+        width,
+        clock(line.at),
+        line.run_id[:_RUN_WIDTH],
+        who,
+        _SOURCES[line.source],
+        key,
+        ", ".join(line.audience),
+        left,
+        line.method,
+        line.answer,
+        glyphs,
+    )
+    styles = {
+        "run": DIM,
+        "time": DIM,
+        "who": "bold" if line.outcome else "",
+        "source": DIM if line.source == "none" else "",
+        "key": "",
+        "for": DIM,
+        "left": "$text-warning" if expired else DIM,
+        "method": DIM,
+        "answer": _answer_style(line),
+    }
+    parts = [(text, styles.get(name, "")) for text, name in columns]
+    mark = (glyphs.degraded, "bold $text-warning") if line.odd else (" ", "")
+    return cropped((mark, *parts), width)
+
+
+def expiry(expires_at: float | None, now: float) -> tuple[str, bool]:
+    """How long a key still holds, in a steady width, and whether that is over."""
+    if expires_at is None:
+        return "", False
+    left = int(expires_at - now)
+    if left < 0:
+        return "expired", True
+    if left < 100 * 3600:
+        return f"{left // 3600:02}:{left // 60 % 60:02}:{left % 60:02}", False
+    days = left // 86_400
+    return (f"{days} d {left // 3600 % 24:02} h" if days < 1000 else f"{days} d"), False
+
+
+def hop_story(line: TraceLine, now: float) -> str:
+    """Everything about one hop."""
+    left, expired = expiry(line.expires_at, now)
+    facts = [
+        ("from", line.sender),
+        ("to", line.to),
+        ("at", moment(line.at, now)),
+        ("run", line.run_id),
+        ("caller", line.caller),
+        ("asked by", ", ".join(f"run {run}" for run in line.runs[1:])),
+        ("method", line.method),
+        ("answer", line.answer if line.outcome or line.status is None else f"HTTP {line.status}"),
+        ("times", count(line.times, "time") if line.times > 1 else ""),
+        ("source", _explained(line)),
+        ("key", line.fingerprint or "none"),
+        ("for", ", ".join(line.audience) or ("not told" if line.fingerprint else "")),
+    ]
+    if line.expires_at is not None:
+        when = moment(line.expires_at, now)
+        facts.append(("expires", f"{when}, expired" if expired else f"{when}, in {left}"))
+    elif line.fingerprint:
+        facts.append(("expires", "not told"))
+    width = max(len(name) for name, _ in facts) + 2
+    lines = [f"{name:<{width}}{text}" for name, text in facts if text]
+    if line.odd:
+        lines += ["", "What is odd:", *(f"  {reason}" for reason in line.odd)]
+    lines += [
+        "",
+        "A key is told by its fingerprint: the same one is the same key, as long as this fleet lives.",
+        "What it is for and when it expires is what it says itself, and nobody checked that here.",
+    ]
+    return "\n".join(lines)
+
+
+def _explained(line: TraceLine) -> str:
+    match line.source:
+        case "caller":
+            return "what the caller sent"
+        case "forwarded":
+            return "forwarded: the caller's own"
+        case "configured":
+            return "configured: from the project's files"
+    return "none: no credential went along"
+
+
+def _answer_style(line: TraceLine) -> str:
+    if line.outcome:
+        return {"error": "$text-error", "running": "$text-primary"}.get(line.outcome, DIM)
+    if line.status is None or line.status >= 500:
+        return "$text-error"
+    return "bold $text-error" if line.status in (401, 403, 407) else DIM
+
+
+def _columns(
+    width: int,
+    time: str,
+    run: str,
+    who: tuple[str, ...],
+    source: str,
+    key: str,
+    audience: str,
+    left: str,
+    method: str,
+    answer: str,
+    glyphs: Glyphs,
+) -> list[tuple[str, str]]:
+    """The columns that fit, each with its name. Who sent it to whom has the room that is left: the first that
+    fits it, else the last.
+    """
+    narrow = width < _NARROW
+    right_side = [
+        (fit(_SHORT.get(source, source), 4) if narrow else fit(source, _SOURCE_WIDTH), "source"),
+        (" " + fit(key[: _KEY_WIDTH - 2 * narrow], _KEY_WIDTH - 2 * narrow) + " ", "key"),
+    ]
+    if width >= _WIDE:
+        right_side.append((fit(audience, (width - _WIDE) // 4 + 10, glyphs) + " ", "for"))
+        methods = min(_MOST_METHOD, _METHOD_WIDTH + (width - _WIDE) // 4)
+        right_side.append((fit(method, methods, glyphs) + " ", "method"))
+    if width >= _TINY:
+        right_side.append((right(left, _EXPIRY_WIDTH) + " ", "left"))
+    right_side.append((fit(answer, 7 if narrow else _ANSWER_WIDTH, glyphs), "answer"))
+    left_side = [(f"{time:<8} ", "time")]
+    if not narrow:
+        left_side.append((fit(run, _RUN_WIDTH) + " ", "run"))
+    room = width - 1 - sum(cell_len(text) for text, _ in (*left_side, *right_side)) - 1
+    shown = next((each for each in who if cell_len(each) <= room), who[-1])
+    return [*left_side, (fit(shown, room, glyphs) + " ", "who"), *right_side]

@@ -1,0 +1,263 @@
+"""The traces pane: for each run, which credential went to which downstream."""
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widget import Widget
+
+from ...actions import bindings
+from ...frame import FleetFrame
+from ...runs.credential_traces import TraceLine, Traces
+from ...targets import Reveal, RunTarget, Target
+from ...text import UNICODE, Glyphs, Line, count, wrapped
+from ..filter_line import FilterLine
+from ..line_view import LineView
+from ..list_pane import ListPane, Story
+from ..tones import DIM
+from .trace_view import header, hop_story, trace_line
+
+_TEACHING = (
+    "No hops yet.\n"
+    "Ask an agent something in the chat (2): each request of the run to a server appears here, with the"
+    " fingerprint of the credential that went along, where that came from, and how the server answered.\n"
+    "A caller's own token goes only to servers that have forward_inbound_auth: true."
+)
+
+
+class TraceHeader(Widget):
+    """The names of the columns."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
+    def render(self) -> Content:
+        """As wide as the lines below, which leave room for a scrollbar."""
+        return Content.assemble(" ", *header(max(0, self.content_size.width - 1), self._glyphs))
+
+
+class TraceList(LineView):
+    """One line a hop. Follows at the end; elsewhere what is read stays where it is."""
+
+    def __init__(self, traces: Traces, glyphs: Glyphs) -> None:
+        super().__init__(id="trace-list")
+        self.follow = True
+        self.odd_only = False
+        self._traces = traces
+        self._glyphs = glyphs
+        self._words: tuple[str, ...] = ()
+        self._lines: list[TraceLine] = []
+        self._places: dict[Hashable, int] = {}
+        self._now = 0.0
+        self._seen = 0
+
+    @property
+    def selected(self) -> TraceLine | None:
+        """The hop under the cursor."""
+        return self._lines[self.cursor] if self.cursor < len(self._lines) else None
+
+    @property
+    def unseen(self) -> int:
+        """How many hops came since it stopped following."""
+        return 0 if self.follow else max(0, len(self._lines) - self._seen)
+
+    def advance(self, now: float, changed: bool) -> None:
+        """Time went on and perhaps more than that."""
+        self._now = now
+        if changed:
+            self.rebuild()
+        else:
+            self.repaint()
+
+    def rebuild(self) -> None:
+        """Find out anew which hops are shown."""
+        self._lines = self._traces.lines(self._words, odd_only=self.odd_only)
+        self._places = {line.key: place for place, line in enumerate(self._lines)}
+        self.reload()
+        if not self._lines:
+            self.refresh()  # the hint depends on more than the number of lines
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Show only hops that every word applies to."""
+        self._words = words
+        self.rebuild()
+
+    def set_odd_only(self, odd_only: bool) -> None:
+        """Show only what is odd, or all."""
+        self.odd_only = odd_only
+        self.rebuild()
+
+    def set_follow(self, follow: bool) -> None:
+        """Stay at the end from now on, or where it is."""
+        if self.follow and not follow:
+            self._seen = len(self._lines)
+        self.follow = follow
+
+    def moved(self, scrolled: bool) -> None:
+        self.follow_from(scrolled)
+        super().moved(scrolled)
+
+    def action_last(self) -> None:
+        self.set_follow(True)
+        self.reload()
+        self.moved(scrolled=False)
+
+    def line_count(self) -> int:
+        return len(self._lines)
+
+    def line_at(self, index: int, width: int) -> Line:
+        return trace_line(self._lines[index], width, self._now, self._glyphs, alone=self.odd_only)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._lines[index].key
+
+    def find(self, key: Hashable) -> int | None:
+        return self._places.get(key)
+
+    def empty(self, width: int) -> list[Line]:
+        kept = self._traces.hops
+        if kept and self.odd_only:
+            hint = f"Nothing is odd about the {count(kept, 'hop')} that are kept. Press o to see all."
+        elif kept:
+            hint = "No hop matches.\nEscape takes the filter away."
+        else:
+            hint = _TEACHING
+        return [((line, DIM),) for line in wrapped(hint, width)]
+
+
+class TracesPane(ListPane):
+    """The auth hops of the fleet's runs."""
+
+    TITLE = "Traces"
+    HELP = """\
+Who went where with which credential: one line for each run, below it one for each of its requests to
+servers, and the runs of other agents that it asked for below the hop by which it asked.
+
+A key is never shown, only its **fingerprint**: the same one is the same key. **caller** is what a run was
+asked with, **forward** that the caller's own went on, **config** one of the project's files. The countdown
+says how long it still holds, by what it says itself.
+
+A mark in front says that something is odd: no key where others had one, a key that had expired or that
+is not the caller's, 401 or 403. **o** shows only those, **enter** tells the reason. **r** goes to the run,
+**l** to its log.
+
+The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:` in that part only.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("traces")
+
+    def __init__(self, glyphs: Glyphs | None = None, *, id: str = "traces") -> None:  # noqa: A002
+        """Without ``glyphs`` those of the application are taken."""
+        super().__init__(id=id)
+        self.traces = Traces()
+        self._glyphs = glyphs or UNICODE
+        self._own_glyphs = glyphs is None
+        self._now = 0.0
+        self._painted_version = -1
+
+    def compose(self) -> ComposeResult:
+        if self._own_glyphs:
+            self._glyphs = getattr(self.app, "glyphs", UNICODE)
+        yield TraceHeader(self._glyphs)
+        yield TraceList(self.traces, self._glyphs)
+        yield FilterLine("words, agent:x, to:x, source:none, status:401, key:x", id="trace-filter")
+
+    @property
+    def hops(self) -> TraceList:
+        """The list of hops."""
+        return self.query_one(TraceList)
+
+    def absorb(self, frame: FleetFrame) -> None:
+        self._now = frame.now
+        self.traces.absorb(frame)
+        self._paint()
+
+    def show_pane(self) -> None:
+        super().show_pane()
+        self.call_after_refresh(self._paint)
+
+    def _paint(self) -> None:
+        if not self.is_showing or not self.is_mounted:
+            return
+        changed = self.traces.version != self._painted_version
+        self._painted_version = self.traces.version
+        self.hops.advance(self._now, changed)
+        self._say()
+
+    def _say(self) -> None:
+        """Tell the title bar what the eye cannot see."""
+        words = []
+        if unseen := self.hops.unseen:
+            words.append(f"{unseen} new below")
+        if self.hops.odd_only:
+            words.append(f"{count(self.hops.line_count(), 'odd hop')} of {self.traces.hops}")
+        if self.filter.words:
+            words.append("filter: " + " ".join(self.filter.words))
+        if self.traces.left_out:
+            words.append(f"{count(self.traces.left_out, 'hop')} left out")
+        if self.traces.lost:
+            words.append(f"{count(self.traces.lost, 'event')} missed")
+        self.caption = f" {self._glyphs.dot} ".join(words)
+
+    def selection_changed(self) -> None:
+        self._say()
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        self.hops.filter_by(words)
+
+    def story(self) -> tuple[str, str] | None:
+        line = self.hops.selected
+        return None if line is None else (f"{line.sender} to {line.to}", hop_story(line, self._now))
+
+    def choose(self) -> None:
+        """Everything about the hop."""
+        if (story := self.story()) is not None:
+            self.post_message(Story(*story))
+
+    def action_odd(self) -> None:
+        """Show only what is odd, or all again."""
+        self.hops.set_odd_only(not self.hops.odd_only)
+        self._say()
+        self.refresh_bindings()
+
+    def action_follow(self) -> None:
+        """Go to the end and stay there."""
+        self.hops.action_last()
+
+    def action_elsewhere(self, pane: str) -> None:
+        """Show the run in another pane."""
+        if (line := self.hops.selected) is not None:
+            self.post_message(Reveal(RunTarget(line.run_id, pane)))
+
+    def action_unfilter(self) -> None:
+        """Take the filter away, then the view of what is odd."""
+        if self.filter.words:
+            super().action_unfilter()
+        else:
+            self.hops.set_odd_only(False)
+            self._say()
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape goes back to all hops where only some are shown."""
+        if action == "unfilter" and self.is_mounted:
+            return bool(self.filter.words) or self.hops.odd_only
+        return super().check_action(action, parameters)
+
+    def reveal(self, target: Target) -> bool:
+        if not isinstance(target, RunTarget):
+            return False
+        words = (f"run:{target.run_id.lower()}",)
+        found = self.traces.lines(words)
+        if not found:
+            return False
+        self.filter.value = words[0]
+        self.filter.display = True
+        self.hops.odd_only = False
+        self.hops.set_follow(False)
+        self.hops.filter_by(words)
+        self.hops.action_move_to(0)
+        self._say()
+        return True
