@@ -189,7 +189,7 @@ class Workbench(FleetScreens, Look, Notices):
             self.fleet.start()
         except Exception as error:
             _logger.exception("the fleet could not be started")
-            reason = f"{type(error).__name__}: {error}; the log has the whole story"
+            reason = f"{type(error).__name__}: {error}; the log has the details"
             self._pump.attach(BrokenFleet(self._project, reason))
         else:
             self._pump.attach(self.fleet)

@@ -37,7 +37,7 @@ def editor_command(environ: Mapping[str, str] | None = None, wish: str = "") -> 
         try:
             command = shlex.split(value)
         except ValueError as error:
-            told = f"{name} cannot be read as a command ({error}); mend it: {one_line(value, 80)}"
+            told = f"{name} cannot be read as a command ({error}); fix it: {one_line(value, 80)}"
             raise _told(told) from None
 
         program = shutil.which(command[0], path=environ.get("PATH"))

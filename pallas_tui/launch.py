@@ -123,7 +123,7 @@ def _main(show: Callable[[Path], WorkbenchSource]) -> int:
     if failure is None:
         return 0
     name = type(failure).__name__
-    story = f"a report to pass on, without secrets, is {report}; the log" if report else "the whole story"
+    story = f"a report to pass on, without secrets, is {report}; the log" if report else "the whole report"
     sys.stderr.write(f"the workbench stopped on an error ({name}); {story} is in {log}\n")
     return 1
 

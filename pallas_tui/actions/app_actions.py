@@ -39,7 +39,7 @@ ACTIONS = (
         "show.traces",
         "app",
         "Show traces",
-        "Go to the credentials of each hop",
+        "Go to the credentials of each request",
         "show('traces')",
         "5,f6",
         group="panes",
@@ -160,7 +160,7 @@ ACTIONS = (
         "about",
         "",
     ),
-    Action("redraw", "app", "Redraw", "Paint the screen anew", "redraw", "ctrl+l"),
+    Action("redraw", "app", "Redraw", "Paint the screen again", "redraw", "ctrl+l"),
     Action(
         "suspend",
         "app",

@@ -43,7 +43,7 @@ ACTIONS = (
         "ctrl+r,r",
         "again",
     ),
-    Action("chat.edit", "chat", "Edit message", "Change a message and send it anew", "edit", "e", "edit"),
+    Action("chat.edit", "chat", "Edit message", "Change a message and send it again", "edit", "e", "edit"),
     Action(
         "chat.branch",
         "chat",
@@ -245,7 +245,7 @@ ACTIONS = (
         "copy result",
     ),
     Action(
-        "calls.story", "calls", "Call in full", "What was asked and what came back", "story", "i", "story"
+        "calls.details", "calls", "Call in full", "What was asked and what came back", "story", "i", "details"
     ),
     Action(
         "picture.open", "pictures", "See picture", "See the picture in full", "open", "enter,space", "view"

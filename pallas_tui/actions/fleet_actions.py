@@ -18,12 +18,12 @@ ACTIONS = (
     Action(
         "agents.tools", "agents", "Agent's tools", "Its tools and its downstreams'", "tools", "t", "tools"
     ),
-    Action("agents.story", "agents", "Agent in full", "Everything about its state", "story", "i", "story"),
+    Action("agents.state", "agents", "Agent in full", "Everything about its state", "story", "i", "state"),
     Action(
         "agents.reload",
         "agents",
         "Reload agent",
-        "Read its definition anew; it answers on meanwhile",
+        "Read its definition again; it goes on answering",
         "control('reload')",
         "r",
         "reload",
@@ -114,11 +114,11 @@ ACTIONS = (
     ),
     Action("agent.next", "agent", "Next section", "The next section", "step(1)", "tab"),
     Action("agent.previous", "agent", "Section before", "The section before", "step(-1)", "shift+tab"),
-    Action("agent.look_up", "agent", "Look up again", "Ask for everything anew", "look_up", "u", "look up"),
+    Action("agent.look_up", "agent", "Look up again", "Ask for everything again", "look_up", "u", "look up"),
     Action("agent.edit", "agent", "Edit this agent", "Open where it is configured", "edit", "e", "edit"),
     Action("agent.edit_code", "agent", "Edit code of agent", "Open its code or its card", "edit_code", "E"),
     Action(
-        "agent.reload", "agent", "Reload this agent", "Read its definition anew", "control('reload')", "r"
+        "agent.reload", "agent", "Reload this agent", "Read its definition again", "control('reload')", "r"
     ),
     Action("agent.start", "agent", "Start this agent", "Start it", "control('start')", "s"),
     Action("agent.stop", "agent", "Stop this agent", "Stop it, after a question", "control('stop')", "x"),
@@ -148,7 +148,9 @@ ACTIONS = (
     Action(
         "changes.read", "changes", "Read change", "Go to the differences, and back", "read", "enter", "read"
     ),
-    Action("changes.edit", "changes", "Edit what changed", "Open the file at its line", "edit", "e", "edit"),
+    Action(
+        "changes.edit", "changes", "Edit what changed", "Open the file where it changed", "edit", "e", "edit"
+    ),
     Action("changes.copy", "changes", "Copy change", "Copy all of what is different", "copy", "y", "copy"),
     Action(
         "changes.rollback",
@@ -163,7 +165,7 @@ ACTIONS = (
         "changes.reload",
         "changes",
         "Reload agent of change",
-        "Read it anew",
+        "Read it again",
         "control('reload')",
         "r",
         "reload",
@@ -197,7 +199,7 @@ ACTIONS = (
         "x,delete",
         "remove",
     ),
-    Action("instances.story", "instances", "Line in full", "Everything about it", "story", "i", "story"),
+    Action("instances.details", "instances", "Line in full", "Everything about it", "story", "i", "details"),
     Action(
         "instances.filter",
         "instances",
@@ -212,11 +214,17 @@ ACTIONS = (
     ),
     Action("instances.copy", "instances", "Copy line", "Copy everything about it", "copy", "y"),
     Action(
-        "failure.retry", "failure", "Try again", "Read the project anew and start", "retry", "r", "try again"
+        "failure.retry", "failure", "Try again", "Read the project again and start", "retry", "r", "try again"
     ),
     Action("failure.copy", "failure", "Copy mistakes", "Copy what is wrong", "copy", "y", "copy"),
     Action(
-        "broken.rebuild", "broken", "Make pane anew", "Throw it away and make another", "rebuild", "r", "anew"
+        "broken.rebuild",
+        "broken",
+        "Rebuild pane",
+        "Throw it away and make another",
+        "rebuild",
+        "r",
+        "rebuild",
     ),
     Action("broken.copy", "broken", "Copy report", "Copy what happened to the pane", "copy", "y", "copy"),
 )

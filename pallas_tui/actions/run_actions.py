@@ -19,7 +19,9 @@ ACTIONS = (
     Action("feed.toggle", "feed", "Fold or unfold run", "Show or hide its steps", "turn", "space", "fold"),
     Action("feed.fold", "feed", "Fold run", "Hide its steps", "fold", "left"),
     Action("feed.unfold", "feed", "Unfold run", "Show its steps", "unfold", "right"),
-    Action("feed.story", "feed", "Run in full", "Everything about the run, as text", "story", "i", "story"),
+    Action(
+        "feed.details", "feed", "Run in full", "Everything about the run, as text", "story", "i", "details"
+    ),
     Action(
         "feed.cancel",
         "feed",
@@ -41,11 +43,11 @@ ACTIONS = (
     Action(
         "feed.traces",
         "feed",
-        "Hops of run",
+        "Requests of run",
         "Go to the credentials of the run's requests",
         "elsewhere('traces')",
         "t",
-        "hops",
+        "traces",
     ),
     Action(
         "feed.messages",
@@ -63,10 +65,12 @@ ACTIONS = (
         "run.open", "run", "Open line", "The exchange, or that run of the trace", "choose", "enter", "open"
     ),
     Action("run.read", "run", "Read exchanges again", "Ask the fleet once more", "read", "r", "read"),
-    Action("run.story", "run", "Run as text", "Everything about the run", "story", "i", "story"),
+    Action("run.details", "run", "Run as text", "Everything about the run", "story", "i", "details"),
     Action("run.messages", "run", "Messages of run", "What its handlers say", "messages", "m", "messages"),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
-    Action("run.traces", "run", "Hops of run", "Go to its credentials", "elsewhere('traces')", "t", "hops"),
+    Action(
+        "run.traces", "run", "Requests of run", "Go to its credentials", "elsewhere('traces')", "t", "traces"
+    ),
     Action("run.feed", "run", "Run in the feed", "Go to its line there", "elsewhere('feed')", "f"),
     Action(
         "run.copy", "run", "Copy line", "The exchange as text, else all about the run", "copy", "y", "copy"
@@ -74,32 +78,46 @@ ACTIONS = (
     Action("run.copy.json", "run", _AS_JSON, "Headers and bodies as one document", "copy_json", "c", "json"),
     Action("exchange.copy", "exchange", "Copy exchange", "Headers and bodies as text", "copy", "y", "copy"),
     Action("exchange.copy.json", "exchange", _AS_JSON, "As one document", "copy_json", "c", "json"),
-    Action("traces.open", "traces", "Hop in full", "Everything about the hop", "choose", "enter,i", "open"),
     Action(
-        "traces.odd",
+        "traces.open",
         "traces",
-        "Only odd hops",
-        "Show only hops where something is odd, or all again",
-        "odd",
-        "o",
-        "odd",
+        "Request in full",
+        "Everything about the request",
+        "choose",
+        "enter,i",
+        "open",
     ),
     Action(
-        "traces.run", "traces", "Run of hop", "Go to the run in the feed", "elsewhere('feed')", "r", "run"
+        "traces.findings",
+        "traces",
+        "Only findings",
+        "Show only requests with a finding, or all again",
+        "odd",
+        "o",
+        "findings",
+    ),
+    Action(
+        "traces.run", "traces", "Run of request", "Go to the run in the feed", "elsewhere('feed')", "r", "run"
     ),
     Action(
         "traces.logs",
         "traces",
-        "Log of hop's run",
+        "Log of request's run",
         "Go to what was logged for the run",
         "elsewhere('logs')",
         "l",
         "log",
     ),
-    Action("traces.follow", "traces", "Follow hops", "Go to the end and stay there", "follow", "f", "follow"),
-    Action("traces.filter", "traces", "Filter hops", "Show only some hops", "filter", "slash", "filter"),
-    Action("traces.unfilter", "traces", "Show all hops", "Take filter and choice away", "unfilter", "escape"),
-    Action("traces.copy", "traces", "Copy hop", "Copy everything about the hop", "copy", "y"),
+    Action(
+        "traces.follow", "traces", "Follow requests", "Go to the end and stay there", "follow", "f", "follow"
+    ),
+    Action(
+        "traces.filter", "traces", "Filter requests", "Show only some requests", "filter", "slash", "filter"
+    ),
+    Action(
+        "traces.unfilter", "traces", "Show all requests", "Take filter and choice away", "unfilter", "escape"
+    ),
+    Action("traces.copy", "traces", "Copy request", "Copy everything about the request", "copy", "y"),
     Action("messages.open", "messages", "Open message", "All of it", "choose", "enter", "open"),
     Action(
         "messages.refused",
@@ -165,7 +183,7 @@ ACTIONS = (
     Action("replay.messages", "replay", "Messages of the new run", "Open them", "messages", "enter", "open"),
     Action("todos.run", "todos", "Run of todo", "Go to its run in the feed", "choose", "enter,f", "run"),
     Action("todos.messages", "todos", "Messages of todo", "Those of its run", "messages", "m", "messages"),
-    Action("todos.story", "todos", "Todo in full", "Everything about it", "story", "i", "story"),
+    Action("todos.details", "todos", "Todo in full", "Everything about it", "story", "i", "details"),
     Action(
         "todos.closed", "todos", "Hide closed todos", "Only what is still to be done, or all", "closed", "o"
     ),
@@ -197,8 +215,8 @@ ACTIONS = (
         "only",
     ),
     Action("threads.filter", "threads", "Filter threads", "Show only some", "filter", "slash", "filter"),
-    Action("threads.story", "threads", "Thread in full", "Everything about it", "story", "i", "story"),
-    Action("threads.refresh", "threads", "Read threads again", "Ask the fleet anew", "refresh", "r"),
+    Action("threads.details", "threads", "Thread in full", "Everything about it", "story", "i", "details"),
+    Action("threads.refresh", "threads", "Read threads again", "Ask the fleet again", "refresh", "r"),
     Action("threads.unfilter", "threads", "Show all threads", "Take the filter away", "unfilter", "escape"),
     Action("tasks.open", "tasks", "Task in full", "All of it: what came of it", "choose", "enter,i", "read"),
     Action(
@@ -225,6 +243,6 @@ ACTIONS = (
     ),
     Action("tasks.filter", "tasks", "Filter tasks", "Show only some", "filter", "slash", "filter"),
     Action("tasks.copy", "tasks", "Copy task's id", "Copy its id: a key to it", "copy_id", "y", "copy id"),
-    Action("tasks.refresh", "tasks", "Read tasks again", "Ask the fleet anew", "refresh", "r"),
+    Action("tasks.refresh", "tasks", "Read tasks again", "Ask the fleet again", "refresh", "r"),
     Action("tasks.unfilter", "tasks", "Show all tasks", "Take the filter away", "unfilter", "escape"),
 )

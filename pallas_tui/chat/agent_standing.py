@@ -61,7 +61,7 @@ def standing(
     if tone is Tone.CRASH_LOOP:
         told = f"{name} is in a crash loop and is not started again by itself"
         return Standing(
-            tone, False, f"{told}: start it (agents, s), or mend its files and save. {reason}".rstrip()
+            tone, False, f"{told}: start it (agents, s), or fix its files and save. {reason}".rstrip()
         )
     if can_answer(agent):
         return Standing(tone, True, reason)

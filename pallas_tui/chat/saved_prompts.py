@@ -94,14 +94,14 @@ def _prompts_in(document: Any) -> tuple[dict[str, str], str]:
         return {}, ""
     rows = document.get("prompts") if isinstance(document, dict) else None
     if not isinstance(rows, dict):
-        return {}, 'must be {"prompts": {name: text}}; mend or delete it'
+        return {}, 'must be {"prompts": {name: text}}; fix or delete it'
     prompts = {
         one_line(name, MAX_NAME): sanitize(text, MAX_TEXT)
         for name, text in list(rows.items())[:MAX_PROMPTS]
         if isinstance(text, str) and text.strip() and name.strip()
     }
     lost = len(rows) - len(prompts)
-    return prompts, f"{lost} entries are no prompts, or too many; mend them" if lost else ""
+    return prompts, f"{lost} entries are no prompts, or too many; fix them" if lost else ""
 
 
 def _refused(problem: str) -> Fault:

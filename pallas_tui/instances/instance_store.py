@@ -37,7 +37,7 @@ class InstanceStore:
             return (), ()
         entries = document.get("instances") if isinstance(document, dict) else None
         if not isinstance(entries, list):
-            return (), (f"{name}: holds no list named instances; mend or delete it",)
+            return (), (f"{name}: holds no list named instances; fix or delete it",)
         return _saved(entries, name)
 
     def save(self, saved: Sequence[Saved]) -> None:

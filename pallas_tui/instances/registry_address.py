@@ -59,7 +59,7 @@ def _problem(url: str) -> str:
     if len(url) > MAX_URL:
         return f"it has {len(url)} characters; {MAX_URL} are allowed"
     if url != sanitize(url) or any(char.isspace() or char == "\\" for char in url):
-        return "it holds blanks or characters that cannot be shown; type it anew"
+        return "it holds blanks or characters that cannot be shown; type it again"
     try:
         parts: SplitResult = urlsplit(url)
         port = parts.port

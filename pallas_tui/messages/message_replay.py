@@ -27,7 +27,7 @@ def refusal_of(letter: Envelope, agents: Iterable[AgentSnapshot]) -> str:
     if all(agent.name != letter.to for agent in agents):
         return f"{letter.to or 'nobody'} is no agent of this fleet now."
     if letter.cut:
-        return "The message was longer than what is kept; write it anew: s."
+        return "The message was longer than what is kept; write it again: s."
     return ""
 
 

@@ -34,7 +34,7 @@ def save_setting(path: Path, key: str, value: Any) -> None:
         if document is None:
             document = yaml.map()
         if not isinstance(document, dict):
-            raise CannotSave(f"{path.name} is no mapping; mend it in your editor first")
+            raise CannotSave(f"{path.name} is no mapping; fix it in your editor first")
         _put(document, key.split("."), _plain(value))
         out = StringIO()
         # A file of comments only has no document they could belong to.
@@ -47,7 +47,7 @@ def save_setting(path: Path, key: str, value: Any) -> None:
         raise CannotSave(f"{path.name} cannot be written: {one_line(str(error), 120)}") from error
     except YAMLError as error:
         reason = one_line(str(error), 120)
-        raise CannotSave(f"{path.name} cannot be read ({reason}); mend it in your editor first") from error
+        raise CannotSave(f"{path.name} cannot be read ({reason}); fix it in your editor first") from error
 
 
 def _says(line: str) -> bool:

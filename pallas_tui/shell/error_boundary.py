@@ -86,7 +86,7 @@ class Bounded(App[int]):
                 raise
             _logger.exception("the action %s failed", name)
             self.notify(
-                f"{in_one_line(error)}. The log has the whole story.",
+                f"{in_one_line(error)}. The log has the details.",
                 title=f"“{name}” did not work",
                 severity="error",
                 markup=False,
@@ -158,7 +158,7 @@ class Bounded(App[int]):
                 return False
             reason, _ = self.explain(error, f"in {type(screen).__name__}")
             self.notify(
-                f"{reason}. The log has the whole story.",
+                f"{reason}. The log has the details.",
                 title="That broke and was closed",
                 severity="error",
                 markup=False,

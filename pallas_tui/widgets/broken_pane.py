@@ -18,8 +18,8 @@ class BrokenPane(Pane, can_focus=True):
     """Says what happened; everything else on the screen works on."""
 
     HELP = """\
-This pane ran into an error of its own. The fleet and all other panes go on; **r** makes the pane anew, with
-what the fleet still remembers. The log has the whole story, without what was in the pane.
+This pane ran into an error of its own. The fleet and all other panes go on; **r** makes the pane again, with
+what the fleet still remembers. The log has the details, without what was in the pane.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("broken")
 
@@ -45,7 +45,7 @@ what the fleet still remembers. The log has the whole story, without what was in
             self._reason,
             ("\n\n", ""),
             ("r", KEY),
-            (" makes it anew, ", DIM),
+            (" makes it again, ", DIM),
             ("y", KEY),
             (" copies a report, ", DIM),
             ("4", KEY),

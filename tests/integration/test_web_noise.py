@@ -98,7 +98,7 @@ async def test_twelve_kinds_of_noise_leave_no_byte_among_the_packets(tmp_path: P
         )
         before = len(opened.drawn)
         opened.press(b"\x1bOQ")  # F2: the screen still answers
-        await until(lambda: b"story" in opened.drawn[before:], timeout=60)
+        await until(lambda: b"details" in opened.drawn[before:], timeout=60)
         opened.press(b"\x11")  # ctrl+q
         await until(lambda: opened.meta == ["exit"], timeout=60)
         async with asyncio.timeout(30):

@@ -193,7 +193,7 @@ async def test_a_message_is_changed_and_sent_anew(chat: Chat) -> None:
     chat.prompt.insert("a draft")
     await chat.pilot.press("escape", "k", "k", "k", "k", "e")
     await chat.until(lambda: chat.prompt.text == "tow" and chat.prompt.has_focus)
-    await chat.until(lambda: "enter sends it anew" in chat.app.screen_text())
+    await chat.until(lambda: "enter sends it again" in chat.app.screen_text())
     await chat.pilot.press("escape")
     await chat.until(lambda: chat.prompt.text == "a draft")
     assert len(chat.texts()) == 6
@@ -360,7 +360,7 @@ async def test_another_caller_begins_the_conversation_anew_with_what_was_said(
     monkeypatch.setenv("DESK_TOKEN", TOKEN)
     await chat.ask("one")
     handle = chat.conversation.handle
-    assert "begins anew" in await command(chat, "/set bearer $DESK_TOKEN")
+    assert "starts over" in await command(chat, "/set bearer $DESK_TOKEN")
     assert chat.conversation.handle != handle
     await chat.ask("recall")
     assert chat.texts()[-1] == "one | you said: one"

@@ -62,7 +62,7 @@ async def traces(request: pytest.FixtureRequest) -> AsyncIterator[Traces]:
 
 
 async def test_an_empty_pane_says_how_hops_come_about(traces: Traces) -> None:
-    await traces.until_shown("No hops yet.", "Ask an agent something", "forward_inbound_auth: true")
+    await traces.until_shown("No requests yet.", "Ask an agent something", "forward_inbound_auth: true")
     assert traces.pane.caption == ""
 
 
@@ -94,10 +94,10 @@ async def test_o_shows_only_what_is_odd_with_the_reason_and_escape_goes_back(tra
     assert not traces.row("→ vault").startswith("◐")
     await traces.pilot.press("o")
     await traces.until_shown("→ vault", gone=True)
-    assert traces.pane.caption == "1 odd hop of 3"
+    assert traces.pane.caption == "1 request of 3 with a finding"
     story = traces.pane.story()
     assert story is not None
-    assert "What is odd:\n  refused with 401" in story[1]
+    assert "Findings:\n  refused with 401" in story[1]
     await traces.pilot.press("escape")
     await traces.until_shown("→ vault")
     assert traces.pane.caption == ""
@@ -107,7 +107,7 @@ async def test_when_nothing_is_odd_it_says_so(traces: Traces) -> None:
     traces.say(started("r1"), hop("r1", "vault"))
     await traces.until_shown("→ vault")
     await traces.pilot.press("o")
-    await traces.until_shown("Nothing is odd about the 2 hops that are kept. Press o to see all.")
+    await traces.until_shown("There is no finding in the 2 requests that are kept. Press o to see all.")
 
 
 async def test_the_filter_takes_words_and_parts(traces: Traces) -> None:
@@ -117,7 +117,7 @@ async def test_the_filter_takes_words_and_parts(traces: Traces) -> None:
     await traces.until_shown("→ vault", gone=True)
     assert traces.pane.caption == "filter: source:none"
     await traces.pilot.press("enter", "slash", *" nowhere")
-    await traces.until_shown("No hop matches.")
+    await traces.until_shown("No request matches.")
     await traces.pilot.press("escape")
     await traces.until_shown("→ vault")
 

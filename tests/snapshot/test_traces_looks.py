@@ -53,7 +53,7 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
     app = pilot.app
     assert isinstance(app, PaneApp)
     app.pane.focus_pane()
-    if text != "No hops yet":
+    if text != "No requests yet":
         app.feed(events=EVENTS, later=3)
     await pilot.press(*keys)
     await until(lambda: text in app.screen_text(), pilot)
@@ -77,6 +77,6 @@ async def test_only_what_is_odd_in_ascii(pictures: Pictures) -> None:
 
 async def test_no_hops_yet(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
-        await settle(pilot, "No hops yet")
+        await settle(pilot, "No requests yet")
 
     await pictures(PaneApp(TracesPane()), before)

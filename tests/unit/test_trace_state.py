@@ -271,7 +271,7 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
         ALICE,
         "api://vault",
         "expired",
-        "What is odd:",
+        "Findings:",
         "refused",
     ):
         assert part in text

@@ -205,7 +205,7 @@ def test_the_screen_still_answers_after_the_noise_and_prints_of_the_screens_own_
         session.until(lambda: "noise of the screen's thread" in session.log())
         session.until(lambda: ":24204" in session.text())
         session.press(b"\x1bOQ")  # F2
-        session.until(lambda: "story" in session.text())
+        session.until(lambda: "details" in session.text())
         session.press(b"\x11")
         assert session.end() == 0
         assert b"noise" not in session.drawn

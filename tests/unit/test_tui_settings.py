@@ -249,7 +249,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_broken_file_is_left_alone_and_the_reason_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "workbench.yaml"
     path.write_text(text)
-    with pytest.raises(CannotSave, match="mend it in your editor"):
+    with pytest.raises(CannotSave, match="fix it in your editor"):
         save_setting(path, "vim", False)
     assert path.read_text() == text
     with pytest.raises(CannotSave, match="cannot be written"):

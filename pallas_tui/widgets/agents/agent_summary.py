@@ -57,14 +57,14 @@ def details(item: Item | DownstreamLink, width: int, height: int, known: Now, gl
     if again := again_in(item, now):
         lines += [(), ((f"failed, {again}", STYLES[tone]),)]
     if tone is Tone.CRASH_LOOP:
-        what = "s starts it; or mend its files" if isinstance(item, AgentSnapshot) else "mend it and reload"
+        what = "s starts it; or fix its files" if isinstance(item, AgentSnapshot) else "fix it and reload"
         lines += [(), ((f"crash loop: {count(item.crashes, 'crash', 'crashes')}", STYLES[Tone.ERROR]),)]
         lines += [((line, DIM),) for line in wrapped(what, width)]
     if reason := reason_of(item):
         lines.append(())
         style = STYLES[Tone.ERROR if tone in FAILED_TONES else tone]
         lines += [((line, style),) for line in wrapped(reason, width)]
-        lines.append((("enter" if tone in FAILED_TONES else "i", KEY), (" the whole story", DIM)))
+        lines.append((("enter" if tone in FAILED_TONES else "i", KEY), (" all details", DIM)))
     if isinstance(item, AgentSnapshot) and item.state is AgentState.STOPPED and not asked:
         lines.append((("s", KEY), (" starts it", DIM)))
     lines.append(())

@@ -48,7 +48,7 @@ the servers that the project starts with them.
 Below (or beside) the list is what is known of the selected line: why it is not well, since when, latency,
 tokens, restarts, its model and where it is configured.
 
-**Enter** talks to an agent that can answer, and tells the whole story of one that cannot; on something that
+**Enter** talks to an agent that can answer, and shows everything about one that cannot; on something that
 an agent calls it shows the tools. **c** shows its last versions and what is different in each; a mark behind
 its name says that the last edit failed while the version before goes on. **B** goes back to that one.
 **d** opens everything about the agent, **t** its tools, which can be called there by hand. **e** opens the

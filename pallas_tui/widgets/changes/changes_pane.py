@@ -34,8 +34,8 @@ live, how long that took, and what is different in it. Below stands all of that 
 new, `-` gone, `~` changed. Of an edit that failed it shows where and why, and what would have changed; the
 version before goes on meanwhile.
 
-**enter** goes to the differences and back, **e** opens the file at its line, **y** copies everything,
-**B** puts the version before in the place of the one that answers, **r** reads the agent anew, **a** shows
+**enter** goes to the differences and back, **e** opens the file where it changed, **y** copies everything,
+**B** puts the version before in the place of the one that answers, **r** reads the agent again, **a** shows
 the versions of all agents, or of this one only.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("changes")

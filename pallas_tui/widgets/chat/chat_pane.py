@@ -64,7 +64,7 @@ it, and nothing of the others. Agents of attached instances stand there too, wit
 **alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
-it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends it anew,
+it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends it again,
 **a** branches off another conversation, **f** shows the run in the feed, **enter** goes back to the prompt.
 **ctrl+r** asks again.
 """

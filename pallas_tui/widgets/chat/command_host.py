@@ -168,7 +168,7 @@ class ViewHost:
         view.talk.choose_principal(principal, url if plain else "")
         view.judge()
         view.touch()
-        anew = " What was said is told to the agent with it: for another caller the conversation begins anew."
+        anew = " What was said goes to the agent with it: for another caller the conversation starts over."
         return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
 
     async def _may_go_in_clear(self, url: str) -> bool:

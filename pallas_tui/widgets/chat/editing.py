@@ -42,7 +42,7 @@ class Editing:
         if self.entry is None:
             return ""
         return (
-            f"changing the message of {clock(self.entry.at)[:5]} {dot} enter sends it anew, escape leaves it"
+            f"changing the message of {clock(self.entry.at)[:5]} {dot} enter sends it again, escape leaves it"
         )
 
     def _write(self, text: str) -> None:

@@ -152,7 +152,7 @@ def _hint(row: InstanceRow) -> str:
         return "" if row.instance.attached or row.instance.busy else "attaches all its agents"
     if not row.agent.attached:
         return "" if row.instance.attached else "on the instance attaches this one and the others"
-    return "talks to it" if can_talk(row) else "the whole story"
+    return "talks to it" if can_talk(row) else "all details"
 
 
 def facts(row: InstanceRow, now: float) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class SavedFilters:
     def _read(self, document: object) -> dict[str, str]:
         found = document.get("logs") if isinstance(document, dict) else None
         if not isinstance(found, dict):
-            self.mistake = f"{self._file.path.name}: has no mapping `logs`; mend or delete it"
+            self.mistake = f"{self._file.path.name}: has no mapping `logs`; fix or delete it"
             return {}
         filters: dict[str, str] = {}
         for name, text in list(found.items())[:MOST]:
@@ -59,7 +59,7 @@ class SavedFilters:
                 filters[one_line(name, NAME_LENGTH)] = one_line(text, MAX_LENGTH)
             else:
                 shown = one_line(name, NAME_LENGTH)
-                self.mistake = f"{self._file.path.name}: {shown}: is no filter; mend or delete it"
+                self.mistake = f"{self._file.path.name}: {shown}: is no filter; fix or delete it"
         return filters
 
     def _write(self, filters: dict[str, str]) -> str:

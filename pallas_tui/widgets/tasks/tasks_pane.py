@@ -35,7 +35,7 @@ declares the tasks extension, over the bridge (`tasks_delegate`), or over REST. 
 while it goes on; tasks and what came of them outlast a restart, for as long as `tasks:` of agents.yaml says.
 
 **Enter** reads one in full: what was asked, what it waits to be told, its answer, or what went wrong and how
-that is mended. **t** opens the thread that it was said in, in the chat; **f** goes to its run in the feed.
+that is fixed. **t** opens the thread that it was said in, in the chat; **f** goes to its run in the feed.
 **x** asks for it to be cancelled, after a question. **o** shows the tasks of the selected one's agent only,
 or all again. **y** copies its id, with which its owner follows it elsewhere (`pallas tasks attach`).
 

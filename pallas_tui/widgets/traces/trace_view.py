@@ -119,7 +119,7 @@ def hop_story(line: TraceLine, now: float) -> str:
     width = max(len(name) for name, _ in facts) + 2
     lines = [f"{name:<{width}}{text}" for name, text in facts if text]
     if line.odd:
-        lines += ["", "What is odd:", *(f"  {reason}" for reason in line.odd)]
+        lines += ["", "Findings:", *(f"  {reason}" for reason in line.odd)]
     lines += [
         "",
         "A key is told by its fingerprint: the same one is the same key, as long as this fleet lives.",

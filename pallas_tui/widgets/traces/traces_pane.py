@@ -20,7 +20,7 @@ from ..tones import DIM
 from .trace_view import header, hop_story, trace_line
 
 _TEACHING = (
-    "No hops yet.\n"
+    "No requests yet.\n"
     "Ask an agent something in the chat (2): each request of the run to a server appears here, with the"
     " fingerprint of the credential that went along, where that came from, and how the server answered.\n"
     "A caller's own token goes only to servers that have forward_inbound_auth: true."
@@ -120,28 +120,28 @@ class TraceList(LineView):
     def empty(self, width: int) -> list[Line]:
         kept = self._traces.hops
         if kept and self.odd_only:
-            hint = f"Nothing is odd about the {count(kept, 'hop')} that are kept. Press o to see all."
+            hint = f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
         elif kept:
-            hint = "No hop matches.\nEscape takes the filter away."
+            hint = "No request matches.\nEscape takes the filter away."
         else:
             hint = _TEACHING
         return [((line, DIM),) for line in wrapped(hint, width)]
 
 
 class TracesPane(ListPane):
-    """The auth hops of the fleet's runs."""
+    """The requests of the fleet's runs, with the credential of each."""
 
     TITLE = "Traces"
     HELP = """\
 Who went where with which credential: one line for each run, below it one for each of its requests to
-servers, and the runs of other agents that it asked for below the hop by which it asked.
+servers, and the runs of other agents that it asked for below the request by which it asked.
 
 A key is never shown, only its **fingerprint**: the same one is the same key. **caller** is what a run was
 asked with, **forward** that the caller's own went on, **config** one of the project's files. The countdown
 says how long it still holds, by what it says itself.
 
-A mark in front says that something is odd: no key where others had one, a key that had expired or that
-is not the caller's, 401 or 403. **o** shows only those, **enter** tells the reason. **r** goes to the run,
+A mark in front says that there is a finding: no key where others had one, a key that had expired or that
+is not the caller's, 401 or 403. **o** shows only those, **enter** shows the reason. **r** goes to the run,
 **l** to its log.
 
 The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:` in that part only.
@@ -192,7 +192,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         if unseen := self.hops.unseen:
             words.append(f"{unseen} new below")
         if self.hops.odd_only:
-            words.append(f"{count(self.hops.line_count(), 'odd hop')} of {self.traces.hops}")
+            words.append(f"{count(self.hops.line_count(), 'request')} of {self.traces.hops} with a finding")
         if self.filter.words:
             words.append("filter: " + " ".join(self.filter.words))
         if self.traces.left_out:
