@@ -1,5 +1,6 @@
 """What a conversation is made of: messages as they are shown, and the question in flight."""
 
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count as counter
@@ -11,7 +12,20 @@ from pallas.model.safe_text import one_line
 from ..pictures.images import ChatPicture
 from .call_tree import Tree
 from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
-from .trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """``trace_id`` has 32 hex digits, ``span_id`` 16; both made new unless given."""
+
+    trace_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    span_id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def parent(self) -> str:
+        """The ``traceparent`` that goes along with the call."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
 
 STREAM_LIMIT: Final = 1_000_000
 STATUS_LIMIT: Final = 300

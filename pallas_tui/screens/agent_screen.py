@@ -1,4 +1,4 @@
-"""Everything about one agent, on a screen of its own."""
+"""Screens of one agent: everything about it, and its last versions or those of all agents."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -7,13 +7,25 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
 
+from pallas.model import Reloaded
+
 from ..actions import binding
 from ..widgets.agents.agent_detail_pane import DetailPane
+from ..widgets.changes import ChangesPane
 from ..widgets.status_line import QuestionLine, StatusLine
 from ..widgets.title_bar import TitleBar
+from .single_pane_screen import SinglePane
 
 if TYPE_CHECKING:
     from ..widgets.agents import AgentsPane
+
+
+class ChangesScreen(SinglePane):
+    """Opened by the agents pane, whose history it shows; with the cursor on ``event``."""
+
+    def __init__(self, agents: "AgentsPane", agent: str = "", event: Reloaded | None = None) -> None:
+        super().__init__(ChangesPane(agents, agent, event, agents.glyphs), agent, agents.glyphs)
+
 
 _TITLES = (
     ("overview", "agent.overview", "About"),

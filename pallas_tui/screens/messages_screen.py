@@ -1,30 +1,135 @@
-"""The messages of a run, and one of them in full, on screens of their own."""
+"""Screens of messages: those of a run, one in full, one to be written, and one that is sent again."""
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from pallas.model import Envelope
+from pallas.model import Envelope, PayloadDetail
 
 from ..actions import binding, bindings
-from ..messages import MessageBook
+from ..agents.agent_knowledge import Knowledge
+from ..forms import Memory
+from ..messages import MessageBook, message_replay
 from ..messages.xml_text import title_of
 from ..targets import RunTarget, opener_of
-from ..text import Glyphs
+from ..text import Glyphs, width_of
+from ..widgets.agents import AgentsPane
+from ..widgets.form import ToolPane
 from ..widgets.messages import MessagesPane
-from ..widgets.messages.envelope_pane import EnvelopePane
 from ..widgets.messages.handler_lookup import open_source
+from ..widgets.messages.messages_pane import EnvelopePane
+from ..widgets.messages.replay_pane import ReplayPane, caption_of
+from ..widgets.messages.send_pane import SendPane
 from ..widgets.status_line import QuestionLine, StatusLine
 from ..widgets.title_bar import TitleBar
-from .replay_screen import ReplayScreen, refusal_of
 from .screen_layout import WIDE
 from .single_pane_screen import SinglePane
 
 if TYPE_CHECKING:
     from ..widgets.feed import FeedPane
+
+
+_TITLES = (
+    ("form", "tool.form", "Form"),
+    ("json", "tool.raw", "JSON"),
+    ("xml", "send.xml", "XML"),
+    ("result", "send.result", "Answer"),
+    ("about", "send.about", "About"),
+)
+_SECTIONS = 50
+"""Cells that their titles take, with a gap before what stands right of them."""
+
+
+class SendScreen(Screen[None]):
+    """A form for one handler's payload; leaving it ends a call that is under way."""
+
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS: ClassVar[list[BindingType]] = [binding("help")]
+
+    def __init__(self, agent: str, payload: PayloadDetail, memory: Memory, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._agent, self._payload, self._memory, self._glyphs = agent, payload, memory, glyphs
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(_TITLES, self._glyphs, id="send-title")
+        yield SendPane(self._agent, self._payload, self._memory, self._glyphs)
+        yield QuestionLine()
+        yield StatusLine()
+
+    @on(ToolPane.ToolSection)
+    def _section(self, event: ToolPane.ToolSection) -> None:
+        event.stop()
+        self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._caption())
+
+    def on_resize(self) -> None:
+        """How much of the title has room."""
+        self.query_one(TitleBar).tell(caption=self._caption())
+
+    def _caption(self) -> str:
+        """What is written to whom, as far as that leaves every section its title."""
+        whole = f"{self._payload.name} to {self._agent}"
+        room = self.size.width - _SECTIONS
+        return next((each for each in (whole, self._agent) if width_of(((each, ""),)) <= room), "")
+
+    def show(self, name: str) -> None:
+        """Go to a section: its title was clicked, or jumped to."""
+        self.query_one(SendPane).action_section(name)
+
+    @on(ToolPane.LeaveTool)
+    def _leave(self, event: ToolPane.LeaveTool) -> None:
+        event.stop()
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help_screen import HelpScreen
+
+        pane = self.query_one(SendPane)
+        self.app.push_screen(HelpScreen(self.focused or pane, self.active_bindings.values()))
+
+
+def refusal_of(app: App[Any], letter: Envelope) -> str:
+    """Why a message cannot be sent again, empty where it can."""
+    fleet = getattr(app, "fleet", None)
+    if fleet is None:
+        return "The fleet is not running."
+    return message_replay.refusal_of(letter, fleet.snapshot().agents)
+
+
+class ReplayScreen(SinglePane):
+    """The old run, the new run, and the difference of their replies."""
+
+    AUTO_FOCUS = "#replay-diff"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+
+    def __init__(
+        self,
+        letter: Envelope,
+        book: MessageBook,
+        feed: "FeedPane",
+        glyphs: Glyphs,
+        show_run: Callable[[str], None],
+    ) -> None:
+        """``show_run`` shows the messages of the new run, on the screen that this one was opened from."""
+        self._show_run = show_run
+        agents = next(iter(feed.screen.query(AgentsPane)), None)
+        knowledge = agents.knowledge if agents is not None else Knowledge()
+        super().__init__(
+            ReplayPane(letter, book, feed, knowledge, glyphs), caption_of(letter, glyphs), glyphs
+        )
+
+    @on(ReplayPane.OpenReplayRun)
+    def _open(self, event: ReplayPane.OpenReplayRun) -> None:
+        """Back to where this was opened, which then shows the new run."""
+        event.stop()
+        self.dismiss(None)
+        self._show_run(event.run_id)
+
 
 __all__ = ["EnvelopeScreen", "MessagesScreen"]
 

@@ -10,8 +10,7 @@ from ..runs.exchange_text import title_of
 from ..runs.feed_run import FeedRun
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
-from ..widgets.feed.exchange_pane import ExchangePane
-from ..widgets.feed.run_pane import RunPane
+from ..widgets.feed.run_pane import ExchangePane, RunPane
 from .single_pane_screen import SinglePane
 
 if TYPE_CHECKING:

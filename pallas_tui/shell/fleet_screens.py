@@ -65,7 +65,7 @@ class FleetScreens(Overseer):
 
     def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
         """Show the versions of an agent, or of all; with the cursor on ``event``."""
-        from ..screens.changes_screen import ChangesScreen
+        from ..screens.agent_screen import ChangesScreen
 
         if (agents := self.main.agents) is not None:
             self.push_screen(ChangesScreen(agents, agent, event))
@@ -75,7 +75,7 @@ class FleetScreens(Overseer):
         from ..widgets.messages.handler_lookup import look_up
 
         def opened(detail: AgentDetail, agents: AgentsPane) -> None:
-            from ..screens.send_screen import SendScreen
+            from ..screens.messages_screen import SendScreen
             from ..screens.tool_screen import ToolScreen
 
             if detail.payload is not None:
@@ -92,7 +92,7 @@ class FleetScreens(Overseer):
 
     def action_threads(self) -> None:
         """Durable threads of all agents; whichever is chosen is opened in the chat."""
-        from ..screens.threads_screen import ThreadsScreen
+        from ..screens.record_screens import ThreadsScreen
 
         def chosen(record: ThreadRecord | None) -> None:
             if record is not None:
@@ -102,7 +102,7 @@ class FleetScreens(Overseer):
 
     def action_tasks(self) -> None:
         """Durable tasks of all agents; what is chosen of one is shown where it is."""
-        from ..screens.tasks_screen import TasksScreen
+        from ..screens.record_screens import TasksScreen
 
         def chosen(target: Target | None) -> None:
             if target is not None:
@@ -153,7 +153,7 @@ class FleetScreens(Overseer):
 
     def action_todos(self) -> None:
         """What handlers wait for; the run of what is chosen is shown."""
-        from ..screens.todos_screen import TodosScreen
+        from ..screens.record_screens import TodosScreen
 
         def chosen(found: tuple[str, bool] | None) -> None:
             if found is None:

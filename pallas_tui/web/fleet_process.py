@@ -82,7 +82,7 @@ def _leashed() -> tuple[str, ...]:
 
 async def _answers(origin: str, token: str) -> None:
     """Return when the control API at ``origin`` takes the token."""
-    from pallas_tui.remote.control_client import ControlClient, NoControlApi, TokenRejected
+    from ..remote.control_client import ControlClient, NoControlApi, TokenRejected
 
     client = ControlClient(origin, token)
     try:

@@ -11,9 +11,9 @@ from pallas.config import ConfigError, load_project
 from pallas.model import Fault
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, is_loopback
 from pallas.telemetry.log import close_logging, setup_logging
-from pallas_tui.remote.fleet_address import control_origin
-from pallas_tui.remote.token_source import TokenSource, given_token, hide_tokens
 
+from ..remote.fleet_address import control_origin
+from ..remote.token_source import TokenSource, given_token, hide_tokens
 from .fleet_process import FleetProcess
 from .web_server import WebServer
 

@@ -12,6 +12,8 @@ from support.ports import free_ports
 from support.registries import FakeRegistry, entry
 
 from pallas.model import Fault, FaultType
+from pallas_tui.instances.registry_address import WELL_KNOWN, document_url
+from pallas_tui.instances.registry_reader import MAX_DOCUMENT, read_registry
 
 HOSTILE = "\x1b]52;c;cm0=\x07[@click=app.quit]x[/] \u202egnp.exe\x1b[31m"
 

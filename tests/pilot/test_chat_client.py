@@ -11,10 +11,10 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image
+from pallas_tui.chat.chat_entry import Trace
 from pallas_tui.chat.conversation import ChatConversation, ChatTurn
 from pallas_tui.chat.mcp_talk import ERAS as TALK_ERAS
 from pallas_tui.chat.mcp_talk import Options, Talk
-from pallas_tui.chat.trace import Trace
 from pallas_tui.chat_client import ChatClient, Era
 from pallas_tui.mcp_link import McpLink, is_plain
 

@@ -20,8 +20,8 @@ from support.shell import screen_text
 from support.virtual import virtual
 
 from pallas_tui.runs.feed_run import FeedRun
+from pallas_tui.screens.record_screens import TasksScreen
 from pallas_tui.screens.run_screen import RunScreen
-from pallas_tui.screens.tasks_screen import TasksScreen
 from pallas_tui.targets import AgentTarget, RunTarget
 from pallas_tui.widgets.agents import AgentsPane
 

@@ -16,8 +16,7 @@ from pallas.fleet.local_port import LocalPort
 from pallas_tui.app import Workbench
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource
-from pallas_tui.screens.messages_screen import MessagesScreen
-from pallas_tui.screens.send_screen import SendScreen
+from pallas_tui.screens.messages_screen import MessagesScreen, SendScreen
 from pallas_tui.widgets.messages import MessagesPane
 from pallas_tui.widgets.messages.send_pane import SendPane
 

@@ -18,9 +18,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.messages.message_tree import HEAD
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.main_screen import MainScreen
-from pallas_tui.screens.messages_screen import EnvelopeScreen, MessagesScreen
-from pallas_tui.screens.replay_screen import ReplayScreen
-from pallas_tui.screens.send_screen import SendScreen
+from pallas_tui.screens.messages_screen import EnvelopeScreen, MessagesScreen, ReplayScreen, SendScreen
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.messages import MessagesPane
 from pallas_tui.widgets.messages.send_pane import SendPane

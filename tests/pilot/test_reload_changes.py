@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from pallas.model import Change, Reloaded
 from pallas_tui.app import Workbench
-from pallas_tui.screens.changes_screen import ChangesScreen
+from pallas_tui.screens.agent_screen import ChangesScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.changes import ChangesPane

@@ -13,8 +13,8 @@ from support.offline import model_record, offline_project
 from support.virtual import virtual
 
 from pallas_tui.runs.feed_run import FeedRun
+from pallas_tui.screens.record_screens import ThreadsScreen
 from pallas_tui.screens.run_screen import RunScreen
-from pallas_tui.screens.threads_screen import ThreadsScreen
 
 SCRIPT = """
 rules:

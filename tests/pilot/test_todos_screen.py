@@ -12,7 +12,7 @@ from textual.widgets import Input
 from pallas_tui.app import Workbench
 from pallas_tui.screens.main_screen import MainScreen
 from pallas_tui.screens.messages_screen import MessagesScreen
-from pallas_tui.screens.todos_screen import TodosScreen
+from pallas_tui.screens.record_screens import TodosScreen
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.todos import TodosPane
 

@@ -6,7 +6,7 @@ import pytest
 
 from pallas.model.redaction import forget, redact
 from pallas_tui.diagnostics import as_text, paths, terminal, versions
-from pallas_tui.shell.crash_report import KEPT, in_one_line, report, save_report, traceback_of
+from pallas_tui.shell.error_boundary import KEPT, in_one_line, report, save_report, traceback_of
 
 SECRET = "correct-horse-battery-staple"
 

@@ -14,7 +14,7 @@ from pallas_tui.state import Tone, again_in, stages_of, tone_of
 from pallas_tui.supervision import History, Versions
 from pallas_tui.supervision.agent_versions import MAX_AGENTS, MAX_ATTEMPTS, MAX_TEXT
 from pallas_tui.supervision.fleet_trouble import trouble_of
-from pallas_tui.supervision.loop_blocks import MAX_BLOCKS, PATIENCE, Blocks
+from pallas_tui.supervision.reload_history import MAX_BLOCKS, PATIENCE, Blocks
 from pallas_tui.supervision.reload_words import sentence, tally
 from pallas_tui.supervision.version_diff import paragraphs, place_to_open, plain
 from pallas_tui.text import ASCII, UNICODE

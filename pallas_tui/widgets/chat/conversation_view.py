@@ -4,8 +4,9 @@ from typing import Final
 
 from textual import on
 from textual.app import ComposeResult
+from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
 from pallas.commands import CommandOutcome, Typed, read
@@ -16,17 +17,42 @@ from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
 from ...state import Tone
-from .banner import Banner, ColumnTitle
+from ...text import Glyphs
+from ..tones import shape
 from .chat_desk import ChatDesk
-from .command_host import MAX_NAME, ViewHost
+from .command_host import MAX_NAME, Slash, ViewHost
 from .editing import Editing
 from .paint_loop import Painter
 from .picture_tray import Tray
 from .prompt_area import PromptArea
 from .run_line import RunLine
-from .slash_commands import Slash
 from .thread_reader import Reading
 from .transcript import Transcript
+
+
+class Banner(Static):
+    """Takes no room while there is nothing to say (PI-17)."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="chat-banner")
+
+    def show(self, standing: Standing, glyphs: Glyphs) -> None:
+        """Say it in the colour of its tone."""
+        self.update(Content.assemble(shape(standing.tone, glyphs), " ", standing.text))
+        self.display = bool(standing.text)
+        self.set_classes(f"chat-banner -{standing.tone.value}")
+
+
+class ColumnTitle(Static):
+    """The agent's name, seen only where several conversations stand beside one another."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="chat-column-title")
+
+    def show(self, name: str, standing: Standing, glyphs: Glyphs) -> None:
+        """Its name with its shape."""
+        self.update(Content.assemble(shape(standing.tone, glyphs), f" {name}"))
+
 
 SURE_WITHIN: Final = 3.0
 

@@ -27,11 +27,41 @@ from ...text import Glyphs, Line, count
 from ..filter_line import FilterLine
 from ..folded_lines import FoldedLines
 from ..list_pane import ListPane
+from ..pane import Pane
 from ..tones import STYLES
 from .message_list import EMPTY, UNFIT, MessageList
 
 if TYPE_CHECKING:
     from ..feed import FeedPane
+
+
+class EnvelopePane(Pane):
+    """It stays as it was when it was opened."""
+
+    TITLE = "Message"
+    HELP = """\
+One message between handlers: what came of it, whether it fits the schema of its class, the frame it belongs
+to, and the whole envelope, indented to be read. Where it was refused, **why** has all names; the sender was
+told no more than the code. Secrets are masked. **y** copies all that is known, **c** the XML as it is kept.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("envelope")
+
+    def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
+        super().__init__(id="envelope")
+        self._letter, self._running_run, self._glyphs = letter, running, glyphs
+
+    def compose(self) -> ComposeResult:
+        lines = lines_of(self._letter, self._running_run, arrow=self._glyphs.outbound)
+        yield FoldedLines(lines, id="envelope-lines", hang=hang_of)
+
+    async def action_copy(self) -> None:
+        """Copy all that is known of it."""
+        self.notify(await copy(self.app, as_text(self._letter, self._running_run)), markup=False)
+
+    async def action_copy_xml(self) -> None:
+        """Copy the envelope."""
+        self.notify(await copy(self.app, self._letter.xml), markup=False)
+
 
 HINT: Final = "agent, payload, route, outcome, any word of the XML"
 REST: Final = 0.06

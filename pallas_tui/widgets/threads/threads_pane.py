@@ -1,24 +1,100 @@
 """The threads pane: every durable thread of the fleet, found, read, gone on with, renamed and deleted."""
 
+import asyncio
 from collections.abc import Callable, Hashable
-from typing import ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
+from textual.widgets import Input
 
 from pallas.model import Fault, MessageRecord, ThreadRecord
 from pallas.model.safe_text import one_line
 
 from ...actions import bindings
+from ...chat.chat_export import ConversationFacts, Form, exported, file_name, form_of, write_new
+from ...chat.conversation import ChatConversation
+from ...chat.stored_thread import entries_of
+from ...pictures.images import user_path
 from ...records.thread_book import ThreadBook
 from ...text import Glyphs, Line, count
+from ..dialogs.line_dialog import LineScreen
 from ..pages import RecordsPane
-from .exporting import export_thread
 from .thread_list import EMPTY, ThreadList
 from .thread_view import SEEN_ROWS, details, story_of
-from .title_line import TitleLine
+
+MAX_TITLE = 200
+
+
+class TitleLine(Input):
+    """Hidden until ``open``; enter gives what was typed, escape leaves the title as it is."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("title_line")
+
+    class TitleEntered(Message):
+        """A title was typed for the thread of that id."""
+
+        def __init__(self, thread: str, title: str) -> None:
+            super().__init__()
+            self.thread, self.title = thread, title
+
+    class TitleLineLeft(Message):
+        """The focus should go back to the list."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            placeholder="title", compact=True, select_on_focus=False, max_length=MAX_TITLE, id="thread-title"
+        )
+        self.display = False
+        self._thread = ""
+
+    def open(self, thread: str, title: str) -> None:
+        """Show the line with the title there is."""
+        self._thread, self.value = thread, title
+        self.display = True
+        self.cursor_position = len(title)
+        # At once: what is typed right after the key must not reach the list as keys.
+        self.screen.set_focus(self)
+
+    def action_leave(self) -> None:
+        """Nothing is wanted after all."""
+        self._close()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Hand over what was typed."""
+        event.stop()
+        self.post_message(self.TitleEntered(self._thread, self.value.strip()))
+        self._close()
+
+    def _close(self) -> None:
+        self.display = False
+        self.post_message(self.TitleLineLeft())
+
+
+async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: float) -> None:
+    """Ask for a file and write all that was said to it. Raises Fault."""
+    rows = await book.whole(record.id)
+    conversation = ChatConversation(record.agent)
+    conversation.name = record.title
+    conversation.entries = await asyncio.to_thread(entries_of, rows, record.agent)
+    base = Path.cwd()
+    hint = f"in {base}; *.json for JSON, else Markdown. Escape leaves."
+    answer = await app.push_screen_wait(
+        LineScreen("Write the thread to", hint, file_name(conversation, now, "md"))
+    )
+    if not (answer or "").strip():
+        return
+    target = user_path(str(answer).strip(), base)
+    form: Form = form_of(target)
+    if not target.suffix:
+        target = target.with_name(f"{target.name}.{form}")
+    text = exported(conversation, ConversationFacts(agent=record.agent), form)
+    await asyncio.to_thread(write_new, target, text)
+    app.notify(f"Written to {one_line(str(target), 300)}.", markup=False)
+
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks whether anything was said meanwhile."""
