@@ -197,7 +197,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     @on(Failure.Retry)
     def _retry(self) -> None:
-        """Start anew after the user has mended something."""
+        """Start again after the user has fixed something."""
         self.run_worker(self._restart_fleet(), group="restart", exclusive=True)
 
     async def _restart_fleet(self) -> None:
@@ -348,7 +348,7 @@ class Workbench(FleetScreens, Look, Notices):
         self.push_screen(AboutScreen(self._sections()))
 
     def action_redraw(self) -> None:
-        """Paint everything anew, after something else wrote to the terminal."""
+        """Paint everything again, after something else wrote to the terminal."""
         self.refresh(layout=True)
         self.screen.refresh(layout=True)
 

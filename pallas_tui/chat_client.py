@@ -160,7 +160,7 @@ class ChatClient:
     async def _call(
         self, arguments: dict[str, Any], on_progress: OnProgress | None, meta: dict[str, Any] | None
     ) -> Any:
-        # The numbers say nothing that the messages do not: nobody parses them.
+        # The numbers say nothing that the messages do not: no one parses them.
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None and message:
                 on_progress(sanitize(message, ANSWER_LIMIT))

@@ -96,7 +96,7 @@ def is_wsl(environ: Mapping[str, str]) -> bool:
 
 
 def missing(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Why there is no program that reaches the clipboard here, and what would mend that."""
+    """Why there is no program that reaches the clipboard here, and what would fix that."""
     if "WAYLAND_DISPLAY" in environ:
         return "wl-clipboard is not installed"
     if "DISPLAY" in environ:

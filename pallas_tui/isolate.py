@@ -170,7 +170,7 @@ class Guard:
                     if data := _read(key.fd):
                         self._offer(key.data, lines[key.data].feed(data))
                         idle = False
-                    elif data is not None:  # somebody closed our descriptor: this pipe will stay silent
+                    elif data is not None:  # something closed our descriptor: this pipe will stay silent
                         selector.unregister(key.fileobj)
                 if idle:
                     for source, part in lines.items():

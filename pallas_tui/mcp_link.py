@@ -24,7 +24,7 @@ Era = Literal["auto", "modern", "legacy"]
 """How the protocol is negotiated: the newest first, the newest only, or the handshake of before 2026."""
 
 Bearer = Callable[[], str]
-"""Gives the token that goes with each request, empty for none. It is asked for each request anew."""
+"""Gives the token that goes with each request, empty for none. It is asked for each request again."""
 
 CONNECT_TIMEOUT: Final = 10.0
 READ_TIMEOUT: Final = 30 * 60.0
@@ -40,7 +40,7 @@ _CAUSE_TIMEOUT: Final = 0.3
 class McpLink:
     """At most one open connection to ``url``, in a task of its own; it is made by the first ``call``.
 
-    ``era`` chooses the protocol. ``bearer`` is sent to the scheme, host and port of ``url`` and to nobody
+    ``era`` chooses the protocol. ``bearer`` is sent to the scheme, host and port of ``url`` and to no one
     else, wherever an answer may lead; over plain HTTP to another machine only with ``plain_allowed``. Nothing
     of MCP is imported before the first ``call``.
     """

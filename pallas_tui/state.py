@@ -160,7 +160,7 @@ class Headline:
 
 
 def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
-    """What an event says to somebody who does not look at any pane; None when that is nothing."""
+    """What an event says to the user who does not look at any pane; None when that is nothing."""
     match event:
         case AgentChanged(agent=name, state=AgentState.READY):
             agent = snapshot.agent(name)
@@ -207,7 +207,7 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
 class Summary:
     """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order.
 
-    ``paused``: nobody looks after the files now; ``waiting`` are those that changed and nothing was done
+    ``paused``: no one looks after the files now; ``waiting`` are those that changed and nothing was done
     about; ``reloading`` are agents whose next version is being made; ``raised`` counts todos that are due.
     """
 
@@ -232,7 +232,7 @@ class Summary:
 
     @property
     def watch_text(self) -> str:
-        """``watch paused, 3 files waiting``, empty while the files are looked after or nobody does."""
+        """``watch paused, 3 files waiting``, empty while the files are looked after or no one does."""
         if not self.paused:
             return ""
         files = f"{count(len(self.waiting), 'file')} waiting" if self.waiting else ""

@@ -13,7 +13,7 @@ PERIOD: Final = 0.1
 IDLE: Final = 1.0
 """Seconds after which a frame is made although nothing happened."""
 BATCH: Final = 1_000
-"""Events of one frame: more than that nobody can follow, and a key would wait until they were taken in."""
+"""Events of one frame: more than that no one can follow, and a key would wait until they were taken in."""
 
 _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentState.STOPPING})
 

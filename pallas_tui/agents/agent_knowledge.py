@@ -43,7 +43,7 @@ class Knowledge:
         return self._details.get(agent)
 
     def doubt(self, agent: str) -> None:
-        """Another version answers: what is known stays until somebody asks again."""
+        """Another version answers: what is known stays until the user asks again."""
         self._tried.discard(agent)
         self._doubtful.add(agent)
 

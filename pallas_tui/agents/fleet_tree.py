@@ -43,7 +43,7 @@ class Branch:
 
     @property
     def depth(self) -> int:
-        """0 for an agent that nobody depends on."""
+        """0 for an agent that no one depends on."""
         return len(self.last)
 
     @property
@@ -94,7 +94,7 @@ def outline(
     for agent in known.values():
         if agent.name not in needed and agent.name not in placed:
             branches += place(agent, ())
-    for agent in known.values():  # a cycle has no top; the configuration refuses one, but nobody may vanish
+    for agent in known.values():  # a cycle has no top; the configuration refuses one, but no one may vanish
         if agent.name not in placed:
             branches += place(agent, ())
     return (*branches, *(Branch(server) for server in servers))

@@ -50,7 +50,7 @@ class UnderWay:
         self._failures.pop(agent, None)
 
     def take(self, events: Iterable[Event], now: float) -> list[str]:
-        """Take what happened in; returns the agents whose outcome nobody told within ``PATIENCE``."""
+        """Take what happened in; returns the agents whose outcome no one told within ``PATIENCE``."""
         if not self._last:
             return []
         for event in events:

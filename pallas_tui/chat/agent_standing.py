@@ -37,7 +37,7 @@ def standing(
 
     The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
     agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down. ``owner`` is
-    whose thread it is where that is somebody else: without a bearer nobody can go on in it.
+    whose thread it is where that is someone else: without a bearer no one can go on in it.
     """
     if owner and not with_bearer and agent is not None and can_answer(agent):
         told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"

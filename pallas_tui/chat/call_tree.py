@@ -115,7 +115,7 @@ class Tree:
                 self.version += 1
 
     def add_stored(self, label: str, state: State, arguments: str, result: str) -> None:
-        """A call of the agent itself as a durable thread has it: over, and nobody knows how long it took."""
+        """A call of the agent itself as a durable thread has it: over, and no one knows how long it took."""
         self._count += 1
         self.failed += state == "error"
         if len(self.root.children) >= MAX_CALLS:

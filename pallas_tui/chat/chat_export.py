@@ -42,7 +42,7 @@ def form_of(path: Path) -> Form:
 
 
 def file_name(conversation: ChatConversation, at: float, form: Form) -> str:
-    """What the file is called when nobody says: ``research-2026-05-04-1402.md``."""
+    """What the file is called when no one says: ``research-2026-05-04-1402.md``."""
     name = conversation.name or conversation.agent
     plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name).strip("-")[:60] or "conversation"
     return f"{plain}-{strftime('%Y-%m-%d-%H%M', localtime(at))}.{form}"

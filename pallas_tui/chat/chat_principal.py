@@ -1,4 +1,4 @@
-"""As whom a conversation is held: nobody, or whoever a bearer token belongs to."""
+"""As whom a conversation is held: no one, or whoever a bearer token belongs to."""
 
 import os
 import re
@@ -36,7 +36,7 @@ class ChatPrincipal:
 
     @property
     def fingerprint(self) -> str:
-        """The salted fingerprint, as the feed and the traces have it; empty for nobody."""
+        """The salted fingerprint, as the feed and the traces have it; empty for no one."""
         return fingerprint(self.token) if self.token else ""
 
     def lend(self) -> "ChatPrincipal":

@@ -42,7 +42,7 @@ KEEP: Final = 200
 REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
 OLDER: Final = 30
-"""Messages that come back at once when somebody scrolls up to them."""
+"""Messages that come back at once when the user scrolls up to them."""
 
 
 class ChatConversation:
@@ -52,7 +52,7 @@ class ChatConversation:
     what a person calls it, empty for the agent's name.
 
     The agent's server keeps the history under the handle. What it does not know (this was branched off, an
-    earlier message was changed, somebody else asks) is told with the next question, under a new handle.
+    earlier message was changed, someone else asks) is told with the next question, under a new handle.
 
     ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
     as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as
@@ -173,7 +173,7 @@ class ChatConversation:
         return self.run is None and any(entry.role == "user" for entry in self.entries)
 
     def clear(self) -> bool:
-        """Begin anew under another handle; False while a run is in flight."""
+        """Begin again under another handle; False while a run is in flight."""
         if self.run is not None:
             return False
         self.handle = _handle()
@@ -331,7 +331,7 @@ class ChatConversation:
 
 
 def _handle() -> str:
-    # Nobody can guess it: the agent's server knows the conversation by nothing else (SPEC C12).
+    # No one can guess it: the agent's server knows the conversation by nothing else (SPEC C12).
     return f"chat-{secrets.token_urlsafe(24)}"
 
 

@@ -68,7 +68,7 @@ class Options:
 
 
 class Talk:
-    """Holds ``conversation``. The connection is made by the first question, and anew after each change.
+    """Holds ``conversation``. The connection is made by the first question, and again after each change.
 
     ``clock`` gives Unix seconds. Nothing here is shared with another conversation: not the connection, not
     the token.
@@ -105,8 +105,8 @@ class Talk:
     def choose_principal(self, principal: ChatPrincipal, plain: str = "") -> None:
         """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
 
-        A conversation belongs to whoever began it: for another one it begins anew, with what was said told.
-        A thread that was opened and is somebody's else may be this one's: its server knows.
+        A conversation belongs to whoever began it: for another one it begins again, with what was said told.
+        A thread that was opened and is of someone else may be this one's: its server knows.
         """
         old, theirs = self.options.principal, self.conversation.owner
         if principal.token != old.token and not self.conversation.untouched and not theirs:
@@ -142,7 +142,7 @@ class Talk:
                 conversation.note(told, clock())
 
     def _with_way_out(self, fault: Fault) -> Fault:
-        """What a refusal may come from: an era that not every server speaks, or somebody else's thread."""
+        """What a refusal may come from: an era that not every server speaks, or someone else's thread."""
         if self.conversation.owner and "not found" in fault.message:
             hint = f"It belongs to {one_line(self.conversation.owner, 60)}. {WAYS_OUT}"
             return Fault(fault.type, f"{fault.message}. {hint}", data=fault.data)

@@ -27,7 +27,7 @@ class KeptTab:
 class KeptTabs:
     """The tabs of the fleet ``key`` in ``file``; without a file they last for this start only.
 
-    What is wrong with the file is told in the log, and then it is written anew: nothing depends on it.
+    What is wrong with the file is told in the log, and then it is written again: nothing depends on it.
     """
 
     def __init__(self, file: JsonFile | None = None, key: str = "") -> None:

@@ -106,7 +106,7 @@ class AgentPoller:
         return HealthStatus.ERROR, reason_of(fault, self.agent.url, timeout), False
 
     async def _rest(self) -> None:
-        """Until it is time, or somebody pokes."""
+        """Until it is time, or ``poke`` is called."""
         waits = {
             asyncio.ensure_future(self._pace.wait(self._pace.interval)),
             asyncio.ensure_future(self._poked.wait()),

@@ -54,7 +54,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredInstance:
-    """One registered registry. ``url`` is that of its document, ``label`` a short name nobody else has.
+    """One registered registry. ``url`` is that of its document, ``label`` a short name no one else has.
 
     ``busy`` says what is being done, ``problem`` why the last reading failed; both may be empty. ``read_at``
     (Unix seconds) is 0 before the first reading.

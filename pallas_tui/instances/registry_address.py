@@ -55,7 +55,7 @@ def origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _problem(url: str) -> str:
-    """What is wrong with a URL, with how to mend it; empty when nothing is."""
+    """What is wrong with a URL, with how to fix it; empty when nothing is."""
     if len(url) > MAX_URL:
         return f"it has {len(url)} characters; {MAX_URL} are allowed"
     if url != sanitize(url) or any(char.isspace() or char == "\\" for char in url):

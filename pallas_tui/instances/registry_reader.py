@@ -24,7 +24,7 @@ _MAX_REDIRECTS: Final = 3
 async def read_registry(url: str, *, timeout: float = TIMEOUT) -> RegistryListing:
     """The agents listed at ``url`` now, within ``timeout`` seconds; proxies of the environment are not used.
 
-    Raises Fault TRANSPORT, TIMEOUT or PROTOCOL; each names the URL and says how to mend it.
+    Raises Fault TRANSPORT, TIMEOUT or PROTOCOL; each names the URL and says how to fix it.
     """
     # Its import takes a while: never on the loop that draws.
     await asyncio.to_thread(import_module, "httpx2")

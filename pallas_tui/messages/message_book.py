@@ -1,4 +1,4 @@
-"""The messages of the last runs: told by events as they pass, read with their XML when somebody looks."""
+"""The messages of the last runs: told by events as they pass, read with their XML when the user looks."""
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
@@ -123,7 +123,7 @@ class RunEnvelopes:
         return self.last + 1
 
     def lighten(self) -> None:
-        """Nobody looks any more: XML is read again when somebody does."""
+        """No one looks any more: XML is read again when the user does."""
         self._lighten()
         self.version += 1
 
@@ -184,7 +184,7 @@ def safe(letter: Envelope) -> Envelope:
 
 
 def pending(letter: Envelope) -> bool:
-    """Whether somebody still works on it, or it is not known yet how long that took."""
+    """Whether an agent still works on it, or it is not known yet how long that took."""
     handled = letter.route in ("boot", "call", "self", "respond", "error")
     return handled and letter.outcome == "delivered" and letter.seconds is None
 

@@ -25,13 +25,13 @@ class Reader:
         """Runs that were read after their end, each with its last number then."""
 
     def anew(self) -> None:
-        """Somebody asks once more."""
+        """The user asks once more."""
         self.problem = ""
         self._read_at = float("-inf")
         self._over.clear()
 
     def due(self, run_id: str, running: bool, now: float) -> bool:
-        """Whether there is something to read now of what nobody pointed at."""
+        """Whether there is something to read now of what no one pointed at."""
         if self.busy or not run_id:
             return False
         messages = self._book.run(run_id)
@@ -49,7 +49,7 @@ class Reader:
             self._over.add((run_ids[0], messages.last if messages is not None else 0))
 
     async def one(self, run_id: str, number: int) -> None:
-        """Read a message that somebody points at, and those that follow it."""
+        """Read a message that the user points at, and those that follow it."""
         await self._guarded(self._read(run_id, number - 1))
 
     async def _guarded(self, work: Awaitable[object]) -> None:

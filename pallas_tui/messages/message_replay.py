@@ -51,7 +51,7 @@ def old_reply(messages: RunEnvelopes | None, letter: Envelope) -> Envelope | Non
 
 
 def run_of(runs: Iterable[FeedRun], before: frozenset[str], agent: str, message: str) -> FeedRun | None:
-    """The run that came of it: a new one of that agent that nobody else asked for."""
+    """The run that came of it: a new one of that agent that no one else asked for."""
     new = [run for run in runs if run.id not in before and run.agent == agent and run.parent is None]
     said = one_line(message, _PREVIEW)[: _PREVIEW // 2]
     return next((run for run in new if run.preview.startswith(said)), new[0] if new else None)

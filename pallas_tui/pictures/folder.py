@@ -1,4 +1,4 @@
-"""What is in a folder, for somebody who looks for a picture."""
+"""What is in a folder, for the user who looks for a picture."""
 
 import os
 import stat

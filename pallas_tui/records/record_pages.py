@@ -1,4 +1,4 @@
-"""A list of the fleet's records, read in pages as far as somebody wants it; nothing of the screen in here."""
+"""A list of the fleet's records, read in pages as far as the user wants it; nothing of the screen in here."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The tasks of a fleet, read in pages as far as somebody wants them; nothing of the screen in here."""
+"""The tasks of a fleet, read in pages as far as the user wants them; nothing of the screen in here."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ SHOWN_ID: Final = 8
 MAX_TEXT: Final = 200_000
 """Characters of an answer that are shown."""
 _MOVED: Final = 1_000
-"""Changes that are remembered between two readings; beyond them everything is read anew."""
+"""Changes that are remembered between two readings; beyond them everything is read again."""
 _STATUSES: Final = ("working", "input_required", "completed", "failed", "cancelled")
 UNDER_WAY: Final = frozenset({"working", "input_required"})
 
@@ -23,7 +23,7 @@ UNDER_WAY: Final = frozenset({"working", "input_required"})
 class TaskBook(RecordPages[TaskRecord]):
     """The tasks that were read so far, the newest first.
 
-    ``absorb`` only notes that something moved (``stale``): nothing is read before somebody looks, and then
+    ``absorb`` only notes that something moved (``stale``): nothing is read before the user looks, and then
     once for all of it.
     """
 

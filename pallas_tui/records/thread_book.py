@@ -1,4 +1,4 @@
-"""The threads of a fleet, read in pages as far as somebody wants them; nothing of the screen in here."""
+"""The threads of a fleet, read in pages as far as the user wants them; nothing of the screen in here."""
 
 from dataclasses import replace
 from typing import Final

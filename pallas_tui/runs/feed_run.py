@@ -81,7 +81,7 @@ class RunStep:
     With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong; ``times``
     counts those like it.
 
-    ``ended`` is None while it runs, and stays None when nobody told; ``started`` is None when the start
+    ``ended`` is None while it runs, and stays None when no one told; ``started`` is None when the start
     was lost. ``span`` is what the call sent along, and ``runs`` are those of other agents that came of it.
     ``actor`` is whose step it is where that is an agent further down.
     """
@@ -113,7 +113,7 @@ class FeedRun:
     """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
 
     ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams. ``parent`` is
-    the run that asked for it by the call ``parent_step``, None where nobody known did. ``version`` changes
+    the run that asked for it by the call ``parent_step``, None where no one known did. ``version`` changes
     with the run, ``tree_version`` also with any run below it. ``surface`` is how its message came in,
     ``identity`` who asked where that was verified, ``thread`` the beginning of its durable thread's id;
     ``partial`` what it had written when it was cut short.
@@ -194,7 +194,7 @@ class FeedRun:
         self._add(RunStep(event.at, compacted_text(event), 0, "ok"))
 
     def routed(self, event: Routed | Rerouted) -> None:
-        """Somebody else answers than the one that was asked: a router chose, or a provider failed."""
+        """Someone else answers than the one that was asked: a router chose, or a provider failed."""
         self._add(RunStep(event.at, routed_text(event), 0, "ok"))
 
     def missed(self, event: ServerMissing) -> None:
@@ -317,7 +317,7 @@ class FeedRun:
         self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
 
     def lose(self) -> None:
-        """It is over, and nobody knows how."""
+        """It is over, and no one knows how."""
         self.state = "unknown"
         self._close(None, "unknown")
 

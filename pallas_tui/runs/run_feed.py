@@ -155,7 +155,7 @@ class Feed:
         self.version += 1
 
     def mark_cancelling(self, run_id: str) -> None:
-        """Somebody asked for the run to be cancelled."""
+        """The user asked for the run to be cancelled."""
         if (run := self._runs.get(run_id)) is not None and run.running:
             run.cancelling = True
             self._changed(run)

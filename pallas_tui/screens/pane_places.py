@@ -222,7 +222,7 @@ class Places(Screen[None]):
         return max(_DOCK_LEAST, min(lines, most))
 
     def _apply_sizes(self) -> None:
-        """Set or take back what the style sheet says; only where it differs, for that lays out anew."""
+        """Set or take back what the style sheet says; only where it differs, for that lays out again."""
         rail, dock = self.query_one("#rail").styles, self.query_one("#dock").styles
         visible = self._visible()
         columns = self._layout.rail if self._split and visible != {"agents"} else 0

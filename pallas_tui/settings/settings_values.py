@@ -21,7 +21,7 @@ MAX_FILE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """What is told while nobody looks, and how; ``after`` is in seconds."""
+    """What is told while no one looks, and how; ``after`` is in seconds."""
 
     runs: bool = True
     agents: bool = True

@@ -239,7 +239,7 @@ class Bounded(App[int]):
         return False
 
     def _drop(self, screen: Screen[Any]) -> None:
-        """Take a screen away whose message loop may have stopped: nobody may wait for it to agree."""
+        """Take a screen away whose message loop may have stopped: no one may wait for it to agree."""
         stack = self._screen_stack
         if len(stack) < 2 or stack[-1] is not screen:
             return
@@ -254,7 +254,7 @@ class Bounded(App[int]):
                 await screen.remove()
 
     def _die(self, error: Exception) -> None:
-        # Textual would print a traceback with local variables, which may hold what nobody should see.
+        # Textual would print a traceback with local variables, which may hold what no one should see.
         _logger.error("the workbench stopped", exc_info=error)
         if self._failure is None:
             self._failure = error

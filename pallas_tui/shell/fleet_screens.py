@@ -18,7 +18,7 @@ from .fleet_actions import Overseer
 
 
 class FleetScreens(Overseer):
-    """``threads`` and ``tasks`` are those of the fleet that runs, as far as somebody looked at them.
+    """``threads`` and ``tasks`` are those of the fleet that runs, as far as the user looked at them.
 
     ``messages`` and ``todos`` are what its events told of them.
     """

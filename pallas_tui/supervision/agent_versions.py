@@ -98,7 +98,7 @@ class Versions:
                 self._broken[event.agent] = attempt
             return
         self._broken.pop(event.agent, None)
-        # A mistake in a file of the project is mended by whatever the mended file makes different.
+        # A mistake in a file of the project is fixed by whatever the fixed file makes different.
         project = self._broken.get("")
         if project is not None and not set(project.event.files).isdisjoint(event.files):
             del self._broken[""]

@@ -11,7 +11,7 @@ from .agent_versions import Versions
 
 MAX_BLOCKS: Final = 50
 PATIENCE: Final = 300.0
-"""Seconds after which one whose end nobody told is taken for over."""
+"""Seconds after which one whose end no one told is taken for over."""
 
 
 class Blocks:

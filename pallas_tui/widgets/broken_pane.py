@@ -24,7 +24,7 @@ what the fleet still remembers. The log has the details, without what was in the
     BINDINGS: ClassVar[list[BindingType]] = bindings("broken")
 
     class Rebuild(Message):
-        """Somebody wants the pane made anew."""
+        """The user wants the pane made again."""
 
         def __init__(self, pane: str) -> None:
             super().__init__()
@@ -56,9 +56,9 @@ what the fleet still remembers. The log has the details, without what was in the
         self.focus()
 
     def action_rebuild(self) -> None:
-        """Make the pane anew."""
+        """Make the pane again."""
         self.post_message(self.Rebuild(str(self.id)))
 
     async def action_copy(self) -> None:
-        """Copy what helps to mend it."""
+        """Copy what helps to fix it."""
         self.notify(await copy(self.app, self._story))

@@ -66,7 +66,7 @@ class FilterLine(Input):
 
 
 def late_letter(app: App[Any], event: events.Key) -> None:
-    """What an application does with a key that nobody took: a letter belongs to the line that has the focus.
+    """What an application does with a key that no one took: a letter belongs to the line that has the focus.
 
     Letters typed at once after the key that opens a line are on their way to the list before the line has
     the focus. A line takes every letter, so one that comes by while a line has the focus was typed for it.

@@ -12,7 +12,7 @@ from .pane import Pane
 
 
 class Story(Message):
-    """Somebody wants to read everything about something."""
+    """The user wants to read everything about something."""
 
     def __init__(self, title: str, text: str) -> None:
         super().__init__()

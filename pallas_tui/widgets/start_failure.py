@@ -28,7 +28,7 @@ Mend them in your editor, save, and try again here; the workbench need not be le
     BINDINGS: ClassVar[list[BindingType]] = bindings("failure")
 
     class Retry(Message):
-        """Somebody wants the fleet started again."""
+        """The user wants the fleet started again."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="failure")

@@ -72,7 +72,7 @@ class QuestionLine(Widget, can_focus=True):
         self.app.screen_change_signal.subscribe(self, self._elsewhere)
 
     def _elsewhere(self, screen: Screen[object]) -> None:
-        """Another screen came over this one: no. What is asked below it nobody sees."""
+        """Another screen came over this one: no. What is asked below it no one sees."""
         if self._yes is not None and screen is not self.screen:
             self.action_answer(False)
 
@@ -127,7 +127,7 @@ class QuestionLine(Widget, can_focus=True):
             call()
 
     def on_blur(self) -> None:
-        """Somebody went elsewhere: no. To another window is not elsewhere: the focus comes back here."""
+        """The user went elsewhere: no. To another window is not elsewhere: the focus comes back here."""
         if self._yes is not None and self.app.app_focus and self.screen.focused is not self:
             self._yes, self._before = None, None
             self._stand(False)

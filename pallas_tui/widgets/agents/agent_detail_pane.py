@@ -61,7 +61,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             self.name = name
 
     class CallTool(Message):
-        """Somebody wants to call a tool by hand."""
+        """The user wants to call a tool by hand."""
 
         def __init__(self, row: ToolRow) -> None:
             super().__init__()
@@ -107,7 +107,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         return self._agents.knowledge.detail(self._agent)
 
     def look_up(self) -> None:
-        """Ask for everything anew; what is shown stays until the answer is there."""
+        """Ask for everything again; what is shown stays until the answer is there."""
         self._loading, self._problem = True, ""
         self._say()
         self.run_worker(
@@ -217,7 +217,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are letters while somebody types a filter."""
+        """Letters are letters while the user types a filter."""
         if not self.is_mounted:
             return True
         typing = self.query_one(FilterLine).has_focus
@@ -247,7 +247,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         self.action_section(SECTIONS[(SECTIONS.index(self._section) + by) % len(SECTIONS)])
 
     def action_look_up(self) -> None:
-        """Ask for everything anew."""
+        """Ask for everything again."""
         self.look_up()
 
     def action_edit(self) -> None:

@@ -24,7 +24,7 @@ class AgentTree(LineView):
     ) -> None:
         """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on.
 
-        ``broken`` tells the version of an agent that failed and was not mended yet, 0 for none.
+        ``broken`` tells the version of an agent that failed and was not fixed yet, 0 for none.
         """
         super().__init__(id="agent-list")
         self._glyphs = glyphs
@@ -122,7 +122,7 @@ class AgentTree(LineView):
 
     def reload(self) -> None:
         if not self._pointed and self._cursor_key not in {branch.key for branch in self._shown[:1]}:
-            # A server may be there before any agent: nobody chose it, so the list begins with the first line.
+            # A server may be there before any agent: no one chose it, so the list begins with the first line.
             self.cursor, self._cursor_key, self._top_key = 0, None, None
         super().reload()
 

@@ -32,7 +32,7 @@ def tree_line(
 ) -> Line:
     """One line in exactly ``width`` cells; ``asked`` is what is being done with the agent just now.
 
-    ``broken`` is the version that failed and was not mended yet, 0 for none.
+    ``broken`` is the version that failed and was not fixed yet, 0 for none.
     """
     item, lead = branch.item, lead_of(branch, glyphs)
     if isinstance(item, DownstreamLink):

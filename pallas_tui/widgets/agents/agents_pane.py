@@ -57,7 +57,7 @@ file it is configured in.
     BINDINGS: ClassVar[list[BindingType]] = bindings("agents")
 
     class TalkToAgent(Message):
-        """Somebody wants to talk to an agent."""
+        """The user wants to talk to an agent."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -74,7 +74,7 @@ file it is configured in.
     ) -> None:
         """``folded`` are the agents to begin with folded; ``keep`` is told when others are.
 
-        ``history`` is what is kept of reloads, which somebody else feeds.
+        ``history`` is what is kept of reloads, which someone else feeds.
         """
         super().__init__(id=id)
         self._glyphs = glyphs
@@ -112,7 +112,7 @@ file it is configured in.
         return self.under_way.doing(name) or (DOING["reload"] if name in self._reloading else "")
 
     def broken(self, agent: AgentSnapshot) -> int:
-        """The version of an agent that failed and was not mended yet, 0 for none."""
+        """The version of an agent that failed and was not fixed yet, 0 for none."""
         attempt = self.history.versions.broken(agent.name)
         return attempt.version if attempt is not None else 0
 
@@ -134,7 +134,7 @@ file it is configured in.
             self.agents.reload()
             self._tell()
             if nothing and self.agents.selected is not None:
-                self.refresh_bindings()  # there is somebody now whom the keys can be for
+                self.refresh_bindings()  # now there is an agent that the keys are for
 
     def show_pane(self) -> None:
         super().show_pane()
@@ -280,7 +280,7 @@ file it is configured in.
             words = f"agent, {tone_of(agent).value}, {where}"
             yield Entity(agent.name, words, AgentTarget(agent.name))
         if (fleet := fleet_of(self)) is not None:
-            # For the next time: what nobody has looked at yet is asked for in the background.
+            # For the next time: what no one has looked at yet is asked for in the background.
             self.knowledge.ask_for_all(self, fleet, [agent.name for agent in self.agents.agents])
         there = {agent.name for agent in self.agents.agents}
         known = (found for found in self.knowledge.tools() if found[0] in there)

@@ -228,7 +228,7 @@ class ChatActions(PartsPane):
         view.retry()
 
     def action_edit(self) -> None:
-        """Change a message and send it anew."""
+        """Change a message and send it again."""
         if self._current is not None:
             self._current.edit()
 

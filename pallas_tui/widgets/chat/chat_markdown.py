@@ -39,7 +39,7 @@ def weight(text: str) -> int:
 
 
 def is_light(text: str) -> bool:
-    """Whether drawing ``text`` as Markdown costs little enough to do it while somebody types."""
+    """Whether drawing ``text`` as Markdown costs little enough to do it while the user types."""
     return len(text) <= PLAIN_ABOVE and weight(text) <= WEIGHT
 
 

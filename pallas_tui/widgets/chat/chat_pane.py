@@ -222,7 +222,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         await self._deck.mount(*views)
         if not self.app.is_running or not views[0].is_attached:
             return
-        if wanted or self._current is None:  # else somebody went elsewhere while this was made
+        if wanted or self._current is None:  # else the user went elsewhere while this was made
             self._switch(views[0], wanted=wanted)
             if text := self._start.take():  # typed before there was anybody to write to
                 views[0].write(text)
@@ -364,7 +364,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
 
 
 def front_agent(agents: tuple[AgentSnapshot, ...]) -> AgentSnapshot | None:
-    """Whom to open first: the agent nobody depends on that depends on the most."""
+    """Whom to open first: the agent no one depends on that depends on the most."""
     needed = {name for agent in agents for name in agent.depends_on}
     fronts = [agent for agent in agents if agent.name not in needed] or list(agents)
     return max(fronts, key=lambda agent: len(agent.depends_on), default=None)

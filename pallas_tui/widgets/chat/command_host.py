@@ -204,7 +204,7 @@ class ViewHost:
         return await self.ask_as(principals.from_environment(value))
 
     async def choose_principal(self) -> str:
-        """Ask for a variable's name, for nobody, or on to the masked line."""
+        """Ask for a variable's name, for no one, or on to the masked line."""
         value = await self._view.app.push_screen_wait(
             LineScreen(
                 "Ask as",
@@ -259,7 +259,7 @@ class ViewHost:
         )
 
     async def clear(self) -> str:
-        """Begin anew in the same tab."""
+        """Begin again in the same tab."""
         if not self._view.conversation.clear():
             raise _wrong("An answer is under way; wait for it, or cancel it with ctrl+k.")
         return ""

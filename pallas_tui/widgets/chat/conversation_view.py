@@ -202,7 +202,7 @@ class ConversationView(Reading):
         self.post_message(self.Changed())
 
     def focus_prompt(self) -> None:
-        """Put the focus where one writes, or on the transcript while nobody can.
+        """Put the focus where one writes, or on the transcript while no one can.
 
         At once, not when the queue has been worked off: keys typed in between would reach the prompt of
         the conversation that was open before.

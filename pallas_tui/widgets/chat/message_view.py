@@ -63,7 +63,7 @@ class Heading(Widget):
 class LiveText(Vertical):
     """An answer while it is written: what is complete as Markdown, drawn once; the rest while it is short.
 
-    Drawing all of it anew ten times a second would stop the keys: a list of a hundred items takes a
+    Drawing all of it again ten times a second would stop the keys: a list of a hundred items takes a
     third of a second.
     """
 

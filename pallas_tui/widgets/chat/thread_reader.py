@@ -1,4 +1,4 @@
-"""Reading a thread from its end: the newest messages first, older ones when somebody goes up to them."""
+"""Reading a thread from its end: the newest messages first, older ones when the user goes up to them."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ class Reading(Vertical):
     transcript: Transcript
 
     def look(self) -> None:
-        """Somebody sees the conversation: a thread of which nothing was read yet is read now."""
+        """The user sees the conversation: a thread of which nothing was read yet is read now."""
         conversation = self.conversation
         if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
             self._read(FIRST, fill=True)

@@ -52,7 +52,7 @@ class ThreadTabs(SideBySide):
                 return
         options, front = None, self._current
         if front is not None and front.conversation.agent == record.agent and record.owner != ANONYMOUS.id:
-            # Whoever asks as somebody here asks as the same there: the thread may be that one's.
+            # A caller with a bearer here has the same one there: the thread may be that one's.
             held = front.talk.options
             options = replace(held, principal=held.principal.lend())
         conversation = self._opened_from(record)
@@ -66,7 +66,7 @@ class ThreadTabs(SideBySide):
             self.run_worker(_learn(book), group="threads", description="read the newest threads")
 
     def thread_gone(self, thread: str) -> None:
-        """A thread was deleted: whoever writes in its tab begins anew."""
+        """A thread was deleted: whoever writes in its tab begins again."""
         for view in self._views:
             if thread in (view.conversation.thread, view.conversation.handle):
                 view.conversation.reseat()

@@ -53,7 +53,7 @@ class Thumbnail(Widget, can_focus=True):
 
     @property
     def _high(self) -> int:
-        """Rows of the picture itself: none where it cannot be shown, or nobody wants to see it here."""
+        """Rows of the picture itself: none where it cannot be shown, or no one wants to see it here."""
         return self._full if self._wanted else 0
 
     def get_content_width(self, container: Size, viewport: Size) -> int:

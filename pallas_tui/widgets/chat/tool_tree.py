@@ -26,7 +26,7 @@ _LEAST: Final = 12
 class ToolTree(Widget, can_focus=True):
     """Rows of calls with their durations. While ``live`` the newest are shown, later one that unfolds.
 
-    ``now`` gives the stopwatch of the conversation. Takes the focus only when somebody goes there.
+    ``now`` gives the stopwatch of the conversation. Takes the focus only when the user goes there.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
@@ -111,14 +111,14 @@ class ToolTree(Widget, can_focus=True):
         return row.node if row is not None else None
 
     def open_up(self) -> None:
-        """Unfold and take the focus: somebody wants to look."""
+        """Unfold and take the focus: the user wants to look."""
         self._outline.set_open(None, True)
         self.tick()
         self.can_focus = True
         self.screen.set_focus(self)
 
     def on_blur(self) -> None:
-        """Somebody went elsewhere; from another window the focus comes back here."""
+        """The user went elsewhere; from another window the focus comes back here."""
         if self.app.app_focus and self.screen.focused is not self:
             self.can_focus = False
 

@@ -24,7 +24,7 @@ class Transcript(VerticalScroll, can_focus=True):
         """It was scrolled, or a message was selected."""
 
     class Top(Message):
-        """Somebody is at the first message that is shown, and there are older ones."""
+        """The user is at the first message that is shown, and there are older ones."""
 
     def __init__(self, conversation: ChatConversation, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(classes="chat-transcript")
@@ -42,7 +42,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.selected: MessageView | None = None
 
     def on_mount(self) -> None:
-        """From now on the end stays in view until somebody scrolls away from it."""
+        """From now on the end stays in view until the user scrolls away from it."""
         self.mount(self._pruned, self._welcome)
         self._pruned.display = False
         self.anchor()
@@ -71,7 +71,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self._welcome.display = conversation.untouched and conversation.stored is None
         self._tell_of_older()
         kept = {entry.key for entry in entries} | ({run.key} if run else set())
-        # What is too old goes only while nobody reads further up: it would pull the text away.
+        # What is too old goes only while no one reads further up: it would pull the text away.
         if self._away and len(self._views) < len(entries) + KEEP:
             kept |= self._views.keys() & conversation.hidden
         gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
@@ -180,7 +180,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.post_message(self.TranscriptMoved())
 
     def want_older(self) -> None:
-        """Somebody would read what was said before."""
+        """The user would read what was said before."""
         if self._conversation.more_above and not self.reading:
             self.post_message(self.Top())
 

@@ -62,7 +62,7 @@ class FeedList(LineView):
             self.repaint()
 
     def rebuild(self) -> None:
-        """Find out anew which lines there are."""
+        """Find out again which lines there are."""
         roots = [run for run in self._feed.roots if self._sieve.lets_through(run)]
         if self.follow:
             self._hold(frozenset())

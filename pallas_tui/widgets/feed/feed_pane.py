@@ -52,14 +52,14 @@ them must hold; `-` before one says that it must not. What a run stands within s
     BINDINGS: ClassVar[list[BindingType]] = bindings("feed")
 
     class CancelAsked(Message):
-        """Somebody wants a run cancelled."""
+        """The user wants a run cancelled."""
 
         def __init__(self, run: FeedRun) -> None:
             super().__init__()
             self.run = run
 
     class VersionAsked(Message):
-        """Somebody wants to see what is different in a version."""
+        """The user wants to see what is different in a version."""
 
         def __init__(self, event: Reloaded) -> None:
             super().__init__()

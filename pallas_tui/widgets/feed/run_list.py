@@ -132,7 +132,7 @@ class RunList(LineView):
         self._entries = entries
 
     def _trace(self, roots: list[FeedRun]) -> list[Entry]:
-        """The lines of the trace; made anew only when something in it changed."""
+        """The lines of the trace; made again only when something in it changed."""
         state = tuple((root.id, root.tree_version) for root in roots)
         if state != self._traced:
             self._traced = state

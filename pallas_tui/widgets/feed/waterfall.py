@@ -23,7 +23,7 @@ def window_of(run: FeedRun, now: float) -> Span:
     """The time that all bars of a tree are drawn in: that of the run that stands on its own."""
     root = run.root
     took = root.elapsed(now)
-    if took is None:  # how long nobody knows: until the last that was heard of it
+    if took is None:  # how long no one knows: until the last that was heard of it
         took = max((step.ended or step.at for step in root.steps), default=root.started) - root.started
     return root.started, root.started + max(took, 0.001)
 

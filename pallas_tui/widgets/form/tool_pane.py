@@ -256,7 +256,7 @@ are kept until the workbench ends.
             self.post_message(self.LeaveTool())
 
     def on_unmount(self) -> None:
-        """Nobody waits for the call any more, and the token goes."""
+        """No one waits for the call any more, and the token goes."""
         self._typed.release()
         if self._call is not None:
             self._call.cancel()
@@ -296,7 +296,7 @@ are kept until the workbench ends.
         self._say()
 
     def action_fresh(self) -> None:
-        """Throw the arguments away and begin anew."""
+        """Throw the arguments away and begin again."""
         self.form = Form(self._tool.input_schema)
         self.begin_fields()
         self._say()

@@ -150,7 +150,7 @@ and attached is kept for the next start.
     BINDINGS: ClassVar[list[BindingType]] = bindings("instances")
 
     class TalkToInstanceAgent(Message):
-        """Somebody wants to talk to an attached agent."""
+        """The user wants to talk to an attached agent."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -310,7 +310,7 @@ and attached is kept for the next start.
         self.notify(f"{instance.label} lists {count(len(instance.agents), 'agent')}{skipped}.", markup=False)
 
     def _do(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Do that in the background, saying so; it goes on when somebody leaves the screen."""
+        """Do that in the background, saying so; it goes on when the user leaves the screen."""
 
         async def doing() -> None:
             try:

@@ -90,7 +90,7 @@ class Export:
             draft.replace(self._target)
             return
         try:
-            # Unlike a rename this never replaces what somebody put there meanwhile.
+            # Unlike a rename this never replaces what another program put there meanwhile.
             os.link(draft, self._target)
         except FileExistsError:
             raise ExportError(f"{self._target}: is there already") from None
@@ -101,7 +101,7 @@ class Export:
 
 
 def refusal(source: LogSource, text: str) -> tuple[Path, str, bool]:
-    """The file that somebody named, what speaks against writing it, and whether it is there already."""
+    """The file that the user named, what speaks against writing it, and whether it is there already."""
     if not text.strip():
         return Path(), "Which file? Give its name.", False
     target = Path(text.strip()).expanduser().absolute()

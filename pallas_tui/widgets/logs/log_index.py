@@ -69,7 +69,7 @@ class OpenLogFile:
         return b"".join(parts)
 
     def was_rewritten(self) -> bool:
-        """Whether the beginning is not what it was before: somebody truncated the file and wrote anew."""
+        """Whether the beginning changed: another program truncated the file and wrote again."""
         before, self._head = self._head, self.read(0, _HEAD)
         return not self._head.startswith(before)
 

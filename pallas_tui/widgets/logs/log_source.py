@@ -95,12 +95,12 @@ _SLICES: Final = 16
 
 
 class LogSource:
-    """The lines of the log at ``path``, found by ``follow``, which runs while somebody looks.
+    """The lines of the log at ``path``, found by ``follow``, which runs while the user looks.
 
     ``rows`` are those that the query wants, ``found`` those of them that ``find`` looks for; ``changed`` is
     called when they were replaced, at most ten times a second, on the loop of ``follow``. The rotated files
     beside the log are its history. What was read stays readable after rotation; a truncated file begins
-    anew.
+    again.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class LogSource:
         except BaseException:
             file.close()
             raise
-        # Together, and after the last wait: a follow that was cancelled in between begins anew.
+        # Together, and after the last wait: a follow that was cancelled in between begins again.
         self._files, self._head = [file], start
         self._append(file, found)
         self._publish()

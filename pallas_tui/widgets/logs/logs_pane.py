@@ -117,7 +117,7 @@ all that are listed into a file.
             self._worker = None
 
     def on_unmount(self) -> None:
-        """Nobody reads the files any more."""
+        """No one reads the files any more."""
         self.hide_pane()
         self._source.close()
 

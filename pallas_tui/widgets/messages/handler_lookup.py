@@ -37,7 +37,7 @@ def open_source(widget: Widget, agent: str) -> None:
 
 
 def look_up(widget: Widget, agent: str, then: Callable[[AgentDetail, AgentsPane], None]) -> None:
-    """Ask the fleet anew what the agent is like, since it may have been reloaded, and go on with that."""
+    """Ask the fleet again what the agent is like, since it may have been reloaded, and go on with that."""
     main = getattr(widget.app, "main", None)
     agents = next(iter(main.query(AgentsPane)), None) if main is not None else None
     if agents is None:

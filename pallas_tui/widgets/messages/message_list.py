@@ -33,7 +33,7 @@ _RUN_TONES = {"ok": Tone.OK, "error": Tone.ERROR, "cancelled": Tone.STOPPED, "un
 
 
 class MessageList(LineView):
-    """``take`` gives it lines; it follows at the end once somebody goes there."""
+    """``take`` gives it lines; it follows at the end once the user goes there."""
 
     def __init__(self, book: MessageBook, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)

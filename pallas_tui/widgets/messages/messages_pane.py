@@ -180,7 +180,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     # Showing
 
     def advance(self, now: float, changed: bool) -> None:
-        """Time went on and perhaps more than that; nothing is done for it where nobody can see it."""
+        """Time went on and perhaps more than that; nothing is done for it where no one can see it."""
         if not self._stands or self.app.screen is not self.screen:
             return
         if not self.run_id and (first := self._book.last_of()) is not None:  # opened before there was any
@@ -198,7 +198,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         return {each.id: each for each in run.family()} if run is not None else {}
 
     def _lay_out(self, force: bool = False) -> None:
-        """Find out anew which lines there are, where anything is different from before."""
+        """Find out again which lines there are, where anything is different from before."""
         run = self._feed.feed.run(self.run_id)
         state = (
             self.run_id,
@@ -309,7 +309,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read what there is to read of what nobody pointed at."""
+        """Read what there is to read of what no one pointed at."""
         now, running = self._feed.now, self._live
         if self._reader.due(self.run_id, running, now):
             runs = (self.run_id, *(each for each in self._family() if each != self.run_id))
@@ -370,7 +370,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         self._lay_out()
 
     def _handler(self) -> str:
-        # Whom the selected message is for; where that is nobody of the fleet, who sent it.
+        # Whom the selected message is for; where that is no one of the fleet, who sent it.
         letter, messages = self.view.selected, self.messages
         if letter is None:
             return messages.agent if messages is not None else ""

@@ -93,7 +93,7 @@ other), **y** copies the difference.
         self.call_after_refresh(self.action_again)
 
     def on_unmount(self) -> None:
-        """Nobody waits any more."""
+        """No one waits any more."""
         if self._advance in self._feed.watchers:
             self._feed.watchers.remove(self._advance)
         if self._work is not None:

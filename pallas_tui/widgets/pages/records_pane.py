@@ -25,19 +25,19 @@ from ..tones import STYLES
 from .record_list import RecordList
 
 SEARCHED: Final = 5_000
-"""Records that a filter looks through by itself; further ones as somebody goes down to them."""
+"""Records that a filter looks through by itself; further ones as the user goes down to them."""
 REST: Final = 0.15
-"""Seconds that somebody stays on one before it is looked into."""
+"""Seconds that the user stays on one before it is looked into."""
 _REMEMBERED: Final = 50
 _PARTS: Final = 3
 _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 
 
 class RecordsPane[R: PagedRecord, W](ListPane):
-    """Reads as many records as somebody looks at, however many there are.
+    """Reads as many records as the user looks at, however many there are.
 
-    ``W`` is what is read of the selected one besides, once somebody stays on it. A subclass says when to read
-    anew (``on_mount``), and what can be done with one.
+    ``W`` is what is read of the selected one besides, once the user stays on it. A subclass says when to read
+    again (``on_mount``), and what can be done with one.
     """
 
     NOUN: ClassVar[str]
@@ -189,7 +189,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self._rest()
 
     def _rest(self) -> None:
-        """Look into the selected one, once somebody stays on it."""
+        """Look into the selected one, once the user stays on it."""
         if self._resting is not None:
             self._resting.stop()
         self._resting = self.set_timer(REST, self._look_inside)
@@ -234,7 +234,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     # Keys
 
     def action_refresh(self) -> None:
-        """Read anew."""
+        """Read again."""
         self._problem = ""
         self._refresh()
 

@@ -66,7 +66,7 @@ def questions(record: TaskRecord) -> list[str]:
 
 
 def problem(record: TaskRecord) -> list[str]:
-    """What went wrong, how it is mended, and what was written until then; each in a paragraph."""
+    """What went wrong, how it is fixed, and what was written until then; each in a paragraph."""
     body = record.fault
     if not isinstance(body, Mapping):
         return []

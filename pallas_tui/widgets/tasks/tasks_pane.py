@@ -26,7 +26,7 @@ READ_EVERY: Final = 4
 
 
 class TasksPane(RecordsPane[TaskRecord, TaskRecord]):
-    """Reads as many tasks as somebody looks at, however many there are; nothing while it cannot be seen."""
+    """Reads as many tasks as the user looks at, however many there are; nothing while it cannot be seen."""
 
     TITLE = "Tasks"
     HELP = """\
@@ -48,7 +48,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
     _book: TaskBook
 
     class OpenTask(Message):
-        """Somebody wants to see the thread or the run of a task."""
+        """The user wants to see the thread or the run of a task."""
 
         def __init__(self, target: Target) -> None:
             super().__init__()
@@ -76,7 +76,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
     # Reading
 
     def _look(self) -> None:
-        """Read anew when something moved since, or goes on; times go on in any case."""
+        """Read again when something moved since, or goes on; times go on in any case."""
         if not self._stands or not self.screen.is_current:
             return
         self._looks += 1
@@ -183,7 +183,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
             self.post_message(self.OpenTask(RunTarget(record.run_id)))
 
     def action_refresh(self) -> None:
-        """Read anew."""
+        """Read again."""
         self._say("")
         self._within.clear()
         super().action_refresh()

@@ -101,7 +101,7 @@ LOOK_EVERY: Final = 1.0
 
 
 class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):
-    """Reads as many threads as somebody looks at, however many there are."""
+    """Reads as many threads as the user looks at, however many there are."""
 
     TITLE = "Threads"
     HELP = """\
@@ -123,7 +123,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
     _book: ThreadBook
 
     class OpenThread(Message):
-        """Somebody wants to go on with a thread."""
+        """The user wants to go on with a thread."""
 
         def __init__(self, record: ThreadRecord) -> None:
             super().__init__()
@@ -155,7 +155,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
     # Reading
 
     def _look(self) -> None:
-        """Read anew when a run began or ended since."""
+        """Read again when a run began or ended since."""
         fleet = getattr(self.app, "fleet", None)
         agents = fleet.snapshot().agents if fleet is not None else ()
         runs = [(agent.name, agent.runs_total, agent.runs_active) for agent in agents]

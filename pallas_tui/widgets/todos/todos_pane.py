@@ -36,7 +36,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
     BINDINGS: ClassVar[list[BindingType]] = bindings("todos")
 
     class OpenTodo(Message):
-        """Somebody wants to see the run of a todo: in the feed, or its messages."""
+        """The user wants to see the run of a todo: in the feed, or its messages."""
 
         def __init__(self, run_id: str, messages: bool) -> None:
             super().__init__()

@@ -73,7 +73,7 @@ class TraceList(LineView):
             self.repaint()
 
     def rebuild(self) -> None:
-        """Find out anew which hops are shown."""
+        """Find out again which hops are shown."""
         self._lines = self._traces.lines(self._words, odd_only=self.odd_only)
         self._places = {line.key: place for place, line in enumerate(self._lines)}
         self.reload()
