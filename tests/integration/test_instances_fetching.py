@@ -4,8 +4,6 @@ import asyncio
 import json
 
 import pytest
-from pallas_tui.instances.address import WELL_KNOWN, document_url
-from pallas_tui.instances.reader import MAX_DOCUMENT, read_registry
 from starlette.responses import RedirectResponse, Response
 from support.fake_downstreams import talking
 from support.ports import free_ports
