@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import time
-from typing import Any
+from dataclasses import dataclass
+from time import monotonic, time
+from typing import Any, Final
 
 from pallas.access.identity import may_continue
 from pallas.config.kinds import SessionLimits
@@ -26,13 +27,74 @@ from pallas.runs.run import Listener
 from pallas.telemetry.event_hub import EventHub
 
 from . import session_hooks
-from .delegation_session import DelegationOutcome, delegate
 from .lease import SessionLease, SessionPrompt
-from .session_faults import check_prompt, has_failed, is_busy, is_replaced
+from .session_faults import VALID, check_prompt, has_failed, is_busy, is_replaced
 from .session_metadata import wanted_by
 from .session_opener import CLOSED, SessionOpener
 from .session_prompt import PromptRequestFacts, about, answer, stop
 from .session_table import GONE, SessionTable
+
+COMPLETE: Final = "task-complete"
+FAILED: Final = "task-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationOutcome:
+    """What came of it: ``result``, else ``fault``. ``session_id`` is empty where none could be opened.
+
+    The session is closed by then, as ``task-complete`` or ``task-failed``. ``agent`` is empty where nobody
+    could be found.
+    """
+
+    session_id: str
+    agent: str
+    result: RunResult | None = None
+    fault: Fault | None = None
+
+
+async def delegate(
+    sessions: "Sessions",
+    text: str,
+    principal: Principal,
+    *,
+    agent: str | None = None,
+    timeout: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    params: Params = NO_PARAMS,
+    listener: Listener | None = None,
+    bearer: str | None = None,
+    trace: TraceContext | None = None,
+    caller: str = "",
+) -> DelegationOutcome:
+    """As ``Sessions.delegate``."""
+    began = monotonic()
+    try:
+        opened = await sessions.create(agent, principal, metadata=metadata)
+    except Fault as fault:
+        return DelegationOutcome("", "", fault=fault)
+    reason = FAILED
+    try:
+        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+        result = await sessions.prompt(
+            opened.id,
+            text,
+            principal,
+            timeout=left,
+            params=params,
+            listener=listener,
+            bearer=bearer,
+            trace=trace,
+            caller=caller,
+        )
+        reason = COMPLETE
+        return DelegationOutcome(opened.id, opened.agent, result)
+    except Fault as fault:
+        data = {**fault.data, VALID: False}
+        told = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+        return DelegationOutcome(opened.id, opened.agent, fault=told)
+    finally:
+        await sessions.close(opened.id, principal, reason)
+
 
 AGAIN: float = 1.0
 """Seconds after which one that was refused does well to come again."""
