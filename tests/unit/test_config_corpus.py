@@ -1,4 +1,4 @@
-"""Broken projects, and every line that is said of each: a text changes only when somebody changes it here.
+"""Broken projects, and every line that is said of each: a text that changes is changed here too.
 
 Each file of ``config_corpus`` is a list of cases: the project's files, the environment, and what is said,
 in the order in which it is said. A line that begins ``warning:`` stops nothing.

@@ -1,4 +1,4 @@
-"""The project's files, read and checked: every mistake says where, what and how to mend it."""
+"""The project's files, read and checked: every mistake says where, what and how to fix it."""
 
 from .envfile import export_env, fill_unset, real_environ
 from .load import load_project, read_project

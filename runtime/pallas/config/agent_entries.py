@@ -207,7 +207,7 @@ class HandlerEntry(AgentEntry):
     payload: Maybe[Annotated[str, TextRule(class_problem)]] = None
     """What makes it a typed handler: the dataclass that it takes, ``module:Class``."""
     agent: bool = False
-    """It is told its own name. For typed handlers, as are all keys below."""
+    """Its metadata has its own name. For typed handlers, as are all keys below."""
     timeout: Timeout = 30.0
     """Seconds for one message."""
     broadcast: bool = False
@@ -244,7 +244,7 @@ class WorkerEntry(AgentEntry):
     dialect: Annotated[Dialect, CHOICE] = "auto"
     """How it speaks; ``auto`` finds out."""
     agent_id: Maybe[_Named] = None
-    """What it is told when a session begins; without it the agent's name."""
+    """Its id in ``session/new``; without it the agent's name."""
     request_timeout: Annotated[float, Field(ge=0.1, le=3_600)] = 30.0
     """Seconds for what is asked of it beside turns."""
     capacity: _Capacity = 1_000
@@ -288,7 +288,7 @@ class RouterEntry(AgentEntry):
     ask: Maybe[Line] = None
     """The agent that is asked who answers; needed with ``by: model``, and only then."""
     fallback: Maybe[Line] = None
-    """Who answers where nobody fits."""
+    """The agent that answers where no other fits."""
 
 
 ENTRIES: Final[Mapping[AgentKind, type[AgentEntry]]] = {

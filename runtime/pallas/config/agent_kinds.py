@@ -164,7 +164,7 @@ def _typed(entry: HandlerEntry, root: Path, name: str) -> TypedConfig | None:
 
 
 def router_of(entry: RouterEntry) -> tuple[RouterConfig | None, Members]:
-    """The value of a router, None when it names nobody, and the agents it names."""
+    """The value of a router, None when it names no agent, and the agents it names."""
     section, listed = entry.at, entry.listed("agents")
     members = dict(reversed(listed))
     if "agents" in section and not listed:

@@ -54,7 +54,7 @@ SCOPES: Final[Mapping[str, InstanceScope]] = {
 RESTARTS: Final[Mapping[AgentKind, RestartConfig]] = {
     # Five restarts in a minute, and the failure after those is a crash loop (DR-29).
     "worker": RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0),
-    # Whoever runs it elsewhere brings it back without telling: it is tried again for ever.
+    # It is started elsewhere and comes back without notice: it is tried again for ever.
     "remote": RestartConfig(backoff=1.0, backoff_max=30.0, crashes=1_000, within=60.0),
 }
 """What becomes of an agent that fails where ``restart:`` does not say it, by kind."""

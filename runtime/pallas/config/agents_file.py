@@ -58,13 +58,13 @@ class AgentsFile(FileModel):
         TextRule(_namespace_problem, pattern=f"^{_NAMESPACE.pattern}$"),
         Field(examples=["com.example.project"]),
     ] = "local.pallas"
-    """What stands before the slash in published names."""
+    """What is before the slash in published names."""
     registry_port: Port = DEFAULT_REGISTRY_PORT
     """Where the catalogue is served; left out where there is one ``port`` for everything."""
     port: Maybe[Port] = None
     """One port for everything: the registry, and each agent at ``/agents/NAME/mcp``."""
     public_url: Maybe[Annotated[str, TextRule(public_url_problem)]] = None
-    """How callers reach ``port`` from outside, where a proxy stands before it: an http or https URL."""
+    """How callers reach ``port`` from outside, where a proxy is before it: an http or https URL."""
     drain_timeout: Annotated[float, Field(ge=0, le=3_600)] = DEFAULT_DRAIN_TIMEOUT
     """Seconds that runs in flight have when the fleet is asked to stop; then they are cut short."""
     loop_lag: Annotated[float, Field(ge=0, le=60)] = 1.0

@@ -59,10 +59,10 @@ class AuthConfig:
 
 
 def in_force(auth: AuthConfig | None, *, dev: bool, loopback: bool) -> AuthConfig | None:
-    """What is asked of callers where the fleet stands; None where nobody is asked.
+    """What is asked of callers; None where no caller is asked.
 
     On loopback ``pallas dev`` asks only where the project says so; a headless fleet always does, since a
-    proxy may stand before it.
+    proxy may be before it.
     """
     if auth is None or auth.off or (dev and loopback and not auth.dev):
         return None

@@ -11,7 +11,7 @@ _SQLITE: Final = ("sqlite", "sqlite+aiosqlite")
 _POSTGRESQL: Final = ("postgres", "postgresql", "postgresql+asyncpg")
 _SYNCHRONOUS: Final = ("normal", "full")
 _EXAMPLES: Final = "write sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or memory"
-# Up to the very last @: a password may hold anything that nobody escaped.
+# Up to the very last @: a password may hold anything that is not escaped.
 _CREDENTIALS: Final = re.compile(r"(?<=://).*@", re.DOTALL)
 _QUERY: Final = re.compile(r"(?i)((?:password|passfile|sslpassword|user)=)[^&]*")
 

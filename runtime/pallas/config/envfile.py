@@ -54,7 +54,7 @@ _brought: Final[dict[Path, dict[str, str]]] = {}
 def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> frozenset[str]:
     """Put what ``.env`` sets into ``environ``, except names that are there already (PR-10).
 
-    Called again, what it brought before is brought up to date or taken out; names that somebody else set
+    Called again, what it brought before is brought up to date or taken out; names that other code set
     stay. Returns the names that changed. Raises ConfigError when ``.env`` cannot be read; then nothing is
     changed.
     """

@@ -29,7 +29,7 @@ _OWN_MODELS: Final = frozenset({"passthrough", "playback", "slow", "silent"})
 """Models of fast-agent's own, for tests."""
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
-# A model name without a provider may hold a dot too (gpt-4.1): what stands before it ends in a digit then.
+# A model name without a provider may hold a dot too (gpt-4.1): what is before it ends in a digit then.
 _PROVIDER: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
 
 

@@ -11,7 +11,7 @@ from .section import Section
 
 _MAX_CYCLES: Final = 20
 TODO: Final = "system.todo"
-"""Who watches for handlers that something happens; it is always there."""
+"""The watcher that reports to handlers what they wait for; it is always there."""
 
 
 def check_slugs(agents: Mapping[str, Draft], notes: Notes) -> None:
@@ -32,9 +32,9 @@ def check_slugs(agents: Mapping[str, Draft], notes: Notes) -> None:
 
 
 def check_depends_on(agents: Mapping[str, Draft], notes: Notes) -> None:
-    """Every name is an agent, and nobody waits for itself, through however many others (PR-6).
+    """Every name is an agent, and no agent waits for itself, through however many others (PR-6).
 
-    Nor does a router choose itself: whoever it names, it waits for.
+    Nor does a router choose itself: it waits for all that it names.
     """
     graph: dict[str, set[str]] = {}
     for name, agent in agents.items():

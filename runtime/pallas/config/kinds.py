@@ -23,7 +23,7 @@ MAX_SECONDS: Final = 30 * 86_400.0
 class WorkerConfig:
     """A program that answers on its stdin and stdout. ``cwd`` is absolute; ``env`` is added, expanded.
 
-    ``agent_id`` is what it is told in ``session/new``; ``request_timeout`` (seconds) bounds what is asked of
+    ``agent_id`` is its id in ``session/new``; ``request_timeout`` (seconds) bounds what is asked of
     it beside turns, which have their own. ``dialect`` is found out by a handshake where it is ``auto``.
     ``permissions`` is what it is answered when it asks leave for something, as ACP workers do.
     """
@@ -40,7 +40,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
-    """Somebody else's MCP endpoint. ``headers`` are expanded; ``unset`` are variables they lack.
+    """An MCP endpoint outside the fleet. ``headers`` are expanded; ``unset`` are variables they lack.
 
     ``tool``, ``argument`` and ``conversation`` name the tool, its text and its handle; empty to find out.
     """
@@ -160,7 +160,7 @@ class LlmRouting:
 class RouterConfig:
     """An agent that only chooses who answers among ``agents``; by a ``model`` it asks the agent ``ask``.
 
-    ``fallback`` answers where nobody fits, empty for a Fault then.
+    ``fallback`` answers where no other fits, empty for a Fault then.
     """
 
     agents: tuple[str, ...]

@@ -84,7 +84,7 @@ class ListenerEntry(FileModel):
     ]
     """What it is for."""
     agent: bool = False
-    """It is told its own name."""
+    """Its metadata has its own name."""
     peers: Peers = None
     """Agents that it may send messages to, beside its caller."""
     broadcast: bool = False
@@ -164,7 +164,7 @@ def listeners_of(top: Section, entries: Sequence[ListenerEntry], root: Path) -> 
 
 
 def _listener(entry: ListenerEntry, root: Path) -> _Read | None:
-    """One entry; None where it has no name that could stand for it."""
+    """One entry; None where it has no usable name."""
     section, name = entry.at, entry.name
     _warn_of_unused(section)
     payload = object_named(section, "payload_class", root, entry.payload_class, foreign=FOREIGN)

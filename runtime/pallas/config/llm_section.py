@@ -175,7 +175,7 @@ def _base_url(entry: BackendEntry) -> str:
 
 
 def _api_key(entry: BackendEntry, identity: str, variables: Mapping[str, str]) -> str:
-    """The key, never repeated; empty for the project's own, which also stands in for one that is not set."""
+    """The key, never repeated; empty for the project's own, which is also used for one that is not set."""
     section, name, node = entry.at, entry.api_key_env, entry.at.table.get("api_key")
     if node is not None and "api_key_env" in section:
         section.error("api_key", "is given beside api_key_env", "allowed: one of them")
@@ -198,7 +198,7 @@ def _api_key(entry: BackendEntry, identity: str, variables: Mapping[str, str]) -
 
 
 def _warn_unset(entry: BackendEntry, key: str, identity: str, variable: str) -> None:
-    if not identity:  # its provider was wrong, and nobody asks it
+    if not identity:  # its provider was wrong, and it is never asked
         return
     entry.at.warn(
         key,

@@ -145,8 +145,8 @@ class AgentConfig:
     when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time;
     ``run_timeout`` and ``start_timeout`` are in seconds. ``port`` is 0 for an agent that has none of its own:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
-    over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
-    those of its LLM below them. ``shadows`` are the kinds of others of its name that it stands before.
+    over it, None where no caller is asked. ``params`` are the defaults of its runs, with
+    those of its LLM below them. ``shadows`` are the kinds of others of its name that it shadows.
     ``peers`` are the agents that it may send messages to, as tools where it is a model; ``required`` the
     downstreams without which it does not answer. ``env`` is added to the environment of an LLM agent in a
     process of its own.
@@ -277,7 +277,7 @@ class Project:
     ``public_url`` is how callers reach that from outside, without a slash at its end. ``tls`` is what its
     ports show, None for plain HTTP; it comes from the environment, not from a file. ``drain_timeout`` is
     how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
-    event loop until it is told of (0: never), both in seconds.
+    event loop until it is logged (0: never), both in seconds.
     ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
     where there is no other.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).

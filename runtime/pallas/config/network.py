@@ -47,7 +47,7 @@ def bind_problem(text: str) -> str | None:
 
 
 def allowed_host_problem(text: str) -> str | None:
-    """For an entry of ``allowed_hosts``: a name that may stand in a Host header, ``*`` within it allowed."""
+    """For an entry of ``allowed_hosts``: a name that may be in a Host header, ``*`` within it allowed."""
     if "://" in text:
         return "is a URL; write the host name alone"
     if not text.strip("*?:."):

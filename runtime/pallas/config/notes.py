@@ -1,4 +1,4 @@
-"""Mistakes are collected while files are read, and told together."""
+"""Mistakes, collected while files are read and reported together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -257,7 +257,7 @@ def _is_off(node: Node | None) -> bool:
 
 
 def _look_at_auth(top: Section) -> None:
-    """Who reads ``enabled: true`` and starts would believe that callers are asked who they are."""
+    """A user who writes ``enabled: true`` would believe that callers need a token."""
     if "auth" in top and not _is_off(top.table.get("auth")):
         top.error(
             "auth",

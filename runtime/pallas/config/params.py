@@ -124,7 +124,7 @@ def _read(key: str, node: Node) -> Params:
     try:
         return Params.read({key: value}, strict=True, refused=PER_CALL_KEYS)
     except Fault:
-        # The text of a variable may stand for a number.
+        # The text of a variable may be a number.
         if not isinstance(node, Leaf) or not node.expanded or (number := _number(str(value))) is None:
             raise
         return Params.read({key: number}, strict=True, refused=PER_CALL_KEYS)

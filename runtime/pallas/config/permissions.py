@@ -1,6 +1,6 @@
-"""Who else may change what runs, or read a key: warned of, never refused.
+"""Warnings of files that others may change, or of keys that others may read.
 
-The files of a project are code: a command in one of them is executed. So whoever may write them runs
+The files of a project are code: a command in one of them is executed. So any user who may write them runs
 programs as the user who starts Pallas.
 """
 

@@ -1,4 +1,4 @@
-"""Who has which port: none is given twice."""
+"""The ports of a project, each given once."""
 
 from .models import Where
 from .notes import Notes
@@ -12,7 +12,7 @@ class Ports:
         self._owners: dict[int, tuple[str, Where]] = {}
 
     def claim(self, port: int, owner: str, where: Where, key: str) -> None:
-        """Take ``port`` for ``owner``; who has it already is told (PR-8)."""
+        """Take ``port`` for ``owner``; note a mistake that names the owner it has already (PR-8)."""
         if port not in self._owners:
             self._owners[port] = (owner, where)
             return

@@ -25,7 +25,7 @@ class ProgramEntry(FileModel):
     command: Annotated[Command, Field(examples=["python servers/docs.py", ["python", "servers/docs.py"]])]
     """What is run: a list of words, or one text split as a shell splits it; no shell runs it."""
     url: Annotated[str, TextRule(url_problem), Field(examples=["http://127.0.0.1:24250/mcp"])]
-    """What must answer; a port on this machine is nobody else's."""
+    """What must answer; no other part of the project has its port."""
     cwd: Maybe[Line] = None
     """The folder where it runs; without it the project's."""
     env: dict[str, Word] | None = None

@@ -20,7 +20,7 @@ from .upstream import PROVIDERS
 MAX_ID: Final = 100
 MAX_PROVIDERS: Final = 50
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# What stands before the first dot of a model may be a part of its name (gpt-4.1), which ends in a digit then.
+# What is before the first dot of a model may be a part of its name (gpt-4.1), which ends in a digit then.
 _PREFIX: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
 
 
@@ -117,7 +117,7 @@ def _by_id(entries: Sequence[ProviderEntry]) -> dict[str, ProviderConfig]:
 
 
 def _provider(entry: ProviderEntry) -> ProviderConfig | None:
-    """One entry; None where it has no id that could stand for it."""
+    """One entry; None where it has no usable id."""
     section = entry.at
     models = _models(entry)
     if "displayName" in section and "display_name" in section:

@@ -1,4 +1,4 @@
-"""``rbac:``, who may do what: read, and every mistake told with its line."""
+"""``rbac:``, who may do what of those who may call."""
 
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, ClassVar, Final
@@ -87,7 +87,7 @@ def _rule(entry: RuleEntry, auth: AuthConfig | None, agents: Collection[str]) ->
 
 
 def _is_to(rule: Section, name: str, where: Where, auth: AuthConfig | None) -> bool:
-    """Whether ``name`` is somebody; noted when nobody can be that."""
+    """Whether a caller can be ``name``; noted when none can."""
     if name in (ANONYMOUS, AUTHENTICATED):
         return True
     kind, _, rest = name.partition(":")

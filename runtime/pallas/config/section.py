@@ -136,7 +136,7 @@ class Section:
             self.error(key, f"{self.described(node)}, where {kind} is needed", span, where=node.where)
             return None
         if isinstance(node, Leaf) and isinstance(value, int) and _SURPRISING.fullmatch(node.raw):
-            # Octal and base sixty: nobody means them.
+            # Octal and base sixty: written by accident.
             self.error(key, f"YAML reads {node.raw} as {value}", f"write {value} if that is meant", span)
             return None
         if not low <= value <= (value if high is None else high):

@@ -11,7 +11,7 @@ from .models import Where
 class Leaf:
     """A single value. ``raw`` is what the user wrote; ``unset`` names the variables it lacks (PR-10).
 
-    ``expanded`` when the text held a ``${VAR}``: then it may stand for a number or a boolean too.
+    ``expanded`` when the text held a ``${VAR}``: then it may be a number or a boolean too.
     """
 
     value: Any

@@ -23,7 +23,7 @@ from .where import Where
 type Path = tuple[str | int, ...]
 """Keys and positions from the section that is validated to a value in it."""
 
-# Octal and base sixty: nobody means them.
+# Octal and base sixty: written by accident.
 _SURPRISING: Final = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
 _NUMBERS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
     "int_type": ("a whole number", int),
@@ -50,7 +50,7 @@ class _Validation[M: FileModel]:
             try:
                 return self._model.model_validate(given)
             except ValidationError as error:
-                self._mend(error.errors(include_url=False, include_input=False))
+                self._settle(error.errors(include_url=False, include_input=False))
 
     def _given(self, node: Node, path: Path, key: str, where: Where) -> Any:
         """A node as pydantic takes it."""
@@ -73,7 +73,7 @@ class _Validation[M: FileModel]:
             case Leaf(value):
                 return _SURPRISE if _surprises(node) else value
 
-    def _mend(self, errors: list[ErrorDetails]) -> None:
+    def _settle(self, errors: list[ErrorDetails]) -> None:
         """Repair what each error is about, or note it and take it out."""
         base = self._section
         section = Section(self._table, base.path, base.where, base.notes, echo=base.echo)
@@ -241,7 +241,7 @@ def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _repaired(kind: str, spot: _Spot) -> Node | None:
-    """What a value stands for: a variable for a number or a boolean, a number for a word."""
+    """What a value is taken for: a variable for a number or a boolean, a number for a word."""
     leaf = spot.node
     if not isinstance(leaf, Leaf) or leaf.value is None:
         return None

@@ -117,7 +117,7 @@ def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...]
     found: list[Node] = []
     try:
         for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
-            # An empty document is a null that nobody wrote.
+            # An empty document is read as a null.
             if isinstance(root, yaml.ScalarNode) and not root.value:
                 continue
             found.append(_Builder(file, notes, {}, lenient=False, verbatim=True).build(root, "", 0))
