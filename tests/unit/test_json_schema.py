@@ -12,8 +12,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from support.config_folder import AGENTS, Folder
 
+from pallas.cli.app import run
 from pallas.cli.check import check
-from pallas.cli.schema import schema
 from pallas.config import json_schema
 from pallas.config.agents_file import AgentsFile
 from pallas.config.field_types import FileValue
@@ -102,6 +102,8 @@ def test_what_is_right_fits(text: str) -> None:
         "name: x\nagents: {a: {module: agents.jarvis, port: 1, instance_scope: pool}}\n",
         "name: x\nagents: {a: {module: agents.jarvis, port: 1, restart: {tries: 3}}}\n",
         "name: x\nport: 1\nagents: {a: {kind: worker}}\n",
+        "name: x\nport: 1\nagents: {A b: {card: agents/jarvis.py}}\n",
+        "name: x\nport: 1\nagents: {system.x: {card: agents/jarvis.py}}\n",
         "name: x\nport: 1\nagents: {a: {kind: workr, command: x}}\n",
         "name: x\nport: 1\nagents: {a: {kind: handler, handler: 'agents.jarvis:x', timeout: 5}}\n",
         "name: x\nport: 1\nsessions: {max: 0}\nagents: {a: {module: agents.jarvis}}\n",
@@ -144,9 +146,14 @@ def test_every_key_says_what_it_is_for() -> None:
     assert SCHEMA["$defs"]["ProgramEntry"]["properties"]["url"]["examples"] == ["http://127.0.0.1:24250/mcp"]
 
 
-def test_the_command_prints_it_without_a_project(capsys: pytest.CaptureFixture[str]) -> None:
-    assert schema() == 0
+def test_the_command_prints_it_without_a_project(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == SCHEMA
+    assert run(["schema", "--help"]) == 0
+    assert SCHEMA_FILE in capsys.readouterr().out
 
 
 def test_the_check_warns_of_a_schema_of_another_version(

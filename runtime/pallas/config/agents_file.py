@@ -1,14 +1,14 @@
 """What ``agents.yaml`` may say."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
 from .agent_entries import AnyAgent
 from .auth_section import ProjectAuth
 from .database import database_url_problem
-from .field_types import Line, Loose, Maybe, Port, Secret, TextRule
+from .field_types import NAME_PATTERN, Line, Loose, Maybe, Port, Secret, TextRule
 from .file_model import FileModel
 from .kinds import PumpLimits, SessionLimits, TasksConfig
 from .llm_section import LlmSection
@@ -16,6 +16,10 @@ from .network import bind_problem, host_problem, public_url_problem
 from .programs import ProgramEntry, ScriptedSection
 from .rbac import RbacSection
 
+AGENT_NAMES: Final[dict[str, Any]] = {
+    "pattern": NAME_PATTERN,
+    "not": {"pattern": r"^(agent-|system(\.|$))"},
+}
 DEFAULT_REGISTRY_PORT: Final = 24_200
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 _NAMESPACE: Final = re.compile(r"[a-zA-Z0-9.-]+")
@@ -95,5 +99,7 @@ class AgentsFile(FileModel):
     """A model that follows a script, for work without key and network."""
     servers: dict[str, ProgramEntry] | None = None
     """Programs started with the fleet, by name."""
-    agents: dict[str, AnyAgent] | None = None
+    agents: Annotated[dict[str, AnyAgent] | None, Field(json_schema_extra={"propertyNames": AGENT_NAMES})] = (
+        None
+    )
     """The agents by name. One at least, unless an ``organism.yaml`` beside this file has them."""

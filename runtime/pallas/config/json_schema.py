@@ -24,7 +24,9 @@ _MADE_BY: Final = f"Written by Pallas {__version__}: pallas schema > {SCHEMA_FIL
 _VARIABLE: Final = "Variable"
 _SCALARS: Final = frozenset({"integer", "number", "boolean"})
 _PATTERN: Final = r"\$\{[^}]+\}"
-_PLAIN_KEYS: Final = frozenset({"default", "examples", "enum", "const", "required", "dependentRequired"})
+_PLAIN_KEYS: Final = frozenset(
+    {"default", "examples", "enum", "const", "required", "dependentRequired", "propertyNames"}
+)
 # What belongs to a property, and not to one of the forms that its value may have.
 _OUTSIDE: Final = ("description", "default", "examples", "deprecated")
 

@@ -124,7 +124,7 @@ class Section:
         span = f"allowed: {low:.15g} to {high:.15g}" if high is not None else f"allowed: {low:.15g} or more"
         value = node.value if isinstance(node, Leaf) else None
         if isinstance(node, Leaf) and isinstance(value, str):
-            number = _converted(value, convert)
+            number = converted(value, convert)
             if number is None or not node.expanded:
                 hint = "write it without quotes" if number is not None else span
                 self.error(key, f"{self.described(node)}, where {kind} is needed", hint, where=node.where)
@@ -135,7 +135,7 @@ class Section:
         if value is None or isinstance(value, bool) or not fits:
             self.error(key, f"{self.described(node)}, where {kind} is needed", span, where=node.where)
             return None
-        if isinstance(node, Leaf) and isinstance(value, int) and _SURPRISING.fullmatch(node.raw):
+        if isinstance(node, Leaf) and isinstance(value, int) and SURPRISING.fullmatch(node.raw):
             # Octal and base sixty: written by accident.
             self.error(key, f"YAML reads {node.raw} as {value}", f"write {value} if that is meant", span)
             return None
@@ -228,7 +228,8 @@ class Section:
         return f'quote it: "{node.raw}"' if self.echo else "quote it"
 
 
-_SURPRISING = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
+SURPRISING = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
+"""Octal and base sixty, which are written by accident."""
 
 
 def because(node: Node) -> str:
@@ -244,7 +245,8 @@ def filled(node: Node) -> str:
     return f"set {names} in the environment or in .env" if names else "write a value or leave the key out"
 
 
-def _converted(text: str, convert: Callable[[Any], int | float]) -> int | float | None:
+def converted(text: str, convert: Callable[[Any], int | float]) -> int | float | None:
+    """The number that a text is, None for other texts."""
     try:
         return convert(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """A section of a file as a pydantic model: every mistake is noted in the user's words, with its line."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeAliasType, Union, get_args, get_origin
@@ -16,15 +16,13 @@ from pallas.model.safe_text import sanitize
 from .field_types import ABSENT, SKIPPED, AsWritten, FileValue, MissingHint, Secret
 from .file_model import FileModel, Given, present
 from .notes import allowed, did_you_mean
-from .section import Section, because, filled
+from .section import SURPRISING, Section, because, converted, filled
 from .tree import Items, Leaf, Node, Table
 from .where import Where
 
 type Path = tuple[str | int, ...]
 """Keys and positions from the section that is validated to a value in it."""
 
-# Octal and base sixty: written by accident.
-_SURPRISING: Final = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
 _NUMBERS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
     "int_type": ("a whole number", int),
     "float_type": ("a number", float),
@@ -108,7 +106,7 @@ _SURPRISE: Final = object()
 
 def _surprises(node: Leaf) -> bool:
     is_whole = isinstance(node.value, int) and not isinstance(node.value, bool)
-    return is_whole and _SURPRISING.fullmatch(node.raw) is not None
+    return is_whole and SURPRISING.fullmatch(node.raw) is not None
 
 
 def _changed(node: Node, path: Path, left: Node) -> Node:
@@ -250,18 +248,11 @@ def _repaired(kind: str, spot: _Spot) -> Node | None:
     if not leaf.expanded or not isinstance(leaf.value, str):
         return None
     if kind in _NUMBERS:
-        number = _converted(leaf.value, _NUMBERS[kind][1])
+        number = converted(leaf.value, _NUMBERS[kind][1])
         return None if number is None else replace(leaf, value=number, expanded=False)
     if kind == "bool_type" and leaf.value.lower() in {"true", "false"}:
         return replace(leaf, value=leaf.value.lower() == "true", expanded=False)
     return None
-
-
-def _converted(text: str, convert: Callable[[str], int | float]) -> int | float | None:
-    try:
-        return convert(text)
-    except ValueError:
-        return None
 
 
 type _Words = tuple[str, tuple[str, ...], Where]
@@ -327,7 +318,7 @@ def _number(kind: str, spot: _Spot) -> _Words:
             (f"write {node.value} if that is meant", hint),
             spot.where,
         )
-    if isinstance(node, Leaf) and isinstance(node.value, str) and _converted(node.value, convert) is not None:
+    if isinstance(node, Leaf) and isinstance(node.value, str) and converted(node.value, convert) is not None:
         hint = "write it without quotes"
     return f"{spot.section.described(node)}, where {words} is needed", (hint,), spot.where
 
