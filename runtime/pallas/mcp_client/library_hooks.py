@@ -1,7 +1,7 @@
-"""Where we wrap a function of fast-agent: each hook on its own, each exactly once (SPEC PR-29).
+"""Wrappers around functions of fast-agent: each hook by itself, each applied exactly once (SPEC PR-29).
 
-Whether a hook is installed is read from the functions that stand on its target, never from one flag for
-all of them: installing again, or installing another one later, can neither double a hook nor hide one.
+Whether a hook is installed is read from the functions at its target, never from one flag for all of them:
+installing again, or installing another one later, can neither double a hook nor hide one.
 """
 
 import functools
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class Hook:
     """A wrapper around the function ``owner.attribute``; ``owner`` is a module or a class.
 
-    ``name`` is the hook's identity. ``parameters`` are the names of the target's parameters as we know
-    them, in order; ``wrap`` gets the function that stands there and returns the one to put in its place,
-    a coroutine function where the target is one.
+    ``name`` is the hook's identity. ``parameters`` are the expected names of the target's parameters, in
+    order; ``wrap`` gets the current function and returns its replacement, a coroutine function if the
+    target is one.
     """
 
     name: str
@@ -43,15 +43,15 @@ class Hook:
 
 _lock = Lock()
 _untold: Final[list[str]] = []
-# By the function itself, not by an attribute of it: ``functools.wraps`` copies attributes to others.
+# Keyed by the function itself, not by an attribute: ``functools.wraps`` copies attributes to others.
 _ours: Final[WeakKeyDictionary[Any, Hook]] = WeakKeyDictionary()
 
 
 def install(hook: Hook) -> bool:
-    """Put the hook in place; False when it is there already. Each is a record at DEBUG; ``tell`` names all.
+    """Put the hook in place; return False if it is there already. Logs at DEBUG; ``tell`` names all.
 
-    Raises Fault (CONFIG) when the target is gone, takes other parameters than the hook knows, or when
-    what ``wrap`` gave cannot stand in its place. The target is then as it was.
+    Raises Fault (CONFIG) if the target is gone, takes other parameters than the hook expects, or if the
+    function that ``wrap`` returned cannot replace it. The target is then unchanged.
     """
     with _lock:
         current = _current(hook)
@@ -65,7 +65,7 @@ def install(hook: Hook) -> bool:
 
 
 def tell() -> None:
-    """Name in one record, at INFO, the hooks that were installed since the last one; none without any."""
+    """Log at INFO, in one record, the hooks that were installed since the last call; nothing without any."""
     with _lock:
         names = tuple(_untold)
         _untold.clear()
@@ -74,9 +74,9 @@ def tell() -> None:
 
 
 def uninstall(hook: Hook) -> bool:
-    """Take the hook out again and leave the others on its target; False when it was not there. For tests.
+    """Remove the hook and leave the others on its target; return False if it was not there. For tests.
 
-    Raises Fault (CONFIG) when someone else has wrapped the target since: it cannot be taken apart then.
+    Raises Fault (CONFIG) if other code has wrapped the target since: the wrappers cannot be separated then.
     """
     with _lock:
         current = _current(hook)
@@ -96,7 +96,8 @@ def uninstall(hook: Hook) -> bool:
 
 
 def installed(owner: Any, attribute: str) -> tuple[str, ...]:
-    """Names of the hooks on ``owner.attribute``, the outermost first, each as often as it is applied."""
+    """Return the names of the hooks on ``owner.attribute``, outermost first, each as often as it is
+    applied."""
     return tuple(mark.name for mark in _marks(vars(owner).get(attribute)))
 
 

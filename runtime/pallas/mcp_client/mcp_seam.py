@@ -1,7 +1,7 @@
-"""Limits on what MCP servers send, where the SDK's client has none: schemas, bodies, messages, lines.
+"""Limits on data from MCP servers that the SDK's client lacks: on schemas, bodies, messages and lines.
 
-The limits are those of ``pallas.bounds``. They hold for every client of the SDK in this process, whoever made
-it. ``tests/contract/test_mcp_seam.py`` fails when a place moves.
+The limits are those of ``pallas.bounds``. They hold for every client of the SDK in this process.
+``tests/contract/test_mcp_seam.py`` fails when a wrapped function of the SDK changes.
 """
 
 from typing import Any, Final
@@ -21,14 +21,14 @@ from .library_hooks import Hook
 
 
 def install() -> None:
-    """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
 
 def _bounded_validation(original: Any) -> Any:
     async def validate_tool_result(self: Any, name: str, result: Any) -> None:
-        # The SDK's own check uses `re` in the event loop: one pattern of a server could hold it for ever.
+        # The SDK's own check uses `re` in the event loop: a server's pattern could block it for ever.
         if name not in self._tool_output_schemas:
             await self.list_tools()
         schema = self._tool_output_schemas.get(name)
@@ -94,7 +94,7 @@ def _bounded_parts(original: Any) -> Any:
 
 
 def _refusal(request_id: Any, problem: str) -> SessionMessage:
-    """What the caller gets in place of an answer that was not taken."""
+    """Return the error that the caller gets in place of a refused answer."""
     error = ErrorData(code=INTERNAL_ERROR, message=f"the server's answer was refused: {problem}")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 

@@ -1,8 +1,8 @@
-"""What a stdio server writes on its stdout: lines of a bounded length, and few that are no message.
+"""Limits on the stdout of stdio servers: the length of lines, and how many of them are no message.
 
-The SDK's transport logs a traceback for each line that is none, and takes lines of any length. Here they are
-counted; a server that goes on is ended, and the calls that wait for it fail with the reason.
-``tests/contract/test_mcp_seam.py`` fails when a place moves.
+The SDK's transport logs a traceback for each invalid line, and takes lines of any length. Here invalid
+lines are counted; a server that goes on is ended, and its pending calls fail with the reason.
+``tests/contract/test_mcp_seam.py`` fails when a wrapped function of the SDK changes.
 """
 
 import logging
@@ -37,14 +37,15 @@ _ENDED: Final = "local.pallas/serverEnded"
 
 
 def install() -> None:
-    """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
 
 @asynccontextmanager
 async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
-    """The streams of a stdio transport that was not entered yet; ``name`` is the server's, for the log."""
+    """Yield the guarded streams of a stdio transport that was not entered yet; ``name`` is the server's,
+    for the log."""
     guard = _Guard(name)
     async with AsyncExitStack() as stack:
         token = _spawning.set(guard)
@@ -56,12 +57,12 @@ async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
 
 
 def was_ended(error: BaseException) -> bool:
-    """Whether a call failed because its server was ended here."""
+    """Return whether a call failed because its server was ended here."""
     return isinstance(error, MCPError) and isinstance(error.data, dict) and _ENDED in error.data
 
 
 def end_of(error: BaseException) -> str:
-    """Why a server was ended here while it was connected; empty where the error is another one."""
+    """Return why a server was ended here while it was connected; empty for any other error."""
     if was_ended(error):
         return str(error)
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
@@ -80,7 +81,7 @@ class _Garbage(ValueError):
 
 
 class _Guard:
-    """One server: what it wrote that is no message, and why it was ended."""
+    """One server: its invalid lines, and why it was ended."""
 
     def __init__(self, name: str) -> None:
         self.process: Any = None
@@ -122,7 +123,7 @@ class _Guard:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def last_words(self) -> SessionMessage | None:
-        """The failure of one request that waits for an answer of a server that was ended."""
+        """Return the error for one pending request of a server that was ended."""
         if not self.reason or not self.awaited:
             return None
         number, _ = self.awaited.popitem()
@@ -134,7 +135,7 @@ _spawning: Final[ContextVar[_Guard | None]] = ContextVar("stdio_guard", default=
 
 
 class PassingStream:
-    """A stream of a transport's with all that it has; subclasses change what goes through it."""
+    """A wrapper of a transport's stream with all its attributes; subclasses change the items."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -156,7 +157,7 @@ class _Write(PassingStream):
         self._guard = guard
 
     async def send(self, item: Any) -> None:
-        """Pass a message on; the answer to a request is awaited from now on."""
+        """Pass a message on; the answer to a request is expected from now on."""
         message = item.message
         if hasattr(message, "method") and (number := getattr(message, "id", None)) is not None:
             self._guard.awaited[number] = None
@@ -178,7 +179,7 @@ class _Read(PassingStream):
             raise StopAsyncIteration from None
 
     async def receive(self) -> Any:
-        """The next message; what is none is counted, and of a server that was ended none comes."""
+        """Return the next message. Counts invalid ones; raises EndOfStream for a server that was ended."""
         while True:
             try:
                 item = await self._stream.receive()
@@ -206,7 +207,7 @@ class _Lines(ByteReceiveStream):
         self._size = 0
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        """The next lines; EndOfStream behind the last, and where one is too long."""
+        """Return the next lines; raises EndOfStream after the last, and for a line that is too long."""
         while True:
             data = await self._stream.receive(max_bytes)
             end = data.find(b"\n") + 1
@@ -224,7 +225,7 @@ class _Lines(ByteReceiveStream):
             return whole[:end].decode("utf-8", "replace").encode()
 
     async def aclose(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         await self._stream.aclose()
 
 

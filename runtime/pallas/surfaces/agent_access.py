@@ -1,4 +1,5 @@
-"""What stands before the tools and prompts of an agent: who may call which, and what a failure says."""
+"""The outermost middleware of an agent's MCP server: who may call which tool, and what a failure tells the
+caller."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -19,22 +20,22 @@ from .send_message_call import caller_of, fault_result, trace_of
 log = logging.getLogger(__name__)
 
 Authorize = Callable[[str, Principal], Awaitable[None]]
-"""Asked with the name of a tool or prompt and the caller; raises Fault (AUTH) to refuse."""
+"""Called with the name of a tool or prompt and the caller; raises Fault (AUTH) to refuse."""
 Permit = Callable[[Principal, TraceContext | None], None]
-"""Asked after that with the caller and its span, whether it has the grants; raises Fault (AUTH) to refuse."""
+"""Called next with the caller and its span to check grants; raises Fault (AUTH) to refuse."""
 
 PUBLIC: Final = frozenset({"get_health"})
-"""Tools that anyone may call: whoever watches a fleet needs no credential for that."""
+"""Tools that any caller may use: monitoring a fleet needs no credential."""
 
 
 class AgentAccess(Middleware):
     """The outermost middleware of an agent (PR-31).
 
-    Reads the tool's name from the call itself, asks ``authorize`` and ``permit`` unless it is public; a call
-    by one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
-    named in the answer, with ``tools``, those there are. What goes wrong inside, here or further in, is
-    written with its traceback and answered with a Fault that says no more than its kind. Whatever is wrong
-    with ``authorize`` itself refuses the call. ``owner`` is whose tools they are, as it is said.
+    Reads the tool's name from the call and checks ``authorize`` and ``permit``, unless the tool is public.
+    A call by one of the ``aliases`` continues under the tool's own name (PR-16). The error for an unknown
+    tool lists ``tools``, those there are. An unexpected failure is logged with its traceback and answered
+    with a Fault that names only its kind. If ``authorize`` itself fails, the call is refused. ``owner``
+    names the owner of the tools in error texts.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class AgentAccess(Middleware):
             if name != called:
                 context = context.copy(message=context.message.model_copy(update={"name": name}))
             result = await call_next(context)
-            # An extension may have begun something else than a result, and says so in one of its own.
+            # An extension may return a result type of its own, such as a created task.
             if not isinstance(result, ToolResult | Result):
                 raise TypeError(f"a middleware returned {type(result).__name__}, no result")
             return result
@@ -75,7 +76,7 @@ class AgentAccess(Middleware):
             return fault_result(_internal(one_line(name, 80), error))
 
     async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """A prompt; PromptError for a refusal and for whatever goes wrong."""
+        """Return a prompt. Raises PromptError for a refusal and for any failure."""
         name: str = context.message.name
         try:
             await self._admit(name)

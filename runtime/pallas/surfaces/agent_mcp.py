@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from pallas.tasks import Tasks
 
 
-# Around each message stand its role, its type and the JSON between.
+# JSON around each message: its role and type.
 _AROUND: Final = 120
-# What is left of a text is worth showing from here on.
+# A shortened text is shown only if at least this much of it is left.
 _WORTH: Final = 1_000
 
 
 def prompt_messages(messages: Sequence[Message], limit: int = MAX_RESULT) -> list[PromptMessage]:
-    """The conversation, newest kept: what is beyond ``limit`` bytes of JSON is left out at the old end.
+    """Return the conversation within ``limit`` bytes of JSON, dropping the oldest messages first.
 
-    The message where it ends is shortened rather than dropped, a picture that has no room is named, and
-    the first message says what is missing. What tools answered is not shown.
+    The message at the limit is shortened rather than dropped, an image that does not fit is named, and the
+    first message says what is missing. Tool results are not shown.
     """
     shown: list[PromptMessage] = []
     room = limit - 2_000  # for the notes and the envelope
@@ -75,7 +75,7 @@ _TOO_LARGE: Final = "the conversation is larger than an MCP client can receive; 
 
 
 def _parts(message: Message, room: int) -> tuple[list[PromptMessage], int]:
-    """The message's blocks, and the room left after them, which is 0 when not all found place."""
+    """Return the message's blocks and the room left after them, which is 0 if not all of them fit."""
     role: mt.Role = "user" if message.role == "user" else "assistant"
     parts: list[PromptMessage] = []
     if message.text:
@@ -98,7 +98,7 @@ def _fitting(text: str, room: int) -> tuple[str, int]:
     cost = json_size(text) + _AROUND
     if cost <= room:
         return text, room - cost
-    # Characters differ in size: as many as surely fit, going by this text's own average.
+    # Characters differ in size: take as many as surely fit by this text's own average.
     keep = max(0, int(len(text) * (room - _AROUND) / cost)) if room > _WORTH else 0
     while keep and json_size(text[:keep]) > room:
         keep = keep * 9 // 10
@@ -132,12 +132,13 @@ def agent_app(
     tasks: "Callable[[], Tasks | None]" = lambda: None,
     version: str = __version__,
 ) -> FastMCP:
-    """The MCP server of one agent (PR-15).
+    """Return the MCP server of one agent (PR-15).
 
-    Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
-    listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize``, who a caller is, and
-    ``permit``, what it was granted, are asked before all of them but ``get_health``. With ``tasks`` a
-    ``send_message`` becomes one for clients that declare the extension. ``version`` is that of the registry.
+    It has the tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former
+    but not listed (C1). With ``history`` it has the prompt ``{agent}_history``. ``authorize`` (who the
+    caller is) and ``permit`` (what it was granted) are called before each of them except ``get_health``.
+    With ``tasks`` a ``send_message`` becomes a task for clients that declare the extension. ``version`` is
+    that of the registry.
     """
     server: FastMCP = StatelessServer(
         name,
@@ -178,9 +179,9 @@ async def redescribe(
     takes: str = "",
     history: bool = True,
 ) -> None:
-    """From now on the agent is described so; clients see it when they list tools and prompts again.
+    """Change the agent's description; clients see it when they next list tools and prompts.
 
-    ``takes`` says what its messages have to be, where they are not any text.
+    ``takes`` describes the messages the agent accepts if they are not any text.
     """
     if isinstance(server, StatelessServer):
         server.release(version)
@@ -209,11 +210,11 @@ def endpoint(
     wire: WireRecord | None = None,
     gate: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> ASGIApp:
-    """``server`` at ``/mcp`` and its Server Card beside it, 404 while ``card()`` is None.
+    """Return ``server`` at ``/mcp`` and its Server Card, which is 404 while ``card()`` is None.
 
-    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8); with None it
-    stands elsewhere, once for all that is served there. ``wire`` keeps what is said to runs and by them.
-    ``gate`` is put before all of it and asks callers who they are.
+    A host guard admits only requests that name one of ``hosts`` (PR-8); with None the caller adds the guard
+    itself, once for everything that it serves. ``wire`` records the messages from and to runs. ``gate``
+    authenticates callers before anything else.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app: ASGIApp = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=IDLE)
@@ -225,12 +226,12 @@ def endpoint(
 
 
 async def _no_candidates(*_: Any) -> list[str]:
-    """Complete nothing: the one argument there is names a conversation, and handles are not told."""
+    """Return no completions: the only argument is a conversation handle, and handles are not disclosed."""
     return []
 
 
 def answer_schema_lookups(server: FastMCP, schema: Callable[[str], dict[str, Any] | None]) -> None:
-    """Tell the SDK a tool's schema at once: else it lists all tools, inside, before every modern call."""
+    """Give the SDK a tool's schema up front: otherwise it lists all tools before every modern call."""
     server._mcp_server.get_tool_input_schema = schema
 
 

@@ -1,4 +1,4 @@
-"""An agent as a tool: ``chat``, which begins a thread or goes on with one (SPEC AG-23)."""
+"""An agent as a tool: ``chat``, which starts or continues a thread (SPEC AG-23)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -32,7 +32,7 @@ from .virtual_servers import CHAT
 
 THREAD_ID: Final = "threadId"
 TURN_INDEX: Final = "turnIndex"
-# Beside the answer's text, which stands in a result twice: names, numbers and the JSON between.
+# A result has the answer's text twice; this is for names, numbers and the JSON around them.
 _AROUND: Final = 2_000
 
 _PARAMS: Final[Mapping[str, dict[str, Any]]] = {
@@ -99,7 +99,7 @@ class ChatTool(Tool):
         self._kernel, self._agent = kernel, agent
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """The answer, with the thread that it stands in; a Fault as an error."""
+        """Return the answer with its thread; a Fault is returned as an error."""
         context = fastmcp_request_ctx.get()
         try:
             request = chat_request(self._agent, arguments, context)
@@ -111,7 +111,7 @@ class ChatTool(Tool):
 def chat_request(
     agent: str, arguments: Mapping[str, Any], context: FastMCPRequestContext | None
 ) -> RunRequest:
-    """The arguments as a request to the kernel. Raises Fault (PROTOCOL) that names what is wrong."""
+    """Return the arguments as a request to the kernel. Raises Fault (PROTOCOL) that names the mistake."""
     given = dict(arguments)
     thread = _either(given, THREAD_ID, "thread_id")
     text, images = given.pop("message", None), images_in(given.pop("images", None), "images")
@@ -139,20 +139,21 @@ def chat_request(
 
 
 def chat_result(result: RunResult) -> ToolResult:
-    """The answer as text; the thread below it for models, which read no more, and beside it for programs."""
+    """Return the answer as text, followed by its thread for models, and as structured content for
+    programs."""
     found = result_of(result)
     thread = result.thread or result.conversation or ""
     facts: dict[str, Any] = {THREAD_ID: thread, TURN_INDEX: result.turn_index}
     found.meta = {**(found.meta or {}), **{f"{META}/{name}": value for name, value in facts.items()}}
     found.content.append(TextContent(type="text", text=f"({THREAD_ID}: {thread})"))
-    # Clients that know structure show it in place of the text: it has to hold that as well, where both fit.
+    # Clients with structured content show it in place of the text: it has the text too if both fit.
     if 2 * json_size(result.text) + _AROUND <= MAX_RESULT:
         found.structured_content = {"text": result.text, **facts, **result.who_answered}
     return found
 
 
 def _either(given: dict[str, Any], *names: str) -> Any:
-    """What stands under one of these names, taken out."""
+    """Remove and return the value that is given under one of these names."""
     there = [name for name in names if name in given]
     if len(there) > 1:
         raise _bad(f"{there[0]} and {there[1]} are the same; leave one out")

@@ -1,4 +1,4 @@
-"""An application's lifespan apart from any port: some applications are reached through several."""
+"""The lifespan of an ASGI application, run once even if several ports serve the application."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ STOP_TIMEOUT: Final = 2.0
 
 
 class Lifespan:
-    """Keeps ``app`` alive from ``start`` to ``stop``, in one task as the app may ask for."""
+    """Keeps ``app`` alive from ``start`` to ``stop``, in one task as the ASGI specification requires."""
 
     def __init__(self, app: ASGIApp, owner: str) -> None:
         self._app = app
@@ -28,7 +28,8 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when the app is up, within 30 s that the loop is not blocked. Raises Fault (INTERNAL)."""
+        """Start the app and return when it is up, within 30 s of free event loop time. Raises Fault
+        (INTERNAL)."""
         self._task = asyncio.create_task(self._live(), name=f"lifespan of {self._owner}")
         self._events.put_nowait({"type": "lifespan.startup"})
         up = asyncio.create_task(self._up.wait())
@@ -43,7 +44,7 @@ class Lifespan:
             raise Fault(FaultType.INTERNAL, f"{self._owner} could not be served; the log has the details")
 
     async def stop(self) -> None:
-        """Tell the app that it ends; it has 2 s for that and is cancelled then."""
+        """Send the app its shutdown event and cancel it if it has not ended after 2 s."""
         task, self._task = self._task, None
         if task is None:
             return

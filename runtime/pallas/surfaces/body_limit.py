@@ -1,4 +1,4 @@
-"""A request that is too large is refused in words: how large, how much is allowed, and what to do."""
+"""Refuses a request that is too large with its size, the limit and what to do."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType
 
-# A client that is still sending hears nothing: so much more is read, for so long, before it is answered.
+# A client that is still sending reads no answer: read this much more, for this long, before answering.
 DRAIN: Final = 64 * 1024 * 1024
 DRAIN_SECONDS: Final = 10.0
 _TWO_LENGTHS: Final = Fault(
@@ -19,9 +19,11 @@ _TWO_LENGTHS: Final = Fault(
 
 
 def one_length(app: ASGIApp) -> ASGIApp:
-    """``app``, where a request that says its length in two ways is refused (400) and its connection closed.
+    """Return ``app`` behind a check that refuses (400) a request that gives its length twice and closes its
+    connection.
 
-    A proxy may read the one and we the other: what follows would be a request to us and text to the proxy.
+    A proxy may use the one and we the other: the bytes after it would be a request to us and text to the
+    proxy.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +47,7 @@ def one_length(app: ASGIApp) -> ASGIApp:
 class BodyLimit:
     """ASGI middleware: 413 with a JSON-RPC error for a body above ``limit`` bytes, else the app's answer.
 
-    The protocol stack has the same limit and says no more than that it was passed.
+    The MCP library has the same limit, but its error says only that it was exceeded.
     """
 
     def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
@@ -78,7 +80,7 @@ class BodyLimit:
                 await send(message)
 
         await self._app(scope, counting, in_words)
-        if refused:  # no length was declared, so the stack below found out while reading
+        if refused:  # no length was declared: the library found out while reading
             await _refuse(f"more than {self._limit} bytes", taken, self._limit, receive, send)
 
 
@@ -106,7 +108,7 @@ async def _refuse(said: str, size: int, limit: int, receive: Receive, send: Send
 
 
 async def drain_body(receive: Receive) -> None:
-    """Read what a client still sends, up to 64 MiB and for 10 s: it hears no answer before."""
+    """Read what a client still sends, up to 64 MiB and for 10 s: it reads no answer before."""
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
             await _drain(receive)

@@ -1,4 +1,4 @@
-"""A caller that goes away: in the middle of a call, or with its whole session."""
+"""Callers that disconnect: in the middle of a call, or with their whole session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,10 +16,10 @@ _MARK: Final = "local.pallas/session-watched"
 
 
 async def while_connected[T](context: FastMCPRequestContext | None, work: Awaitable[T]) -> T:
-    """What ``work`` gives; it is cancelled when the connection that asked for it is cut.
+    """Return the result of ``work``, which is cancelled when the caller's connection is cut.
 
-    The handshake era's transport lets a request whose client vanished run on: nobody could fetch what
-    comes of it. The newer one sees to it by itself. Raises Fault (TRANSPORT) then, which nobody reads.
+    The handshake era's transport lets the request of a vanished client run on, though no client could fetch
+    its result; the newer one cancels it by itself. Raises Fault (TRANSPORT) then, which no client reads.
     """
     request = context.request if context is not None else None
     if request is None or session_of(context) is None:
@@ -35,14 +35,15 @@ async def while_connected[T](context: FastMCPRequestContext | None, work: Awaita
 
 async def _gone(receive: Callable[[], Awaitable[Any]], scope: anyio.CancelScope) -> None:
     with suppress(RuntimeError):  # a request without a connection behind it
-        # The body was read long ago: all that can still come is the end.
+        # The body was read long ago: the only message left is the disconnect.
         while (await receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
 
 
 def when_session_ends(context: FastMCPRequestContext | None, forget: Callable[[], None]) -> None:
-    """Call ``forget`` when this handshake-era session ends: by DELETE, by idleness, with the server.
+    """Call ``forget`` when this handshake-era session ends: by DELETE, after its idle timeout, or with the
+    server.
 
     Only the first ``forget`` of a session counts.
     """

@@ -1,8 +1,8 @@
-"""Connections to our ports: how many there may be, and how long one may keep us waiting.
+"""Limits on connections to our ports: how many there may be, and how long one may keep us waiting.
 
-A client that opens connections and leaves them, sends a byte a second or never reads what it asked for costs
-a descriptor and some memory each time. All of them are let go after a bound; when there are many, those that
-wait longest without a request make room for new ones.
+A client that opens connections and leaves them, sends a byte a second or never reads its answer costs a
+descriptor and some memory each time. All of them are closed after a bound; when there are many, those that
+have waited longest without a request are closed to make room for new ones.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger(__name__)
 
-# Descriptors that stay free of callers: for agents' servers, their connections, files and pipes.
+# Descriptors reserved for agents' servers, their connections, files and pipes.
 RESERVE: Final = 512
 MOST_DESCRIPTORS: Final = 65_536
 MOST_CONNECTIONS: Final = 8_192
 _LEAST: Final = 64
-# So many are let go at once to make room.
+# This many are closed at once to make room.
 _BATCH: Final = 256
 _TELL_EVERY: Final = 60.0
 _TOO_SLOW: Final = (
@@ -35,12 +35,12 @@ _TOO_SLOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long a connection may take, in seconds, looked at every ``look``.
+    """Time limits of a connection in seconds, checked every ``look``.
 
-    ``head`` from connecting, or a later request's first byte, until all of the request's head is there, and
-    for the TLS handshake; ``body`` from then until all of its body is there; ``write`` without taking what
-    waits for it; ``linger`` after it was closed with something left to send. Between two requests it may
-    rest for ``idle``.
+    ``head`` is from connecting, or a later request's first byte, until the request's head is complete, and
+    also limits the TLS handshake; ``body`` is from then until the body is complete; ``write`` is how long
+    the client may leave written data unread; ``linger`` is from closing with unsent data until it is
+    dropped. ``idle`` is the time between two requests.
     """
 
     head: float = 10.0
@@ -66,33 +66,33 @@ class ClientConnection(H11Protocol):
         self._of: object = None
 
     def when_made(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` once it is made; to be said before that."""
+        """Set the callback for when the connection is made; call this before."""
         self._when_made = tell
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It is there; over TLS when hands were shaken."""
+        """Start the clock; with TLS this follows the handshake."""
         super().connection_made(transport)
         if self._when_made is not None:
             self._when_made()
 
     @property
     def waits(self) -> bool:
-        """Whether no request is under way."""
+        """Return whether no request is in progress."""
         cycle: Any = self.cycle
         return cycle is None or bool(cycle.response_complete)
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """Note that the client does not read what is sent."""
         super().pause_writing()
         self.stuck_since = monotonic()
 
     def resume_writing(self) -> None:
-        """It does."""
+        """Note that the client reads again."""
         super().resume_writing()
         self.stuck_since = None
 
     def look(self, now: float, bounds: Bounds) -> str:
-        """Let go of the connection if it took too long; says what it was too slow at, empty if nothing."""
+        """Close the connection if it took too long; return what was too slow, or an empty string."""
         phase, of = self._doing()
         if (phase, of) != (self.phase, self._of):
             self.phase, self._of, self.since = phase, of, now
@@ -117,7 +117,7 @@ class ClientConnection(H11Protocol):
 
     def _too_slow(self) -> None:
         begun = self.conn.trailing_data[0] if self.waits else not self.cycle.response_started
-        if not begun:  # it said nothing at all, or is in the middle of its answer
+        if not begun:  # it sent nothing at all, or is in the middle of its answer
             self.transport.abort()
             return
         self.transport.write(_TOO_SLOW)
@@ -125,7 +125,7 @@ class ClientConnection(H11Protocol):
 
 
 class ConnectionLimits:
-    """All connections of some listeners together, and those that are just being made.
+    """All connections of some listeners together, including those that are being made.
 
     ``limit`` is how many there may be. Belongs to one event loop.
     """
@@ -139,38 +139,40 @@ class ConnectionLimits:
 
     @property
     def count(self) -> int:
-        """Connections there are now."""
+        """The number of connections now."""
         return sum(map(len, self._made)) + len(self._making)
 
     def watch(self, connections: set[Any]) -> None:
-        """Count these as well, from now on."""
+        """Count these connections as well."""
         self._made.append(connections)
 
     def unwatch(self, connections: set[Any]) -> None:
-        """Count these no more."""
+        """Stop counting these connections."""
         self._made = [each for each in self._made if each is not connections]
 
     def making(self, task: asyncio.Task[None]) -> None:
-        """A connection that may still be shaking hands."""
+        """Count a connection whose handshake may still be in progress."""
         self._making[task] = monotonic()
         task.add_done_callback(self.made)
 
     def made(self, task: asyncio.Task[None]) -> None:
-        """It is made, or will not be."""
+        """Stop counting a handshake that ended."""
         self._making.pop(task, None)
 
     def admit(self) -> bool:
-        """Whether there is room for one more, after others made room; False when all of them are at work."""
+        """Return whether there is room for one more, closing others if needed; False if all of them are
+        busy."""
         return self.count < self.limit or self.make_room() > 0
 
     def make_room(self) -> int:
-        """Let go of some that wait without a request, those first that never had one; says how many."""
+        """Close some connections that have no request in progress, first those that never had one; return
+        how many."""
         waiting = [(each, made) for made in self._made for each in made if each.waits and _is_open(each)]
         waiting.sort(key=lambda pair: (pair[0].cycle is not None, pair[0].since))
         batch = max(1, min(_BATCH, self.limit // 8))
         for each, made in waiting[:batch]:
             each.transport.abort()
-            made.discard(each)  # it counts no more, also before its end has come through the loop
+            made.discard(each)  # stop counting it now, before the loop has processed its end
         handshakes = sorted(self._making, key=self._making.__getitem__)[: batch - len(waiting[:batch])]
         for task in handshakes:
             task.cancel()
@@ -180,7 +182,7 @@ class ConnectionLimits:
         return gone
 
     def tell(self, reason: str, count: int = 1) -> None:
-        """Count what was let go; the log hears of it once a minute at most."""
+        """Count closed connections; log them at most once a minute."""
         if not count:
             return
         self._let_go[reason] += count
@@ -196,13 +198,13 @@ def _is_open(connection: ClientConnection) -> bool:
 
 
 def room_for_connections() -> int:
-    """How many connections the process's limit of open files has room for, beside all else it opens."""
+    """Return how many connections the process's limit of open files leaves room for."""
     most = _raised_limit()
     return max(_LEAST, min(MOST_CONNECTIONS, most - max(RESERVE, most // 4)))
 
 
 def _raised_limit() -> int:
-    """The limit of open files, raised as far as the system lets us; children find it so too."""
+    """Return the limit of open files after raising it as far as the system allows; children inherit it."""
     if os.name != "posix":
         return 2 * RESERVE
     import resource

@@ -1,4 +1,4 @@
-"""Host and Origin protection: a web page must not reach an agent by a name of its own (DNS rebinding)."""
+"""Host and Origin protection: a web page must not reach an agent by DNS rebinding."""
 
 import logging
 import re
@@ -23,15 +23,16 @@ _WILD: Final = re.compile(r"[*?]")
 # The port may be a wildcard too: ports are not compared.
 _WILD_ENTRY: Final = re.compile(r"(?P<name>[A-Za-z0-9._*?-]{1,253})(?::(?:[0-9]{1,5}|\*))?")
 _ORIGIN: Final = re.compile(r"https?://(?P<authority>[^/?#@]+)", re.IGNORECASE)
-# Whoever floods us with bad requests must not fill the log as well.
+# A client that floods us with bad requests must not fill the log as well.
 _TELL_EVERY: Final = 60.0
 
 
 def allowed_hosts_of(project: Project, bind: str) -> frozenset[str]:
-    """The hosts a listener of ``project`` bound to ``bind`` answers to (SPEC C23).
+    """Return the hosts that a listener of ``project`` bound to ``bind`` answers to (SPEC C23).
 
-    ``host`` from agents.yaml, that of ``public_url``, the localhost names, the bind address unless it is a
-    wildcard, and ``allowed_hosts``. This machine's own name is not guessed: who wants it writes it there.
+    These are ``host`` from agents.yaml, that of ``public_url``, the localhost names, the bind address
+    unless it is a wildcard, and ``allowed_hosts``. This machine's own name is not guessed: add it to
+    ``allowed_hosts`` to use it.
     """
     public = host_of_origin("/".join(project.public_url.split("/", 3)[:3])) or ""
     named = [project.host, public, *project.allowed_hosts, *([] if bind in _WILDCARDS else [bind])]
@@ -39,11 +40,12 @@ def allowed_hosts_of(project: Project, bind: str) -> frozenset[str]:
 
 
 class HostOriginGuard:
-    """ASGI middleware: 421 unless ``Host`` is allowed, 403 when an ``Origin`` is given that is not (PR-8).
+    """ASGI middleware: 421 unless ``Host`` is allowed, 403 if there is an ``Origin`` that is not (PR-8).
 
     Hosts are compared without port, without a trailing dot and regardless of case; localhost names always
-    pass. In an entry ``*`` stands for one part of a name or some of it, never for a dot, and ``?`` for one
-    character. A missing, doubled or malformed ``Host`` is 421, an ``Origin`` that is no http(s) origin 403.
+    pass. In an entry ``*`` matches one part of a name or a piece of it, never a dot, and ``?`` matches one
+    character. A missing, repeated or malformed ``Host`` is 421, an ``Origin`` that is no http(s) origin
+    403.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
@@ -53,7 +55,7 @@ class HostOriginGuard:
         self.allow(allowed_hosts)
 
     def allow(self, allowed_hosts: Collection[str]) -> None:
-        """From the next request on these hosts pass, and no others but the localhost names."""
+        """Replace the allowed hosts from the next request on; localhost names still pass."""
         allowed = {host for entry in allowed_hosts if (host := _entry(entry))}
         self._allowed = LOCAL_NAMES | {host for host in allowed if not _WILD.search(host)}
         self._patterns = tuple(_pattern(host) for host in allowed if _WILD.search(host))
@@ -123,13 +125,13 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 
 def host_of_origin(origin: str) -> str | None:
-    """The host of an http(s) origin in one spelling, None when that is not what it is."""
+    """Return the normalized host of an http(s) origin, or None if it is none."""
     match = _ORIGIN.fullmatch(origin)
     return host_of(match["authority"]) if match else None
 
 
 def host_of(authority: str) -> str | None:
-    """The host of ``host[:port]`` in one spelling, None when that is not what it is."""
+    """Return the normalized host of ``host[:port]``, or None if it is malformed."""
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
         return None
@@ -142,7 +144,7 @@ def host_of(authority: str) -> str | None:
 
 
 def _entry(written: str) -> str | None:
-    """A host as the user wrote it: an IPv6 address may stand without brackets."""
+    """Return the host of an entry in agents.yaml: an IPv6 address may be without brackets."""
     text = written.strip()
     try:
         return ip_address(text).compressed

@@ -1,4 +1,4 @@
-"""The one port: every agent at ``/agents/<name>``, the fleet's own pages beside them."""
+"""The fleet's one port: every agent at ``/agents/<name>``, and the fleet's own pages."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ _UNKNOWN: Final = (
     "all of them, each with its URL"
 )
 _STARTING: Final = "this agent does not answer yet, or not any more; try again in a moment"
-# Seconds that requests under way have when their agent goes.
+# Seconds that requests in progress have when their agent is removed.
 GRACE: Final = 2.0
 
 
 class AgentMount:
-    """Where one agent is reached at the one port; nobody answers there while ``app`` is None."""
+    """The place of one agent at the fleet's port; it answers 503 while ``app`` is None."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = tuple(dict.fromkeys(names))
@@ -35,7 +35,7 @@ class AgentMount:
             await not_yet(scope, receive, send)
             return
         task = asyncio.current_task()
-        if task is None:  # only a task can be told to end
+        if task is None:  # only a task can be cancelled
             raise RuntimeError("a request is answered in a task")
         self._under_way.add(task)
         try:
@@ -44,11 +44,11 @@ class AgentMount:
             self._under_way.discard(task)
 
     def serve(self, app: ASGIApp) -> None:
-        """Answer with ``app`` from now on."""
+        """Answer requests with ``app`` from now on."""
         self.app = app
 
     async def leave(self) -> None:
-        """Take no more requests; those under way have two seconds, then they are cancelled."""
+        """Refuse new requests; those in progress have two seconds, then they are cancelled."""
         self.app = None
         under_way = self._under_way - {asyncio.current_task()}
         if not under_way:
@@ -61,14 +61,15 @@ class AgentMount:
 
 
 class Ingress:
-    """ASGI application: ``/agents/<name>/…`` goes to that agent, all else to ``rest``.
+    """ASGI application: ``/agents/<name>/…`` goes to that agent, everything else to ``rest``.
 
-    ``top`` is another path than ``agents`` below which places are, ``unknown`` what is said where none is.
+    ``top`` replaces ``agents`` as the path above the mounts, ``unknown`` is the answer for a name that has
+    none.
 
-    An agent's application sees the path that it would see on a port of its own. Its ``/.well-known/…``
-    documents stand at ``/.well-known/<document>/agents/<name>/…`` as well, which is where RFC 9728 looks for
-    them. ``prefix`` is the path of the project's ``public_url``: a proxy may leave it on or take it off.
-    Names are compared after decoding, a slash that was encoded is none.
+    An agent's application sees the same path as on a port of its own. Its ``/.well-known/…`` documents are
+    also at ``/.well-known/<document>/agents/<name>/…``, where RFC 9728 looks for them. ``prefix`` is the
+    path of the project's ``public_url``: a proxy may keep it or strip it. Names are compared after
+    decoding; an encoded slash does not separate segments.
     """
 
     def __init__(
@@ -81,26 +82,26 @@ class Ingress:
         self._places: dict[str, AgentMount] = {}
 
     def behind(self, prefix: str) -> None:
-        """From now on this is the path of ``public_url``."""
+        """Set the path of ``public_url``."""
         self._prefix = _segments(prefix)
 
     def add(self, place: AgentMount) -> None:
-        """From now on callers find ``place`` under each of its names."""
+        """Serve ``place`` under each of its names."""
         for name in place.names:
             self._places[name] = place
 
     def remove(self, place: AgentMount) -> None:
-        """Forget ``place``."""
+        """Stop serving ``place``."""
         for name in place.names:
             if self._places.get(name) is place:
                 del self._places[name]
 
     def find(self, name: str) -> AgentMount | None:
-        """The place of that name."""
+        """Return the mount of that name."""
         return self._places.get(name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to whom it is for."""
+        """Pass the request to its application."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
@@ -126,13 +127,14 @@ class Ingress:
 
 
 async def not_yet(scope: Scope, receive: Receive, send: Send) -> None:
-    """ASGI application: nobody answers here at the moment."""
+    """Answer 503: the agent does not answer at the moment."""
     if scope["type"] == "http":
         await _answer(scope, send, 503, _STARTING, (b"retry-after", b"1"))
 
 
 def slashless(app: ASGIApp) -> ASGIApp:
-    """``app``, where ``/mcp/`` is ``/mcp``: a redirect would name a scheme and host that a proxy changed."""
+    """Return ``app`` with ``/mcp/`` treated as ``/mcp``: a redirect would name a scheme and host that a
+    proxy changed."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/mcp/":
@@ -143,7 +145,7 @@ def slashless(app: ASGIApp) -> ASGIApp:
 
 
 def _segments(path: str) -> list[str]:
-    """The parts of a path that is still encoded; a slash at the end leaves an empty one."""
+    """Return the segments of a path that is still encoded; a trailing slash leaves an empty one."""
     return path.removeprefix("/").split("/") if path.strip("/") else []
 
 

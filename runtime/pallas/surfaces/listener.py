@@ -1,4 +1,4 @@
-"""A port of ours: bound first, served by uvicorn without its signals, banners or exits."""
+"""A port: bound first, then served by uvicorn without its signals, banners or exits."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ from .port_holder import holder_of
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 2048
-# Connections that are taken before the rest of the loop has its turn.
+# Connections that are accepted before yielding to the loop.
 _AT_A_TIME: Final = 8
-# Connections that are looked at before it has.
+# Connections that are checked before yielding to the loop.
 _LOOKED_AT: Final = 32
-# Nothing is left to open a connection with; how long to wait until it is tried again, in seconds.
+# Errors that mean no descriptor is left; seconds until the next attempt.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE: Final = 0.2
-# How often a port looks at the clock, and while it ends whether everything is over, in seconds.
+# Seconds between two ticks of a port, and between two checks for its end while it stops.
 _TICK: Final = 1.0
 _LOOK: Final = 0.01
 START_TIMEOUT: Final = 30.0
@@ -40,9 +40,9 @@ STOP_TIMEOUT: Final = 4.0
 
 
 def bind(host: str, port: int, owner: str) -> socket.socket:
-    """A listening-ready socket. Raises Fault (CONFIG) that names ``owner`` when it cannot be had."""
+    """Return a bound socket. Raises Fault (CONFIG) that names ``owner`` if the port cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio turns off Nagle's delay (44 ms a call) only then.
+    # asyncio turns off Nagle's delay (44 ms a call) only if the protocol is named.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,7 +66,8 @@ def bind(host: str, port: int, owner: str) -> socket.socket:
 
 
 class _Gate:
-    """Takes connections from one socket and gives each a protocol; what uvicorn takes for a server."""
+    """Accepts connections from one socket and gives each a protocol; uvicorn takes it for an asyncio
+    server."""
 
     def __init__(
         self,
@@ -94,17 +95,17 @@ class _Gate:
         )
 
     async def stop_accepting(self) -> None:
-        """Take no more connections; the socket may be closed after that."""
+        """Stop accepting connections; the socket may be closed after that."""
         self._tasks[0].cancel()
         await asyncio.wait(self._tasks[:1], timeout=1.0)
 
     def close(self) -> None:
-        """Give up those that still shake hands."""
+        """Abort the handshakes in progress."""
         for task in self._making:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nothing of it runs; connections must be over."""
+        """Wait until its tasks have ended; all connections must be closed."""
         self._tasks[1].cancel()
         self._pool.unwatch(self._connections)
         await asyncio.wait({*self._tasks, *self._making}, timeout=1.0)
@@ -117,7 +118,7 @@ class _Gate:
                 sock, _ = await loop.sock_accept(self._sock)
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    # The connection stays in the queue: asked again at once, it would fail for ever.
+                    # The connection stays in the queue: an immediate retry would fail for ever.
                     self._pool.make_room()
                     self._pool.tell("want of descriptors")
                     await asyncio.sleep(_EXHAUSTED_PAUSE)
@@ -125,7 +126,7 @@ class _Gate:
                     return
                 continue
             since_pause += 1
-            if since_pause >= _AT_A_TIME:  # others of the loop have their turn in a flood, too
+            if since_pause >= _AT_A_TIME:  # let other tasks of the loop run during a flood
                 since_pause = 0
                 await asyncio.sleep(0)
             if not self._pool.admit():
@@ -134,7 +135,7 @@ class _Gate:
                 continue
             task = asyncio.create_task(self._make(sock), name="make connection")
             self._making.add(task)
-            # One that is cancelled before it began closes nothing by itself.
+            # A task that is cancelled before it began does not close its socket.
             task.add_done_callback(lambda done, sock=sock: self._made(done, sock))  # type: ignore[misc]
             self._pool.making(task)
 
@@ -144,13 +145,13 @@ class _Gate:
             sock.close()
 
     async def _make(self, sock: socket.socket) -> None:
-        """A connection of the socket; one whose client makes no handshake in time is let go."""
+        """Create the connection of a socket; it is dropped if its TLS handshake takes too long."""
         task, connection = asyncio.current_task(), self._protocol()
         if task is not None:
             connection.when_made(lambda: self._pool.made(task))
         try:
             sock.setblocking(False)
-            # Else asyncio leaves Nagle's delay on: to it this socket is of no known protocol.
+            # Otherwise asyncio leaves Nagle's delay on: this socket's protocol is not named.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -160,7 +161,7 @@ class _Gate:
                 ssl_handshake_timeout=self._bounds.head if self._tls else None,
                 ssl_shutdown_timeout=self._bounds.linger if self._tls else None,
             )
-        except OSError:  # gone already, or no TLS
+        except OSError:  # already closed, or no TLS
             sock.close()
 
     async def _look(self) -> None:
@@ -169,13 +170,13 @@ class _Gate:
             now = monotonic()
             for number, connection in enumerate(tuple(self._connections)):
                 if not number % _LOOKED_AT:
-                    await asyncio.sleep(0)  # thousands may end now, and others of the loop have their turn
+                    await asyncio.sleep(0)  # thousands may end now: let other tasks of the loop run
                 if why := connection.look(now, self._bounds):
                     self._pool.tell(f"slow {why}")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals and exits, taking connections through a gate of ours."""
+    """uvicorn's server without its signals and exits, accepting connections through ``_Gate``."""
 
     def __init__(
         self, config: uvicorn.Config, *, pool: ConnectionLimits, bounds: Bounds, tls: ssl.SSLContext | None
@@ -187,16 +188,16 @@ class _Server(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Have it end now rather than at its next tick."""
+        """End now rather than at the next tick."""
         self.should_exit = True
         self._ending.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals are the process's business, not a port's
+        yield  # signals belong to the process, not to a port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections of the one socket that there is."""
+        """Accept connections of the one socket in ``sockets``."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             self.should_exit = True
@@ -215,16 +216,16 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """A tick each second, which keeps the date of answers right, until the end."""
+        """Tick once a second, which keeps the date of answers right, until the end."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK):
                     await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections before the socket is closed: its number may be another's then.
+        """Stop accepting before the socket is closed: its descriptor may then belong to another file.
 
-        As uvicorn's, which however looks ten times a second only whether everything is over.
+        Otherwise like uvicorn's, which checks only ten times a second whether everything has ended.
         """
         gates: list[Any] = self.servers
         for gate in gates:
@@ -248,7 +249,7 @@ class _Server(uvicorn.Server):
     async def _over(self, gates: list[Any]) -> None:
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)  # uvicorn tells nobody
+            await asyncio.sleep(_LOOK)  # uvicorn reports it to no caller
         for gate in gates:
             await gate.wait_closed()
 
@@ -256,7 +257,7 @@ class _Server(uvicorn.Server):
 class Listener:
     """One ASGI app on one bound socket, from ``start`` to ``stop``, in the running loop.
 
-    ``tls`` makes it speak TLS alone. Listeners with the same ``pool`` have its limit together.
+    With ``tls`` it speaks TLS only. Listeners with the same ``pool`` share its limit.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class Listener:
             ws="none",
             http=ClientConnection,
             timeout_keep_alive=bounds.idle,
-            # What a header says of scheme and address, anybody may have written.
+            # Any client may have written the headers for scheme and address.
             proxy_headers=False,
         )
         self._server = _Server(config, pool=pool or ConnectionLimits(), bounds=bounds, tls=tls)
@@ -298,7 +299,7 @@ class Listener:
         return int(name[1])
 
     async def start(self) -> None:
-        """Serve; returns when the port answers. Raises Fault (INTERNAL) when the app does not start."""
+        """Serve, and return when the port answers. Raises Fault (INTERNAL) if the app does not start."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name=f"port {self.port}")
         starting = asyncio.create_task(self._started(self._task))
         try:
@@ -314,9 +315,9 @@ class Listener:
             await asyncio.sleep(0.005)
 
     async def stop(self, grace: float = GRACE) -> None:
-        """Close the port: requests in flight have ``grace`` seconds, then their connections end.
+        """Close the port: requests in progress have ``grace`` seconds, then their connections end.
 
-        Who asks a second time waits for the end of the first, and has a patience of its own.
+        A second caller waits for the same end, with its own ``grace``.
         """
         if self._task is not None:
             if not self._server.should_exit:

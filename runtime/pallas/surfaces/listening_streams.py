@@ -1,4 +1,4 @@
-"""Streams on which a caller only listens: they have no end of their own, so their port gives them one."""
+"""Streams on which a caller only listens: they never end by themselves, so their port ends them."""
 
 import asyncio
 from typing import Any
@@ -7,11 +7,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class ListeningStreams:
-    """ASGI middleware before an agent's MCP surface.
+    """ASGI middleware in front of an agent's MCP surface.
 
-    Such a stream is the ``GET`` of the handshake era; of the newer one's, ``subscriptions/listen``, agents
-    offer none. Without an end it would hold up the closing of its port for as long as requests in flight
-    have, and be cut then.
+    Such a stream is the ``GET`` of the handshake era; agents do not offer the newer one,
+    ``subscriptions/listen``. Without an end it would delay the closing of its port by the grace period of
+    requests in flight, and be cut then.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -19,7 +19,7 @@ class ListeningStreams:
         self._over = asyncio.Event()
 
     def end(self) -> None:
-        """End those there are, and each that comes from now on; returns at once."""
+        """End all streams, present and future; returns at once."""
         self._over.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,12 +39,12 @@ class ListeningStreams:
             await send(message)
 
         await self._app(scope, hear, say)
-        if begun and not ended:  # as the client's going would have ended it, but this one is still there
+        if begun and not ended:  # a disconnect would have ended it, but this client is still connected
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _until(over: asyncio.Event, receive: Receive) -> Message:
-    """The next message of the client's; that it went away when the stream is ended."""
+    """Return the client's next message; once the stream has ended, a disconnect."""
     came, end = asyncio.ensure_future(receive()), asyncio.ensure_future(over.wait())
     waits: set[asyncio.Future[Any]] = {came, end}
     try:

@@ -1,4 +1,5 @@
-"""A run for an MCP caller: it hears of the progress where it asks for that, and may go away."""
+"""A run for an MCP caller: sends progress if the caller asked for it, and is cancelled if the caller
+disconnects."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,7 +16,8 @@ from .wire_tap import heard_by
 
 
 async def run_for(kernel: Kernel, request: RunRequest, context: FastMCPRequestContext | None) -> RunResult:
-    """Run ``request`` for the caller of this context, and cancel it when that goes away. Raises Fault."""
+    """Run ``request`` for the caller of this context and cancel it if the caller disconnects. Raises
+    Fault."""
     return await heard(context, lambda hear: kernel.run(request, hear), with_text=request.stream_text)
 
 
@@ -25,9 +27,10 @@ async def heard[T](
     *,
     with_text: bool = False,
 ) -> T:
-    """What ``work`` gives, done for the caller of this context and cancelled when that goes away.
+    """Return the result of ``work`` for the caller of this context; it is cancelled if the caller
+    disconnects.
 
-    ``work`` is given who listens to the run that comes of it: the caller's progress where it asks for that.
+    ``work`` gets the listener for its run's events: the caller's progress, if the caller asked for it.
     """
     token = (context.meta or {}).get("progressToken") if context is not None else None
     http = context.request if context is not None else None

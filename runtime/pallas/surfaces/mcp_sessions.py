@@ -1,12 +1,14 @@
-"""Sessions of the handshake era: who opened each, who may use it, and how many a caller may hold.
+"""Sessions of the handshake era: the caller that opened each, who may use it, and how many a caller may
+hold.
 
 The SDK compares the credential of a request with that which opened the session, and answers "Session not
-found". Here it is the caller that counts, and a caller who claims the same unverified identity, or shows a
-token in a session that was opened without one, may go on with it (``pallas.identity``). The SDK is then shown
-the session's own caller, and stays the second check: a session that is not known here is its to refuse.
+found" if they differ. This middleware compares callers instead: a caller that claims the same unverified
+identity, or shows a token in a session that was opened without one, may use the session
+(``pallas.identity``). The request is then passed to the SDK as the session's own caller; the SDK stays the
+second check and refuses unknown sessions.
 
-An `initialize` costs its sender nothing. So sessions that were opened and never used end when there are many
-of them, those of the caller with the most first, and each caller holds a limited number.
+An `initialize` costs its sender nothing. So sessions that were opened and never used end when there are
+many of them, those of the caller with the most first, and each caller holds a limited number.
 """
 
 import ipaddress
@@ -52,7 +54,7 @@ _NONE: Final[OrderedDict[str, None]] = OrderedDict()
 
 
 class _Caller(NamedTuple):
-    """With whom a session is counted: the id of a verified principal, or an address."""
+    """The key under which a session is counted: the id of a verified principal, or an address."""
 
     verified: bool
     name: str
@@ -79,14 +81,14 @@ class McpSessions:
     def __init__(self, app: ASGIApp, clock: Callable[[], float] = monotonic) -> None:
         self._app = app
         self._clock = clock
-        self._all: OrderedDict[str, _Session] = OrderedDict()  # the one that waits longest is the first
+        self._all: OrderedDict[str, _Session] = OrderedDict()  # the longest unused one is the first
         self._unused: dict[_Caller, OrderedDict[str, None]] = {}
         self._held: Counter[_Caller] = Counter()
         self._unverified = 0
         self._told = -_TELL_EVERY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on in the name of its session's caller, or refuse it (404, 503)."""
+        """Pass the request on as its session's caller, or refuse it (404, 503)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -132,7 +134,7 @@ class McpSessions:
             self._tell(problem, address)
             await _refuse(scope, send, 503, INTERNAL_ERROR, problem)
             return
-        # Counted from now on, so that many at once are no way around the limits.
+        # Counted from now on, so that concurrent requests cannot pass the limits.
         self._count(caller, 1)
         session: str | None = None
 
@@ -154,9 +156,9 @@ class McpSessions:
                 self._count(caller, -1)
 
     def _no_room(self, caller: _Caller, ended: list[tuple[str, Principal]]) -> str:
-        """Why this caller gets no session; empty where it does.
+        """Return why this caller gets no session; empty if it gets one.
 
-        Sessions that make room for it are forgotten, and put into ``ended``.
+        Appends the sessions that were dropped to make room to ``ended``.
         """
         self._drop_idle()
         every = list(self._unused)
@@ -175,7 +177,7 @@ class McpSessions:
         return ""
 
     def _take_unused(self, callers: list[_Caller], ended: list[tuple[str, Principal]]) -> bool:
-        """Forget the oldest unused session of whom of ``callers`` has the most; False: there is none."""
+        """Drop the oldest unused session of the caller that has the most; return False if there is none."""
         waiting = max((self._unused.get(each, _NONE) for each in callers), key=len, default=_NONE)
         oldest = next(iter(waiting), None)
         if oldest is None:
@@ -208,7 +210,7 @@ class McpSessions:
             self._count(found.caller, -1)
 
     def _drop_idle(self) -> None:
-        """Forget sessions that the SDK has ended because no request came."""
+        """Forget sessions that the SDK has ended after their idle timeout."""
         before = self._clock() - IDLE
         while self._all:
             session, oldest = next(iter(self._all.items()))
@@ -233,7 +235,8 @@ class McpSessions:
 
 
 def place_of(address: str) -> str:
-    """By what an address is counted: of IPv6 its network, since a site has more than anyone could count."""
+    """Return the key under which an address is counted: for IPv6 its network, since one site has countless
+    addresses."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -246,13 +249,14 @@ def place_of(address: str) -> str:
 
 
 def _opens(scope: Scope, headers: Headers) -> bool:
-    """Whether a request without a session may open one: as the SDK tells the protocol versions apart."""
+    """Return whether a request without a session may open one; tells protocol versions apart as the SDK
+    does."""
     version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
     return scope["method"] == "POST" and (version is None or version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 def _in_the_name_of(caller: Principal, scope: Scope) -> Scope:
-    """The request as the SDK compares it: by the caller's id and not by its token."""
+    """Return the request's scope with the caller's id in place of its token, for the SDK to compare."""
     if caller == Principal():
         return scope
     known = AccessToken(token="", client_id=caller.id, scopes=_NO_SCOPES)

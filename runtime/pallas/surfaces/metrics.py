@@ -1,4 +1,4 @@
-"""The fleet in numbers, for Prometheus."""
+"""The fleet's metrics for Prometheus."""
 
 from collections.abc import Callable, Collection, Iterator
 from time import monotonic
@@ -72,7 +72,7 @@ class LlmMetrics:
         )
 
     def observe(self, event: BackendChosen) -> None:
-        """Count one."""
+        """Count an event."""
         backend = self._backend(event.backend)
         if not event.outcome:
             self._waits.labels(backend).observe(event.seconds)
@@ -99,13 +99,13 @@ _POLLED: Final = ("daedalus_agent_health", "1 ok, 0.5 degraded, 0 error, as get_
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-# A model may name servers that do not exist: what the fleet does not know is counted under this.
+# A model may name servers that do not exist: names the fleet does not know are counted under this.
 OTHER: Final = "other"
-# Names of tools come from foreign servers, or from a model that makes them up: so many have a series of
+# Tool names come from foreign servers, or from a model that invents them: this many have a series of
 # their own, in the whole fleet. A name that never worked may not take the last of these places.
 MAX_TOOLS: Final = 200
 _FOR_TOOLS_THAT_WORK: Final = 50
-# Callers that have a series of their own, and runs whose caller is remembered until they end.
+# The limit of callers with a series of their own, and of runs whose caller is remembered until they end.
 MAX_CALLERS: Final = 200
 MAX_UNDER_WAY: Final = 2_000
 _OUTCOMES: Final = get_args(Outcome)
@@ -115,12 +115,12 @@ _REFRESH: Final = 1.0
 
 
 class Metrics:
-    """Counters fed by events, and gauges read from the snapshot when they are asked for (PR-23).
+    """Counters fed by events, and gauges read from the snapshot at each scrape (PR-23).
 
-    Each object has a registry of its own, so that several fleets may live in one process. Labels hold
-    only names the fleet knows, never what a caller or a model wrote. Safe from any thread.
+    Each object has its own registry, so that several fleets may run in one process. Labels hold only names
+    that the fleet knows, never text from a caller or a model. Safe from any thread.
 
-    ``instance`` gives the ``host:port`` under which others know the fleet; empty for that of its snapshot.
+    ``instance`` returns the public ``host:port`` of the fleet; if it is empty, the snapshot's is used.
     """
 
     def __init__(self, snapshot: Callable[[], FleetSnapshot], instance: Callable[[], str] = str) -> None:
@@ -156,7 +156,7 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def observe(self, event: Event) -> None:
-        """Count an event; made to listen to the hub, and returns at once."""
+        """Count an event. Subscribed to the event hub; returns at once."""
         if isinstance(event, LoopBlocked) and not event.over:
             self._blocked.labels(self._names.agent(event.agent) if event.agent else OTHER).inc()
         if not isinstance(event, RunEvent):
@@ -180,7 +180,7 @@ class Metrics:
             self._hops.labels(self._names.agent(event.agent), server, source).inc()
 
     def render(self) -> bytes:
-        """The metrics in Prometheus' text format, of which ``CONTENT_TYPE`` is the content type."""
+        """Return the metrics in Prometheus' text format, whose content type is ``CONTENT_TYPE``."""
         return generate_latest(self._registry)
 
     def _finished(self, run: RunFinished) -> None:
@@ -188,7 +188,7 @@ class Metrics:
         self._runs.labels(agent, outcome).inc()
         caller, surface = self._callers.finished(run.run_id)
         self._asked.labels(agent, caller, outcome).inc()
-        if surface in ("mcp", ""):  # what nobody knows any more came, most likely, as most do
+        if surface in ("mcp", ""):  # the caller is forgotten: assume the most common case
             self._messages.labels(agent, outcome).inc()
         self._seconds.labels(agent).observe(run.seconds)
         for direction, tokens in (("in", run.tokens_in), ("out", run.tokens_out)):
@@ -196,13 +196,13 @@ class Metrics:
                 self._tokens.labels(agent, direction).inc(tokens)
 
     def _step(self, step: StepStarted) -> None:
-        # A step of another agent of the fleet is counted with that agent's own run.
+        # Steps of another agent of the fleet are counted with that agent's own run.
         agent = self._names.agent(step.agent)
         if step.actor == step.agent or not self._names.is_agent(step.actor):
             self._steps.labels(agent, _one_of(step.kind, ("llm", "tool"))).inc()
 
     def _tool(self, call: ToolEvent) -> None:
-        # What a called agent calls in turn is counted where it runs.
+        # The calls of a called agent are counted where it runs.
         if call.phase == "started" or call.nested:
             return
         server = self._names.server(call.server)
@@ -212,7 +212,7 @@ class Metrics:
 
 
 class _Callers:
-    """Who asked for the runs under way, as a label: the names of tokens and issuers, and few others."""
+    """The callers of the runs in flight, as labels: the names of tokens and issuers, and a few others."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, tuple[str, str]] = {}
@@ -223,13 +223,13 @@ class _Callers:
             self._under_way[run.run_id] = self._label(run), run.surface
 
     def finished(self, run_id: str) -> tuple[str, str]:
-        """Who asked, and over which surface; empty where that is not known."""
+        """Return the caller and surface of an ended run; empty strings if they are not known."""
         return self._under_way.pop(run_id, (OTHER, ""))
 
     def _label(self, run: RunStarted) -> str:
         if not run.identity or run.identity.startswith("unverified:"):
             return "unverified" if run.principal else "anonymous"
-        # Of an issuer's subjects there may be any number: they are one caller here.
+        # An issuer may have any number of subjects: they count as one caller here.
         kind, _, rest = run.identity.partition(":")
         label = f"jwt:{rest.rpartition(':')[0]}" if kind == "jwt" else run.identity
         if label not in self._known and len(self._known) >= MAX_CALLERS:
@@ -243,7 +243,7 @@ def _one_of(value: str, known: Collection[str]) -> str:
 
 
 class _Names:
-    """The names that may become labels, looked up again when an unknown one comes."""
+    """The names that may become labels, read again when an unknown one comes."""
 
     def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
         self._snapshot = snapshot
@@ -261,7 +261,7 @@ class _Names:
         return name if name in self._agents else OTHER
 
     def server(self, name: str) -> str:
-        # A model that makes up names must not make us build a snapshot for each of them.
+        # A model that invents names must not make us build a snapshot for each of them.
         if name not in self._servers and monotonic() - self._looked >= _REFRESH:
             self._look()
         return name if name in self._servers else OTHER
@@ -279,24 +279,24 @@ class _Names:
         self._looked = monotonic()
         fleet = self._snapshot()
         agents = {agent.name for agent in fleet.agents}
-        # One that was removed since may still have a run that ends: names only come in addition.
+        # A removed agent may still have a run that ends, so names are only added.
         self._agents |= agents
         self._servers |= agents | {each.name for agent in fleet.agents for each in agent.downstreams}
 
 
 class _Gauges(Collector):
-    """What is true now, read from the snapshot at each scrape."""
+    """The gauges, read from the snapshot at each scrape."""
 
     def __init__(self, snapshot: Callable[[], FleetSnapshot], instance: Callable[[], str]) -> None:
         self._snapshot = snapshot
         self._instance = instance
 
     def describe(self) -> list[Metric]:
-        """Nothing is read while registering: the fleet may not be complete yet."""
+        """Return nothing: the fleet may not be complete while the collector is registered."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges of every agent of the fleet."""
+        """Return the gauges of every agent of the fleet."""
         health = GaugeMetricFamily("pallas_agent_health", "1 ok, 0.5 degraded, 0 error", labels=["agent"])
         polled = GaugeMetricFamily(*_POLLED, labels=["instance", "agent"])
         active = GaugeMetricFamily("pallas_runs_in_flight", "Runs that are being answered", labels=["agent"])
@@ -327,7 +327,7 @@ class _Gauges(Collector):
 
 
 class _Supervision:
-    """How agents fare: where each is in its life, what it is good for now, and how often it failed."""
+    """The gauges of supervision: lifecycle state, readiness and failures of each agent."""
 
     def __init__(self) -> None:
         self._state = GaugeMetricFamily(
@@ -393,12 +393,12 @@ class ClientHealth:
         self._seen: set[tuple[str, str]] = set()
 
     def set(self, instance: str, agent: str, status: HealthStatus) -> None:
-        """Note what a poll found; a poll that failed is an error."""
+        """Set the result of a poll; a poll that failed is an error."""
         self._seen.add((instance, agent))
         self._gauge.labels(instance, agent).set(status.gauge)
 
     def forget(self, instance: str) -> None:
-        """Take out every agent of an instance that was detached."""
+        """Remove every agent of an instance that was detached."""
         for pair in [pair for pair in self._seen if pair[0] == instance]:
             self._gauge.remove(*pair)
             self._seen.discard(pair)

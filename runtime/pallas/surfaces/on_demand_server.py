@@ -1,4 +1,4 @@
-"""An MCP server of the fleet's port that is made when somebody asks for it first."""
+"""An MCP server of the fleet's port that is created with its first request."""
 
 import asyncio
 import importlib
@@ -16,17 +16,17 @@ from .listening_streams import ListeningStreams
 
 
 class Tells(Protocol):
-    """A server whose tools may become others."""
+    """A server whose tools may change."""
 
     async def tell(self) -> None:
-        """Tell sessions if what is offered has changed; never raises."""
+        """Notify sessions if the tools have changed; never raises."""
 
 
 class OnDemand:
-    """One MCP server and its ``place``, begun with the first request.
+    """One MCP server and its ``place``, created with the first request.
 
-    ``make`` gives the server, where it has to be told of changes, and its application; ``needs`` is a module
-    that is imported before, in a thread, since it is heavy. ``owner`` is what it is called in the log.
+    ``make`` returns the server, its notifier of changes and its application; ``needs`` is a heavy module
+    that is imported first, in a thread. ``owner`` names the server in the log.
     """
 
     def __init__(self, owner: str, make: Callable[[], tuple[Tells | None, ASGIApp]], *, needs: str) -> None:
@@ -42,10 +42,10 @@ class OnDemand:
         self.place.serve(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to the server."""
+        """Pass a request to the server."""
         async with self._lock:
             if self._streams is None and not self._closed:
-                if self._lifespan is not None:  # whoever came first went away too soon
+                if self._lifespan is not None:  # the first caller went away too soon
                     await self._lifespan.stop()
                 await self._begin()
         if self._streams is None:
@@ -58,17 +58,17 @@ class OnDemand:
         reapply_logging()  # FastMCP sets up its own when it is imported
         self._server, app = self._make()
         lifespan = self._lifespan = Lifespan(app, self._owner)
-        # In an empty context: nothing of whoever asks first stays with the server.
+        # In an empty context: the server must not inherit that of the first caller.
         await asyncio.create_task(lifespan.start(), context=Context())
         self._streams = ListeningStreams(slashless(app))
 
     async def tell(self) -> None:
-        """Tell sessions if what is offered has changed."""
+        """Notify sessions if the tools have changed."""
         if self._server is not None:
             await self._server.tell()
 
     async def close(self) -> None:
-        """Answer no more; requests under way have two seconds."""
+        """Refuse new requests; those in progress have two seconds."""
         self._closed = True
         if self._streams is not None:
             self._streams.end()

@@ -1,4 +1,4 @@
-"""Who holds a port that cannot be had, as far as this user may see it."""
+"""Finds the process that holds a port, as far as this user may see it."""
 
 import os
 import re
@@ -18,9 +18,9 @@ _SECRET: Final = re.compile(r"(--?[\w-]*(?:token|password|secret|key)[ =])\S+", 
 
 
 def holder_of(port: int) -> str:
-    """The program that listens on ``port``: its process, its command and its folder. Empty where unknown.
+    """Return the program that listens on ``port``: its process, command and folder. Empty if unknown.
 
-    On Linux, and of other users' programs for root only.
+    On Linux only; root is needed for other users' programs.
     """
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:
@@ -33,7 +33,7 @@ def holder_of(port: int) -> str:
 
 
 def process_line(pid: int) -> str:
-    """A process in a few words; its number alone where no more may be seen."""
+    """Describe a process in a few words; only its number if no more is visible."""
     command = folder = ""
     with suppress(OSError):
         raw = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")

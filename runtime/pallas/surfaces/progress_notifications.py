@@ -10,20 +10,20 @@ from pallas.model import Event, StepStarted, TextDelta, ToolEvent
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
-# Streamed text goes out at most about ten times a second (C2).
+# Streamed text is sent at most about ten times a second (C2).
 TEXT_EVERY: Final = 0.1
-# A caller that reads nothing loses the oldest lines, never delays the run.
+# A caller that does not read loses the oldest lines and never delays the run.
 QUEUE: Final = 2_000
 SEND_TIMEOUT: Final = 5.0
 TEXT_LIMIT: Final = 16_000
 
 
 class ProgressSender:
-    """Hears a run's events and reports them in order, on a task of its own.
+    """Sends a run's events as progress notifications, in order, from its own task.
 
-    One counter per request grows by one with each notification; ``total`` equals it exactly when a
-    tool call completed or failed, and is null else. A report that fails changes nothing for the run.
-    Use as ``async with``: leaving sends what is left, so the last line comes before the result.
+    One counter per request grows by one with each notification; ``total`` equals it exactly if a tool call
+    completed or failed, and is null otherwise. A failed notification does not affect the run. Use as
+    ``async with``: leaving it flushes the queue, so the last line comes before the result.
     """
 
     def __init__(self, report: Report, *, with_text: bool) -> None:
@@ -37,7 +37,7 @@ class ProgressSender:
         self._task: asyncio.Task[None] | None = None
 
     def hear(self, event: Event) -> None:
-        """Take one event; returns at once."""
+        """Queue one event; returns at once."""
         if isinstance(event, TextDelta):
             if not self._with_text or event.reasoning or event.rollback:
                 return
@@ -71,7 +71,7 @@ class ProgressSender:
             self._flush_speaker()
 
     def _flush_speaker(self) -> None:
-        """Send on what the one who has waited longest wrote: each tick has one line, whoever speaks."""
+        """Send the text of the speaker that has waited longest: each tick sends one line."""
         speaker = next(iter(self._text))
         text = "".join(self._text.pop(speaker))
         for start in range(0, len(text), TEXT_LIMIT):

@@ -27,9 +27,9 @@ _TELL_TIMEOUT: Final = 2.0
 
 
 class VirtualServer:
-    """One MCP server whose tools are agents. ``offered`` says which there are, at each request anew.
+    """One MCP server whose tools are agents. ``offered`` returns them and is called for each request.
 
-    Who may not run an agent does not see its tool, where the project has rules of grants.
+    If the project has grant rules, a caller does not see the tools of agents that it may not run.
     """
 
     def __init__(
@@ -61,23 +61,23 @@ class VirtualServer:
         answer_schema_lookups(self.app, lambda tool: CHAT_SCHEMA if self._find(tool) else None)
 
     def seen(self) -> list[Offered]:
-        """What the caller of this request may see."""
+        """Return what the caller of this request may see."""
         who = caller_of(fastmcp_request_ctx.get())
         return [each for each in self._offered() if self._inbound.grants.may_run(who, each.agent)]
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name; who may call it was asked before."""
+        """Return the tool of that name; the caller's permission was checked before."""
         found = self._find(name)
         return self.made(found) if found is not None else None
 
     def made(self, offered: Offered) -> Tool:
-        """The tool itself."""
+        """Return the tool itself."""
         return ChatTool(self._kernel, offered.agent, offered.description, offered.tool)
 
     async def tell(self) -> None:
-        """Tell handshake-era sessions that the tools are others, if they are; never raises.
+        """Notify handshake-era sessions if the tools have changed; never raises.
 
-        The newer protocol has no session that could be told: its clients list again.
+        The newer protocol has no session to notify: its clients list again.
         """
         shown = self._shown()
         if shown == self._told:
@@ -94,13 +94,13 @@ class VirtualServer:
 
     async def _authorize(self, tool: str, principal: Principal) -> None:
         found = self._find(tool)
-        if found is not None:  # else it is unknown, and that is said
+        if found is not None:  # otherwise it is answered as unknown
             await self._inbound.authorize(found.agent, tool, principal)
             self._inbound.permit(found.agent, principal, trace_of(fastmcp_request_ctx.get()))
 
 
 async def _told(connection: Any) -> None:
-    """Best effort: who does not listen, or takes nothing, hears nothing."""
+    """Notify one session, best effort: a client that does not listen gets nothing."""
     with suppress(Exception):
         async with asyncio.timeout(_TELL_TIMEOUT):
             await connection.send_tool_list_changed()
@@ -119,13 +119,13 @@ class _Agents(Provider):
 
 
 class _Listeners(Middleware):
-    """Knows the handshake-era connections that listed tools, for as long as they live."""
+    """Remembers the handshake-era connections that listed tools, for as long as they live."""
 
     def __init__(self, connections: WeakSet[Any]) -> None:
         self._connections = connections
 
     async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """Remember who asks."""
+        """Remember the connection."""
         request = fastmcp_request_ctx.get()
         connection = getattr(request.session, "_connection", None) if request is not None else None
         if connection is not None and session_of(request) is not None:

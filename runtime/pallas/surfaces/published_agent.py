@@ -1,4 +1,4 @@
-"""What the fleet tells strangers about an agent: the same name, texts, icons and address on every page."""
+"""What the fleet publishes about an agent: the same name, texts, icons and address on every page."""
 
 import json
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from pallas.model.safe_text import one_line
 
 
 def health_text(health: Health) -> str:
-    """The JSON text ``{status, timestamp, message?}`` (SPEC PI-8).
+    """Return the JSON text ``{status, timestamp, message?}`` (SPEC PI-8).
 
-    ``timestamp`` is when the health was looked at, ISO 8601 in UTC; ``message`` is there, and holds
-    something, whenever the status is not ok.
+    ``timestamp`` is when the health was checked, ISO 8601 in UTC; ``message`` is present and not empty
+    whenever the status is not ok.
     """
     body = {"status": health.status.value, "timestamp": timestamp(health.checked_at or time())}
     if health.status is not HealthStatus.OK:
@@ -25,7 +25,7 @@ def health_text(health: Health) -> str:
 
 
 def timestamp(seconds: float) -> str:
-    """Unix seconds as ISO 8601 in UTC, whole seconds, for example ``2026-03-12T15:42:00Z``."""
+    """Format Unix seconds as ISO 8601 in UTC, whole seconds, for example ``2026-03-12T15:42:00Z``."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -36,20 +36,20 @@ _MAX_URL: Final = 255
 
 
 def shown_agents(fleet: FleetSnapshot) -> tuple[AgentSnapshot, ...]:
-    """The agents that are published: all but the stopped ones. One in error still answers its port."""
+    """Return the published agents: all but the stopped ones. One in error still answers its port."""
     return tuple(agent for agent in fleet.agents if agent.state is not AgentState.STOPPED)
 
 
 def published_name(project: Project, agent: AgentSnapshot) -> str:
-    """``namespace/slug``, with exactly one slash (SPEC PI-2)."""
+    """Return ``namespace/slug``, with exactly one slash (SPEC PI-2)."""
     return f"{project.namespace}/{agent.name.replace('_', '-')}"
 
 
 def identity(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
-    """Name, title, description, version, icons (when there are any) and the one remote.
+    """Return name, title, description, version, icons (if there are any) and the one remote.
 
-    Titles and descriptions have 1 to 100 characters, icons an absolute address (SPEC PI-3, PI-6). Nothing in
-    it is more than what agents.yaml says for publishing.
+    Titles and descriptions have 1 to 100 characters, icons an absolute address (SPEC PI-3, PI-6). It holds
+    no more than agents.yaml says for publishing.
     """
     config = project.agents.get(agent.name)
     title = one_line(agent.title, _MAX_TEXT) or agent.name
@@ -65,7 +65,7 @@ def identity(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
 
 
 class Named(Protocol):
-    """An agent, as far as its address goes: its configuration or its snapshot."""
+    """The part of an agent that its address needs: its configuration or its snapshot has it."""
 
     @property
     def name(self) -> str:
@@ -79,11 +79,11 @@ class Named(Protocol):
 
 
 def resource_url(project: Project, agent: Named) -> str:
-    """Where callers elsewhere reach the agent's MCP endpoint, and what a token for it is meant for.
+    """Return the public URL of the agent's MCP endpoint, which is also the audience of its tokens.
 
-    With one port for everything it is below ``public_url``, or else below that port, also for an agent that
-    has a port of its own beside it; so is one that has none, on the registry's port. Made of agents.yaml,
-    never of a request.
+    If the project has one port for everything, the URL is below ``public_url`` or else below that port,
+    even for an agent with a port of its own; an agent without one is on the registry's port. Built from
+    agents.yaml, never from a request.
     """
     if project.port is None and agent.port:
         return f"{_origin(project, agent.port)}/mcp"
@@ -91,7 +91,7 @@ def resource_url(project: Project, agent: Named) -> str:
 
 
 def base_url(project: Project) -> str:
-    """Where callers elsewhere reach the fleet as a whole, without a slash at the end."""
+    """Return the public URL of the fleet, without a trailing slash."""
     return project.public_url or _origin(project, project.registry_port)
 
 
@@ -100,7 +100,7 @@ def _icons(project: Project, icons: Sequence[Icon]) -> list[dict[str, Any]]:
     shown = []
     for icon in icons:
         src = quote(urljoin(base, icon.src.strip()), safe="%/:?#[]@!$&'()*+,;=~")
-        # What a client cannot show, or the schema forbids, is left out rather than passed on.
+        # Text that a client cannot show, or the schema forbids, is left out rather than passed on.
         if urlsplit(src).scheme in ("http", "https", "data") and len(src) <= _MAX_URL:
             shown.append({"src": src} | ({"sizes": list(icon.sizes)} if icon.sizes else {}))
     return shown

@@ -1,4 +1,4 @@
-"""The registry: the fleet's catalogue over plain HTTP, with liveness, readiness and metrics beside it."""
+"""The registry: the fleet's catalogue over plain HTTP, with liveness, readiness and metrics."""
 
 import asyncio
 import json
@@ -37,16 +37,16 @@ _ICON_MEDIA: Final = {
 _ICON_HEADERS: Final = {
     "cache-control": "max-age=300",
     "x-content-type-options": "nosniff",
-    # An SVG may hold a script: as a page of its own it runs none.
+    # An SVG may hold a script: this keeps it from running when opened as a page.
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
 
 
 def icon_at(project: Project, path: str) -> Response | None:
-    """The icon whose published address has that path; None where no agent names one, or it is no picture.
+    """Return the icon published at that path; None if no agent names one, or it is no image.
 
-    Reads the file, so call it in a thread. It has to be in the project's folder, links followed, and at most
-    1 MiB.
+    Reads the file, so call it in a thread. The file must be in the project's folder after following links,
+    and at most 1 MiB.
     """
     sources = (icon.src.strip() for agent in project.agents.values() for icon in agent.icons)
     if path not in {_icon_path(src) for src in sources}:
@@ -89,15 +89,15 @@ def registry_app(
     control: ASGIApp | None = None,
     rest: ASGIApp | None = None,
 ) -> Starlette:
-    """The application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard`` before it.
+    """Return the application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard``
+    before it.
 
-    ``GET`` of the well-known path and of ``/v0.1/servers`` gives the catalogue, made anew from the project
-    and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
-    lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
-    Prometheus. With ``server_cards`` the AI Catalog stands beside them; icons of agents are at their
-    published addresses. ``control`` is the control API, below
-    ``/api/v1/fleet``, ``rest`` the REST API beside it, below ``/api/v1``. Nothing of a
-    request is repeated in an answer.
+    ``GET`` of the well-known path and of ``/v0.1/servers`` returns the catalogue, built from the project
+    and the snapshot for each request; below the latter is each server and its one version. ``/healthz``
+    reports liveness and the result of the provider checks, ``/readyz`` is 503 unless the fleet runs,
+    ``/metrics`` is for Prometheus. With ``server_cards`` it also serves the AI Catalog; icons of agents are
+    at their published addresses. ``control`` is the control API, below ``/api/v1/fleet``, ``rest`` the REST
+    API, below ``/api/v1``. No answer repeats any part of its request.
     """
 
     def current() -> Project:
@@ -129,7 +129,7 @@ def registry_app(
         routes=[
             Route(WELL_KNOWN, servers),
             Route(SERVERS, servers),
-            # A name holds a slash: encoded as %2F it arrives here as one all the same.
+            # A name holds a slash: encoded as %2F it arrives here decoded.
             Route(f"{SERVERS}/{{name:path}}/versions", versions),
             Route(f"{SERVERS}/{{name:path}}/versions/{{version}}", version),
             Route(CATALOG_PATH, page(lambda: ai_catalog(current(), snapshot()), CATALOG_TYPE)),
@@ -137,7 +137,7 @@ def registry_app(
                 Route(path, status)
                 for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
             ),
-            # Where there is no control API the REST API does not answer in its place.
+            # Without a control API, the REST API must not answer in its place.
             Mount(BASE, control if control is not None else _not_found("Not found")),
             *([Mount(API, rest)] if rest is not None else []),
         ],
@@ -146,12 +146,12 @@ def registry_app(
 
 
 def catalogue(project: Project, fleet: FleetSnapshot) -> dict[str, Any]:
-    """The registry's document: an entry for each agent of the fleet that has not been stopped."""
+    """Return the registry's document: an entry for each agent of the fleet that has not been stopped."""
     return _list([_entry(project, fleet, agent) for agent in shown_agents(fleet)])
 
 
 def _named(project: Project, fleet: FleetSnapshot, name: str) -> list[dict[str, Any]]:
-    """The entry of that published name, in a list; empty when there is none."""
+    """Return the entry of that published name, in a list; empty if there is none."""
     shown = shown_agents(fleet)
     return [_entry(project, fleet, agent) for agent in shown if published_name(project, agent) == name]
 
@@ -166,7 +166,7 @@ def _entry(project: Project, fleet: FleetSnapshot, agent: AgentSnapshot) -> dict
     published: dict[str, Any] = {}
     if capabilities := _capabilities(project, config, agent):
         server["capabilities"] = published["pallas"] = capabilities
-    # Beside the capabilities, not among them: clients compare the two objects.
+    # Next to the capabilities, not among them: clients compare the two objects.
     leaving = fleet.state in (FleetState.DRAINING, FleetState.STOPPING)
     published["state"] = FleetState.DRAINING.value if leaving else agent.state.value
     published["status"] = "unavailable" if leaving else agent.availability
@@ -198,7 +198,8 @@ def _json(body: Mapping[str, Any], status: int = 200) -> Response:
 
 
 def _nothing_here(request: Request, _: Exception) -> Response:
-    """404; a Fault below the API, of which a mount sees no path with a line break in it."""
+    """Answer 404; below the API as a Fault, for paths that a mount does not match, such as those with a
+    line break."""
     if request.scope["path"].startswith(f"{API}/"):
         fault = not_found(f"there is nothing under this path; GET {API}/openapi.json lists all")
         return _json(fault.to_body(), 404)

@@ -1,4 +1,4 @@
-"""Who makes a request: whom the gate let in, else whoever holds the bearer that came along."""
+"""Finds the caller of a request: the one the gate let in, else the holder of the bearer token."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ PRINCIPAL: Final = "pallas.principal"
 
 
 def principal_in(scope: Scope) -> Principal:
-    """Whom the gate verified; without one who a bearer says to be, unchecked; anonymous without either."""
+    """Return the caller that the gate verified; else the unchecked identity of a bearer; else anonymous."""
     verified = scope.get(PRINCIPAL)
     if isinstance(verified, Principal):
         return verified
@@ -21,6 +21,6 @@ def principal_in(scope: Scope) -> Principal:
 
 
 def bearer_in(authorization: str | None) -> str | None:
-    """The token of an ``Authorization`` header; None without one, and for another scheme."""
+    """Return the token of an ``Authorization`` header; None without one, and for another scheme."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None

@@ -1,4 +1,4 @@
-"""A ``send_message`` call: its arguments, who makes it, and its result on the wire."""
+"""A ``send_message`` call: its arguments, its caller, and its result on the wire."""
 
 import json
 import logging
@@ -86,7 +86,7 @@ SEND_SCHEMA: Final[dict[str, Any]] = {
 
 
 def fault_result(fault: Fault) -> ToolResult:
-    """A Fault as a tool result: ``is_error`` and the JSON body of SPEC 7.3."""
+    """Return a Fault as a tool result: ``is_error`` and the JSON body of SPEC 7.3."""
     return ToolResult(
         content=[TextContent(type="text", text=json.dumps(fault.to_body(), ensure_ascii=False))],
         is_error=True,
@@ -94,12 +94,12 @@ def fault_result(fault: Fault) -> ToolResult:
 
 
 def result_of(result: RunResult) -> ToolResult:
-    """A run's result: one text block with all its text, and what is known of the run as metadata (C4)."""
+    """Return a run's result: one text block with all its text, and the run's metadata (C4)."""
     text = result.text
     answer = result.texts[-1] if result.texts else ""
     meta: dict[str, Any] = {
         f"{META}/runId": result.run_id,
-        # Where the last block, the answer itself, begins in the text (C4).
+        # The offset of the last block, which is the answer itself (C4).
         f"{META}/finalOffset": len(text) - len(answer),
         f"{META}/stopReason": result.stop_reason,
         f"{META}/seconds": round(result.seconds, 3),
@@ -131,7 +131,7 @@ def result_of(result: RunResult) -> ToolResult:
 
 
 def session_of(context: FastMCPRequestContext | None) -> str | None:
-    """The handshake-era session of the call; the newer protocol has none, whatever a header says."""
+    """Return the handshake-era session of the call; None for the newer protocol, whatever a header says."""
     if context is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
     return _header(context, "mcp-session-id")
@@ -147,19 +147,19 @@ def bearer_of(context: FastMCPRequestContext | None) -> str | None:
 
 
 def caller_of(context: FastMCPRequestContext | None) -> Principal:
-    """Who makes the call: whom the gate let in, else by the bearer it came with."""
+    """Return the caller: the one the gate let in, else the holder of the bearer token."""
     request = context.request if context is not None else None
     return principal_in(request.scope) if request is not None else Principal()
 
 
 def client_of(context: FastMCPRequestContext | None) -> str:
-    """What the client calls itself, sanitised; empty where it says nothing. Anyone may claim any name."""
+    """Return the client's name for itself, sanitised; empty without one. Any client may claim any name."""
     params = context.session.client_params if context is not None else None
     return one_line(params.client_info.name, 60) if params is not None else ""
 
 
 def trace_of(context: FastMCPRequestContext | None) -> TraceContext | None:
-    """The caller's span: as its ``_meta`` says, else as the HTTP headers do."""
+    """Return the caller's span: from ``_meta``, else from the HTTP headers."""
     if context is None:
         return None
     request = context.request
@@ -167,7 +167,7 @@ def trace_of(context: FastMCPRequestContext | None) -> TraceContext | None:
 
 
 def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestContext | None) -> RunRequest:
-    """The arguments as a request to the kernel. Raises Fault (PROTOCOL) that names what is wrong."""
+    """Return the arguments as a request to the kernel. Raises Fault (PROTOCOL) that names the mistake."""
     unknown = set(arguments) - set(SEND_SCHEMA["properties"])
     if unknown:
         raise _bad(f"unknown argument {one_line(', '.join(sorted(unknown)), 120)}")
@@ -198,7 +198,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
 
 
 def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None) -> bool:
-    """Whether the caller asked for text as it is written, and for progress, which carries it (C2)."""
+    """Return whether the caller asked for text as it is written, and for progress, which carries it (C2)."""
     meta = (context.meta or {}) if context is not None else {}
     if meta.get("progressToken") is None:
         return False
@@ -206,7 +206,7 @@ def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None)
 
 
 def params_of(context: FastMCPRequestContext | None) -> Params:
-    """The run's parameters in ``_meta``, in either spelling; an unknown one is the provider's to know (C16).
+    """Return the run's parameters in ``_meta``, in either spelling; unknown ones go to the provider (C16).
 
     Raises Fault (PROTOCOL) that names the key.
     """
@@ -220,7 +220,7 @@ def params_of(context: FastMCPRequestContext | None) -> Params:
 
 
 def images_in(value: Any, where: str) -> tuple[Image, ...]:
-    """The pictures of a call. Raises Fault (PROTOCOL) that names the one which is none."""
+    """Return the images of a call. Raises Fault (PROTOCOL) that names an invalid one."""
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -236,9 +236,9 @@ def images_in(value: Any, where: str) -> tuple[Image, ...]:
 
 
 def _history(agent: str, rows: Any) -> tuple[Message, ...]:
-    """The rows that are well formed; those that are not are left out with one warning (PR-18).
+    """Return the valid rows; invalid ones are left out with one warning (PR-18).
 
-    Raises Fault (PROTOCOL) where there are more than ``MAX_MESSAGES``.
+    Raises Fault (PROTOCOL) if there are more than ``MAX_MESSAGES``.
     """
     if rows is None:
         return ()
@@ -265,7 +265,7 @@ def _history(agent: str, rows: Any) -> tuple[Message, ...]:
 
 
 def _row(row: Any) -> Message | str:
-    """A row of ``history`` as a message, or what is wrong with it."""
+    """Return a row of ``history`` as a message, or the reason why it is invalid."""
     if not isinstance(row, dict):
         return "it is no object; write role and content"
     role, content = row.get("role"), row.get("content")
@@ -277,7 +277,7 @@ def _row(row: Any) -> Message | str:
         return "its content holds half of a surrogate pair"
     try:
         images = images_in(row.get("images"), "images")
-        check_images(images, vision=True, model="")  # whether the model has it is asked when it runs
+        check_images(images, vision=True, model="")  # whether the model has it is checked when it runs
     except Fault as fault:
         return one_line(fault.message)
     return Message(role, content, images)

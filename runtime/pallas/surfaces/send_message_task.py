@@ -1,4 +1,4 @@
-"""``send_message`` as a task: the same run, with a handle to come back for."""
+"""``send_message`` as a task: the same run, with a handle for its result."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ async def begin_sending(
     context: FastMCPRequestContext,
     answers: bool,
 ) -> TaskRecord:
-    """Begin the task of a ``send_message``. Raises Fault for wrong arguments, or where none can begin."""
+    """Begin the task of a ``send_message``. Raises Fault for wrong arguments, or if no task can begin."""
     request = replace(
         request_of(agent, dict(arguments), context), stream_text=False, session=None, run_id=mint_run()
     )
@@ -47,7 +47,7 @@ async def begin_sending(
 
 
 def as_json(result: ToolResult) -> dict[str, Any]:
-    """What a tool answers, as it stands in JSON."""
+    """Return a tool's result as JSON."""
     given = result.to_mcp_result()
     if not isinstance(given, CallToolResult):
         content, structured = given if isinstance(given, tuple) else (given, None)

@@ -1,4 +1,4 @@
-"""Server Card of each agent and AI Catalog of the fleet: discovery as SEP-2127 has it, when asked for."""
+"""The Server Card of each agent and the AI Catalog of the fleet: discovery by SEP-2127, if it is enabled."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 METHODS: Final = ("GET", "HEAD")
 
-# Public by design, so any page may read them; who may ask at all is the guard's decision, before this.
+# Public by design, so any page may read them; the host guard in front decides which requests come this far.
 _HEADERS: Final = {
     "access-control-allow-origin": "*",
     "access-control-allow-methods": "GET",
@@ -33,9 +33,10 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def server_card(project: Project, agent: AgentSnapshot) -> dict[str, Any] | None:
-    """The agent's Server Card: who it is and how to connect, the same facts as in the registry.
+    """Return the agent's Server Card: its identity and how to connect, the same facts as in the registry.
 
-    No tools, no state, no model: clients ask the server itself for these. None unless ``server_cards``.
+    Has no tools, state or model: clients get these from the server itself. None unless ``server_cards`` is
+    set.
     """
     if not project.server_cards:
         return None
@@ -48,7 +49,8 @@ def server_card(project: Project, agent: AgentSnapshot) -> dict[str, Any] | None
 
 
 def ai_catalog(project: Project, fleet: FleetSnapshot) -> dict[str, Any] | None:
-    """The fleet's AI Catalog: for each published agent, where its card is. None unless ``server_cards``."""
+    """Return the fleet's AI Catalog: the URL of each published agent's card. None unless ``server_cards``
+    is set."""
     if not project.server_cards:
         return None
     # The urn names the publisher by its domain, the registry by the domain's parts in reverse.
@@ -70,7 +72,8 @@ def ai_catalog(project: Project, fleet: FleetSnapshot) -> dict[str, Any] | None:
 
 
 def page(document: Callable[[], Mapping[str, Any] | None], media_type: str) -> Answer:
-    """An endpoint that serves ``document()`` with an ETag: 304 when the caller has it, 404 when it's None."""
+    """Return an endpoint that serves ``document()`` with an ETag: 304 if the caller has it, 404 if it is
+    None."""
 
     async def answer(request: Request) -> Response:
         if (found := document()) is None:

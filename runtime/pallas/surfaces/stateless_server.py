@@ -1,4 +1,4 @@
-"""The library's MCP server, without the store in which it could keep something for each session."""
+"""FastMCP without its per-session store."""
 
 from typing import Any, Final
 
@@ -8,8 +8,8 @@ from fastmcp import FastMCP
 class StatelessServer(FastMCP):
     """A server whose tools and prompts are the same for every session.
 
-    The library asks its store at each list and each call what a session wants hidden. Ours hide nothing so,
-    and making that store imports four hundred modules, which the first one who asks waits for.
+    FastMCP looks up the hidden components of a session in its store at each list and each call. Ours hide
+    none, and making that store imports four hundred modules, which would delay the first request.
     """
 
     @property
@@ -17,15 +17,15 @@ class StatelessServer(FastMCP):
         return _NOTHING
 
     def release(self, version: str) -> None:
-        """Be of that version from the next request on, as the registry says after a reload."""
+        """Serve as that version from the next request on, as the registry reports after a reload."""
         server: Any = self._mcp_server
         if server.version != version:
             server.version = version
-            vars(server).pop("_server_info_stamp_source", None)  # what results say of it is kept there
+            vars(server).pop("_server_info_stamp_source", None)  # results take the version from there
 
 
 class _Nothing:
-    """A store in which nothing is found. Nothing can be put there either: whoever tries hears an error."""
+    """A store that is always empty. Writing to it raises an error."""
 
     async def get(self, key: str) -> None: ...
 

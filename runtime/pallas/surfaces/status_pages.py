@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics: what whoever operates a fleet asks over plain HTTP."""
+"""Liveness, readiness and metrics: the plain HTTP pages for operators."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ def status_pages(
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
 ) -> Mapping[str, Page]:
-    """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
+    """Return the pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
 
-    ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
-    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. One
-    agent's failure is its own: readiness stays, and its ``conditions`` say what is wrong with it. Nothing of
-    a request is repeated in an answer.
+    ``/healthz`` reports liveness and the results of the provider checks. ``/readyz`` is 503 unless the
+    fleet runs and takes new runs (``draining``: it only finishes those in flight). ``/metrics`` is for
+    Prometheus. One agent's failure does not affect readiness; its ``conditions`` give the reason. No answer
+    repeats any part of its request.
     """
 
     async def healthz(_: Request) -> Response:

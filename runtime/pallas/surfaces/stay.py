@@ -1,4 +1,4 @@
-"""One application behind a port, for as long as it stays there."""
+"""One application behind a port, for as long as the port serves it."""
 
 import asyncio
 from typing import Any
@@ -9,9 +9,9 @@ from .listening_streams import ListeningStreams
 
 
 class Stay:
-    """ASGI application: ``app``, and which of its requests are under way by this way in.
+    """ASGI application: ``app``, with a count of the requests in flight that came through this port.
 
-    The way in may become another application's before this one's requests are over: those go on.
+    The port may switch to another application before this one's requests have ended: those go on.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -21,7 +21,7 @@ class Stay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         task = asyncio.current_task()
-        if task is None:  # only a task can be told to end
+        if task is None:  # only a task can be cancelled
             raise RuntimeError("a request is answered in a task")
         self._under_way.add(task)
         try:
@@ -31,15 +31,15 @@ class Stay:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no request is in flight."""
         return not self._under_way
 
     def end_streams(self) -> None:
-        """End the streams on which somebody only listens; returns at once."""
+        """End the streams on which clients only listen; returns at once."""
         self._app.end()
 
     async def leave(self, seconds: float) -> None:
-        """Requests under way have ``seconds``, then they are cancelled. Nobody may send others here."""
+        """Wait ``seconds`` for the requests in flight, then cancel them. No new ones may be sent here."""
         self.end_streams()
         under_way = self._under_way - {asyncio.current_task()}
         if not under_way:

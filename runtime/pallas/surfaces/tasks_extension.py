@@ -1,10 +1,9 @@
-"""The MCP extension ``io.modelcontextprotocol/tasks`` (2026-07-28): long work with a handle to come back for.
+"""The MCP extension ``io.modelcontextprotocol/tasks`` (2026-07-28): long work with a handle for its result.
 
-A ``tools/call`` of a client that declares the extension on that very request is answered with a task; the
-client asks ``tasks/get`` how far it is, answers questions with ``tasks/update`` and ends it with
-``tasks/cancel``. Everybody else is answered as ever. What went wrong in the work is a result with
-``isError``, as the tool would have answered it: a task is ``failed`` on the wire only where the tool never
-came to answer.
+A ``tools/call`` whose request declares the extension is answered with a task; the client polls its state
+with ``tasks/get``, answers questions with ``tasks/update`` and ends it with ``tasks/cancel``. Other clients
+get the plain answer. A failure of the work is a result with ``isError``, as the tool itself would return
+it: a task is ``failed`` on the wire only if the tool never answered.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -62,7 +61,7 @@ Fault."""
 
 
 class _Task(Result):
-    """A call was answered with a task."""
+    """The result of a call that became a task."""
 
     result_type: Literal["task"] = "task"
     task_id: str
@@ -75,7 +74,7 @@ class _Task(Result):
 
     @model_serializer(mode="wrap")
     def _whole(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """With the null that says that it is kept for as long as it is under way."""
+        """Add the null that means that the task is kept while it runs."""
         return {"ttlMs": None, **handler(self)}
 
 
@@ -88,10 +87,10 @@ class _Answers(_Which):
 
 
 class TasksExtension(ServerExtension):
-    """``begins`` says of which tools calls become tasks, and how.
+    """``begins`` maps the tools whose calls become tasks to the functions that begin them.
 
-    With ``agent`` only tasks of that agent are known here. ``authorize`` and ``permit`` are asked as before
-    the tool itself, for each request about a task.
+    With ``agent`` only tasks of that agent are known here. ``authorize`` and ``permit`` are called for each
+    request about a task, as before the tool itself.
     """
 
     identifier = IDENTIFIER
@@ -112,7 +111,7 @@ class TasksExtension(ServerExtension):
         self._permit = permit
 
     def methods(self) -> Sequence[MethodBinding]:
-        """The three methods, which the handshake era does not have."""
+        """Return the three methods, which the handshake era does not have."""
         return (
             MethodBinding("tasks/get", _Which, self._get, _ERA),
             MethodBinding("tasks/update", _Answers, self._update, _ERA),
@@ -122,7 +121,7 @@ class TasksExtension(ServerExtension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, context: Context, call_next: ToolCallContinuation
     ) -> ToolCallOutcome:
-        """A task for a client that declared the extension on this call, else what the tool answers."""
+        """Return a task to a client that declared the extension on this call, else the tool's result."""
         begin, tasks, call = self._begins.get(params.name), self._tasks(), fastmcp_request_ctx.get()
         if begin is None or tasks is None or call is None or not declares(call):
             return await call_next()
@@ -179,12 +178,12 @@ class TasksExtension(ServerExtension):
 
 
 def declares(context: FastMCPRequestContext | None) -> bool:
-    """Whether the client said on this very request that it knows tasks."""
+    """Return whether the client declared on this request that it supports tasks."""
     return IDENTIFIER in (_capabilities(context).get("extensions") or {})
 
 
 def undeclared() -> MCPError:
-    """What a client is told that did not say so, where only a task could answer it."""
+    """Return the error for a client without that declaration, if only a task could answer it."""
     needed: dict[str, Any] = {"extensions": {IDENTIFIER: {}}}
     return MCPError(
         code=MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -194,17 +193,17 @@ def undeclared() -> MCPError:
 
 
 def can_answer(context: FastMCPRequestContext | None) -> bool:
-    """Whether the client said on this very request that its user can be asked."""
+    """Return whether the client declared on this request that its user can answer questions."""
     return isinstance(_capabilities(context).get("elicitation"), Mapping)
 
 
 def created(task: TaskRecord) -> Result:
-    """The result of a call that became a task."""
+    """Return the result of a call that became a task."""
     return _Task.model_validate(_seed(task))
 
 
 def detailed(task: TaskRecord) -> dict[str, Any]:
-    """A task as ``tasks/get`` tells it."""
+    """Return a task as ``tasks/get`` sends it."""
     told = _seed(task)
     if task.status == "input_required":
         return {**told, "inputRequests": dict(task.request or {})}
@@ -223,7 +222,7 @@ def _seed(task: TaskRecord) -> dict[str, Any]:
         "status": task.status,
         "createdAt": _iso(task.created_at),
         "lastUpdatedAt": _iso(task.updated_at),
-        # How long it is kept is known from its end on: until then it stays.
+        # The time to live starts with its end: until then the task is kept.
         "ttlMs": round((task.updated_at - task.created_at + task.ttl) * 1000)
         if is_over(task) and task.ttl is not None
         else None,
@@ -241,9 +240,9 @@ def _capabilities(context: FastMCPRequestContext | None) -> Mapping[str, Any]:
 
 
 def _is_named(context: FastMCPRequestContext | None, task_id: str) -> bool:
-    """Whether the header that says to those on the way which task it is says so rightly.
+    """Return whether the header that names the task for proxies matches the body.
 
-    The SDK compares it for the methods of the protocol itself, in the same way.
+    The SDK compares it in the same way for the methods of the protocol itself.
     """
     if context is None or context.request is None:  # stdio has no headers
         return True
@@ -251,7 +250,7 @@ def _is_named(context: FastMCPRequestContext | None, task_id: str) -> bool:
 
 
 def _answered(given: Any) -> Answered | None:
-    """What a client said to a question; None for what is no answer."""
+    """Return a client's answer to a question; None if it is invalid."""
     action = given.get("action") if isinstance(given, Mapping) else None
     if action not in ("accept", "decline", "cancel"):
         return None
@@ -267,7 +266,7 @@ async def _told[T](work: Awaitable[T]) -> T:
 
 
 def _error(fault: Fault) -> MCPError:
-    """A Fault as an error of the protocol: a task that is not there is a wrong parameter."""
+    """Return a Fault as an error of the protocol: an unknown task is an invalid parameter."""
     missing = fault.data.get(REASON) == "not_found"
     body = fault.to_body()
     return MCPError(code=INVALID_PARAMS if missing else fault.code, message=fault.message, data=body["data"])

@@ -1,4 +1,4 @@
-"""The certificate that our ports show: checked before anything starts, renewed while all of it runs."""
+"""The TLS certificate of our ports: checked before anything starts, and reloaded while the fleet runs."""
 
 import logging
 import ssl
@@ -18,7 +18,7 @@ SOON: Final = 21
 
 
 class Certificate:
-    """One certificate for all ports of a fleet. Making one reads its files: raises Fault (CONFIG)."""
+    """One certificate for all ports of a fleet. The constructor reads its files and raises Fault (CONFIG)."""
 
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
@@ -28,20 +28,20 @@ class Certificate:
         self.reload()
 
     def reload(self) -> None:
-        """Show what the files hold now to whoever connects from now on; connections that are there stay.
+        """Use the files' current content for new connections; existing connections stay.
 
-        Raises Fault (CONFIG), and goes on with the certificate of before.
+        Raises Fault (CONFIG), and keeps the previous certificate.
         """
-        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config)  # one that is no good changes nothing
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config)  # an invalid one changes nothing
         _load(self.context, self._config)
 
     def warning(self) -> str:
-        """What is wrong with its dates, empty when nothing is."""
+        """Return the problem with its dates, empty if there is none."""
         from cryptography import x509
 
         try:
             found = x509.load_pem_x509_certificates(self._config.certfile.read_bytes())[0]
-        except (OSError, ValueError, IndexError):  # it could be loaded, so whoever connects decides
+        except (OSError, ValueError, IndexError):  # it could be loaded, so the clients decide
             return ""
         name, now = f"{CERT_OPTION} {self._config.certfile}", datetime.now(UTC)
         days = (found.not_valid_after_utc - now).days
@@ -57,7 +57,7 @@ class Certificate:
 
 
 class _EncryptedError(Exception):
-    """The key wants a password."""
+    """The key needs a password."""
 
 
 def _no_password() -> str:

@@ -1,4 +1,4 @@
-"""How often one address may show a wrong token."""
+"""Limits how often one address may send a wrong token."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,9 +12,9 @@ _ADDRESSES: Final = 1_024
 
 
 class Attempts:
-    """Wrong tokens by address: nobody may try faster than one a second after the first few.
+    """Wrong tokens by address: after the first few, an address may try once a second.
 
-    At most 1,024 addresses are kept, the one that failed longest ago goes first.
+    Keeps at most 1,024 addresses and drops the one that failed longest ago.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -22,11 +22,11 @@ class Attempts:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str) -> float:
-        """Seconds until that address may try again; 0 when it may now."""
+        """Return the seconds until that address may try again; 0 if it may now."""
         return max(0.0, 1.0 - self._now(address))
 
     def failed(self, address: str) -> None:
-        """One more that was wrong."""
+        """Count a wrong token."""
         left = self._now(address) - 1.0
         self._left[address] = (max(0.0, left), self._clock())
         self._left.move_to_end(address)

@@ -1,4 +1,4 @@
-"""Where agents are tools: ``/virtual/agent-<name>/mcp`` and ``/projects/<project>/mcp`` at the one port."""
+"""The MCP servers whose tools are agents: ``/virtual/agent-<name>/mcp`` and ``/projects/<project>/mcp``."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ PREFIX: Final = "agent-"
 
 
 class Offered(NamedTuple):
-    """A tool by its name, and the agent that it chats with."""
+    """A tool's name, and the agent that it chats with."""
 
     tool: str
     agent: str
@@ -43,7 +43,7 @@ class Offered(NamedTuple):
 
 
 def aggregated(agent: str) -> str:
-    """The name of an agent's ``chat`` among the tools of its project."""
+    """Return the name of an agent's ``chat`` among the tools of its project."""
     return f"{PREFIX}{agent}__{CHAT}"
 
 
@@ -64,9 +64,10 @@ def make_virtual(
     hub: EventHub,
     catalog: Callable[[], "Catalog | None"],
 ) -> "Virtual":
-    """The virtual servers of a fleet; put ``before`` its other pages, and ``close`` them with the fleet.
+    """Return the virtual servers of a fleet; put ``before`` its other pages, and ``close`` them with the
+    fleet.
 
-    Who belongs to a project is what the ``catalog`` says; without one all agents are the folder's.
+    The ``catalog`` says which agents belong to a project; without one all agents belong to the folder's.
     """
 
     def members(name: str) -> tuple[Collection[str], Collection[str]] | None:
@@ -81,8 +82,8 @@ def make_virtual(
 class Virtual:
     """The agents of a fleet as MCP servers. Belongs to its event loop.
 
-    Each is made when somebody asks for it first and goes with its agent or project. What it offers is looked
-    up at each request, so agents that come, go or are described anew show at once.
+    Each server is created with its first request and removed with its agent or project. Its tools are
+    looked up at each request, so agents that come, go or change their description show at once.
     """
 
     def __init__(
@@ -108,16 +109,18 @@ class Virtual:
         self._unlisten: Callable[[], None] = lambda: None
 
     def before(self, rest: ASGIApp) -> ASGIApp:
-        """The application of the fleet's port: the virtual servers, and ``rest`` for all other paths."""
+        """Return the application of the fleet's port: the virtual servers, and ``rest`` for all other
+        paths."""
         self._loop = asyncio.get_running_loop()
         self._unlisten = self._hub.listen(self._hear)
         projects = _Places(rest, PROJECTS, _NO_PROJECT, self._of_project)
         return _Places(projects, VIRTUAL, _NO_AGENT, self._of_agent)
 
     def offered(self, project: str) -> Sequence[Offered]:
-        """The tools of a project: its agents, but for those with the name of one of its servers (AG-24).
+        """Return the tools of a project: its agents, except those with the name of one of its servers
+        (AG-24).
 
-        These are told of in the log and on screen, once.
+        Excluded agents are reported in the log and on screen, once.
         """
         found = self._members(project)
         if found is None:
@@ -135,7 +138,7 @@ class Virtual:
         ]
 
     async def close(self) -> None:
-        """End all of them; requests under way have two seconds."""
+        """End all servers; requests in flight have two seconds."""
         self._unlisten()
         served = list(self._served.values())
         self._served.clear()
@@ -157,7 +160,7 @@ class Virtual:
         return self._place((PROJECTS, name), name, FLEET, lambda: self.offered(name))
 
     def _chat(self, agent: str) -> Sequence[Offered]:
-        """The one tool of an agent's own virtual server; none when there is no such agent."""
+        """Return the one tool of an agent's own virtual server; none if there is no such agent."""
         found = next((each for each in self._snapshot().agents if each.name == agent), None)
         return [] if found is None else [Offered(CHAT, agent, found.description)]
 
@@ -190,7 +193,7 @@ class Virtual:
         )
         path = f"/{key[0]}/{quote(key[1])}/mcp"
         asking = GateScope(agent, self._inbound, lambda _: base_url(self._project()) + path)
-        # The guard stands at the port.
+        # The port has the host guard.
         app = endpoint(server.app, None, wire=self._kernel.wire, gate=lambda inner: AuthGate(inner, asking))
 
         async def current(scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,20 +203,22 @@ class Virtual:
         return server, current
 
     def _hear(self, event: Event) -> None:
-        """An agent may have come, gone or changed: look at it, once for all that happens now."""
+        """Check the agents once for all events of this moment: one may have come, gone or changed."""
         if isinstance(event, AgentChanged | Reloaded) and self._loop is not None and not self._pending:
-            self._pending = True  # before: another thread may publish this
-            with suppress(RuntimeError):  # the loop is over
+            self._pending = True  # set before: another thread may publish this
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
         self._pending = False
-        self.offered(self._project().name)  # says what is left out, before anybody asks
+        self.offered(self._project().name)  # reports what is left out, before the first request
         for key, served in list(self._served.items()):
             agent = key[1].removeprefix(PREFIX)
             if self._chat(agent) if key[0] == VIRTUAL else self._members(key[1]):
                 self._own(served.tell())
-            elif key[0] == PROJECTS or not self._kernel.in_flight.of(agent):  # those end before it is gone
+            elif key[0] == PROJECTS or not self._kernel.in_flight.of(
+                agent
+            ):  # its requests end before it is removed
                 del self._served[key]
                 self._own(served.close())
 
@@ -232,7 +237,7 @@ class Virtual:
 
 
 class _Places(Ingress):
-    """The virtual servers below one path, each made when it is looked for."""
+    """The virtual servers below one path, each created when it is first looked up."""
 
     def __init__(
         self, rest: ASGIApp, top: str, unknown: str, look: Callable[[str], AgentMount | None]
@@ -241,5 +246,5 @@ class _Places(Ingress):
         self._look = look
 
     def find(self, name: str) -> AgentMount | None:
-        """The place of that name, where there is such a server now."""
+        """Return the mount of that name, if there is such a server now."""
         return self._look(name)

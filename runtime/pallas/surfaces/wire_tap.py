@@ -1,4 +1,4 @@
-"""What callers send an agent and what it answers them, for the wire record: bytes as they pass."""
+"""The bytes of requests to an agent and its answers, for the wire record."""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,9 +15,9 @@ _KEY: Final = "pallas.wire"
 
 
 class WireTap:
-    """ASGI middleware: requests that become a run are kept, with their answers; all others go through.
+    """ASGI middleware: requests that become a run are recorded with their answers; all others pass through.
 
-    Nothing is decoded or masked before the request is known to be a run's, and the answer's end is kept
+    Nothing is decoded or masked before the request is known to be a run's, and the answer's end is recorded
     after it was sent.
     """
 
@@ -26,7 +26,7 @@ class WireTap:
         self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and listen."""
+        """Pass the request on and record it."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
@@ -39,7 +39,7 @@ class WireTap:
 
 
 class Tap:
-    """One request, and what is said back."""
+    """One request and its answer."""
 
     def __init__(self, record: WireRecord, scope: Scope) -> None:
         self._record = record
@@ -51,7 +51,7 @@ class Tap:
         self._exchange: OpenExchange | None = None
 
     def receiving(self, receive: Receive) -> Receive:
-        """``receive``, overheard."""
+        """Return ``receive`` with recording."""
 
         async def heard() -> Message:
             message = await receive()
@@ -62,7 +62,7 @@ class Tap:
         return heard
 
     def sending(self, send: Send) -> Send:
-        """``send``, overheard."""
+        """Return ``send`` with recording."""
 
         async def heard(message: Message) -> None:
             await send(message)
@@ -77,7 +77,7 @@ class Tap:
         return heard
 
     def hear(self, event: Event) -> None:
-        """The run's first event says which run this is."""
+        """Note the run's id from its first event."""
         if self._exchange is not None or not isinstance(event, RunStarted):
             return
         run = self._record.of(event.run_id)
@@ -95,7 +95,7 @@ class Tap:
         )
 
     def end(self) -> None:
-        """The answer was sent, or nobody waits for it any more."""
+        """Finish: the answer was sent, or no client waits for it any more."""
         if self._exchange is None:
             return
         if self._answer is None:
@@ -109,7 +109,7 @@ class Tap:
 def heard_by(
     request: Request | None, listener: Callable[[Event], None] | None
 ) -> Callable[[Event], None] | None:
-    """``listener``, and before it the tap that the request came through, where there is one."""
+    """Return ``listener`` behind the tap that the request came through, if there is one."""
     tap: Tap | None = request.scope.get(_KEY) if request is not None else None
     if tap is None:
         return listener

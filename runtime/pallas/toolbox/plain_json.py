@@ -8,7 +8,7 @@ from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_te
 from pallas.model.safe_text import sanitize
 
 _MAX_DEPTH: Final = 64
-# As long as credentials are that are known by their shape alone.
+# The length of the longest credential that is recognised by its shape.
 _SHAPED: Final = 4 * 1024
 _DEEPER: Final = "… (nested too deeply)"
 
@@ -16,11 +16,11 @@ _DEEPER: Final = "… (nested too deeply)"
 def json_text(
     value: Any, limit: int, *, each: int | None = None, indent: int | None = None, names: bool = True
 ) -> str:
-    """``value`` as JSON of at most about ``limit`` characters; each text in it of at most ``each``.
+    """Return ``value`` as JSON of at most about ``limit`` characters; each text in it of at most ``each``.
 
-    Shortened texts say so and the JSON stays valid; where it is too long all the same, one object tells its
-    size instead. Secrets are masked by value and shape, and with ``names`` by the names of fields too: not
-    in a schema, where those only describe.
+    Shortened texts are marked and the JSON stays valid; if it is still too long, one object with its size
+    replaces it. Secrets are masked by value and shape, and with ``names`` also by the names of fields: not
+    for a schema, where those only describe.
     """
     for most in (each or limit, 1_000, 100):
         text = json.dumps(_clean(value, most, 0, names), ensure_ascii=False, indent=indent, allow_nan=True)
@@ -30,10 +30,10 @@ def json_text(
 
 
 def text_of(value: str, limit: int) -> str:
-    """One text, sanitised and masked; says how much is left out where it is longer than ``limit``."""
+    """Return one text, sanitised and masked; if it is longer than ``limit``, it says how much is left out."""
     if len(value) <= limit:
         return sanitize(redact_text(value))
-    # A cut may fall into a secret and leave a stump that nothing knows: taken so much later, then dropped.
+    # A cut inside a secret would leave a part that is not recognised: mask a longer text first, then cut.
     beyond = max(longest_secret(), _SHAPED)
     masked = redact_text(value[: limit + beyond])
     shown = masked[: max(0, min(limit, len(masked) - beyond))]

@@ -1,4 +1,4 @@
-"""The tool lists that servers had before, so that a change of one can be told."""
+"""The previous tool lists of servers, by which changes are found."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from pallas.model.safe_text import one_line
 
 log = logging.getLogger(__name__)
 
-# Servers that are remembered; the one that was not looked at for longest goes first.
+# The limit of remembered servers; the one that was not looked at for longest is dropped first.
 MAX_SERVERS: Final = 200
 _VERSION: Final = 1
 
@@ -26,7 +26,7 @@ Digests = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """A list as it was ``seen`` last, and the one before that was different, as it was seen last."""
+    """The list as it was last ``seen``, and the different list before it."""
 
     tools: Digests
     seen: float
@@ -35,11 +35,11 @@ class _Lists:
 
 
 class SeenTools:
-    """Tool lists by server: names, and a digest of what each tool says of itself; nothing that was called.
+    """Tool lists by server: names, and a digest of each tool's description; no calls.
 
-    A change is told until the next one, with the time when the list was last seen as it had been, so that
-    looking twice loses nothing. With ``path`` they are kept in that file between two starts (see
-    ``seen_path``); a file that cannot be used is said once in the log and done without.
+    A change is reported until the next one, with the time when the old list was last seen, so that looking
+    twice loses nothing. With ``path`` the lists are stored in that file between two starts (see
+    ``seen_path``); a file that cannot be used is logged once and ignored.
     """
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time) -> None:
@@ -49,7 +49,7 @@ class SeenTools:
         self._lock = asyncio.Lock()
 
     async def noted(self, looked_at: Mapping[str, Sequence[ToolDetail]]) -> dict[str, ToolChanges]:
-        """What differs in these servers' lists, by server, from the ones before; now they are the last."""
+        """Return the changes of these servers' lists, by server, and remember the new lists."""
         async with self._lock:
             if self._lists is None:
                 self._lists = await asyncio.to_thread(self._load)
@@ -106,7 +106,7 @@ class SeenTools:
 
 
 def seen_path(root: Path, log_file: Path) -> Path | None:
-    """The file for the project at ``root``, beside the log; None where that is no regular file."""
+    """Return the file for the project at ``root``, next to the log; None if the log is no regular file."""
     name = blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return log_file.with_name(f"tools-{name}.json") if log_file.is_file() else None
 
@@ -124,7 +124,7 @@ def _written(lists: _Lists) -> dict[str, Any]:
 
 
 def _read(entry: Any) -> _Lists | None:
-    """An entry of the file, None when it is not one: anyone may have written it."""
+    """Return an entry of the file, None if it is invalid: any program may have written it."""
     if not isinstance(entry, dict):
         return None
     tools, seen = _digests(entry.get("tools")), entry.get("seen")

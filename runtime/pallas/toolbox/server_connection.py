@@ -1,4 +1,4 @@
-"""A connection of its own to one MCP server, in either era, and what to say when there is none."""
+"""A separate connection to one MCP server, in either era, and an explanation if it fails."""
 
 import logging
 import ssl
@@ -31,18 +31,19 @@ from .server_endpoint import ServerEndpoint
 
 log = logging.getLogger(__name__)
 
-# Bytes of one server-sent event: as much as an agent takes.
+# Bytes of one server-sent event: the same limit as for an agent.
 MAX_EVENT: Final = MAX_MESSAGE
-# What is read of a program's last words.
+# Bytes that are read of a program's last stderr output.
 _TAIL: Final = 2_000
 
 
 @asynccontextmanager
 async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> AsyncIterator[Client]:
-    """A client of the server, connected as the project says; closed, with its program, at the end.
+    """Yield a client of the server, connected as the project configures; closes it and its program
+    afterwards.
 
-    ``bearer`` goes along only where the server was opted in. Has no deadline: its owner cancels, once.
-    Raises Fault (UPSTREAM, CONFIG) with one line that says what is wrong and where to mend it.
+    ``bearer`` is sent only if the server opted in. Has no deadline: its owner cancels it, once. Raises
+    Fault (UPSTREAM, CONFIG) with one line that names the problem and the place to fix it.
     """
     mcp_seam.install()
     stdio_seam.install()
@@ -56,7 +57,7 @@ async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> Asyn
             client = Client(transport, mode=endpoint.mode, client_info=info, cache=None)
             yield await stack.enter_async_context(client)
     except Exception as error:
-        # What was raised in the block comes out in groups: of the client's tasks, of the transport's.
+        # An exception in the block comes out in groups: of the client's tasks, of the transport's.
         for leaf in _leaves(error):
             if isinstance(leaf, Fault):
                 raise leaf from leaf.__cause__
@@ -78,7 +79,7 @@ async def _transport(
         return stdio_seam.guarded(config.name, stdio_client(parameters, errlog=seen.stderr()))
     if config.transport == "sse":
         return sse_client(config.url, headers)
-    # A small answer must not unfold to a large one.
+    # A small compressed answer must not expand to a large one.
     plain = {**headers, "Accept-Encoding": "identity"}
     http = await stack.enter_async_context(_client(plain, endpoint.certificate))
     http.event_hooks["response"].append(seen.answer)
@@ -86,12 +87,12 @@ async def _transport(
 
 
 def _client(headers: dict[str, str], certificate: Path | None) -> httpx2.AsyncClient:
-    """As the SDK makes one; ``certificate`` is trusted alone, by whatever name the server is reached."""
+    """Return an HTTP client like the SDK's; it trusts ``certificate`` only, under any host name."""
     if certificate is None:
         return create_mcp_http_client(headers=headers)
     trusted = ssl.create_default_context(cafile=certificate)
     trusted.check_hostname = False
-    # It need not be one that may sign others.
+    # It need not be a CA certificate.
     trusted.verify_flags = (trusted.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
     timeout = httpx2.Timeout(30.0, read=300.0)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, verify=trusted, trust_env=False)
@@ -117,7 +118,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class _Seen:
-    """What one connection met, for whoever has to explain its failure."""
+    """Observations of one connection, to explain its failure."""
 
     def __init__(self, config: DownstreamConfig) -> None:
         self._config = config
@@ -126,17 +127,17 @@ class _Seen:
         self._oversized = False
 
     def stderr(self) -> TextIO:
-        """A file for what a program says beside the protocol."""
-        # A real file, since a program writes to its descriptor.
+        """Return a file for the program's stderr."""
+        # A real file, since the program writes to its descriptor.
         file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._errors = cast(TextIO, file)
         return self._errors
 
     async def answer(self, response: httpx2.Response) -> None:
         """Note the status of an answer."""
-        # A server of the older era refuses what it does not know: later answers say how it is.
+        # A server of the older era refuses unknown requests: its later answers decide.
         self._status = response.status_code
-        # Streams are bounded by event, by the SDK; a body that is read as a whole is bounded by nobody.
+        # The SDK bounds each event of a stream, but not a body that is read as a whole.
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             encoding = response.headers.get("content-encoding", "identity").lower()
             stream = response.stream
@@ -144,17 +145,17 @@ class _Seen:
                 response.stream = _Bounded(stream, self, 0 if encoding != "identity" else MAX_EVENT)
 
     def too_large(self) -> httpx2.ReadError:
-        """Note that a body had no end, or unfolds to who knows what."""
+        """Note that a body was endless, or expands to an unknown size."""
         self._oversized = True
         return httpx2.ReadError("the answer is too large")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._errors is not None:
             self._errors.close()
 
     def fault(self, error: BaseException) -> Fault:
-        """The failure in one line, without secrets."""
+        """Return the failure in one line, without secrets."""
         return Fault(FaultType.UPSTREAM, one_line(redact_text(self._reason(error)), 400))
 
     def _reason(self, error: BaseException) -> str:
@@ -208,7 +209,7 @@ def _credentials(config: DownstreamConfig) -> str:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """What really went wrong, out of groups of groups."""
+    """Yield the single exceptions of nested groups."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _leaves(each)

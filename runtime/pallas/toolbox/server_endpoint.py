@@ -1,4 +1,4 @@
-"""An MCP server as the project configures it, for whoever connects to it without an agent."""
+"""An MCP server as the project configures it, for a connection without an agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,11 @@ _MODES: Final = {"legacy": "legacy", "modern": "2026-07-28"}
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
-    """How to reach one server. ``mode`` is how the protocol's era is found, as the SDK's client takes it.
+    """How to connect to one server. ``mode`` says how to detect the protocol's era, as the SDK's client
+    takes it.
 
     ``env`` and ``cwd`` are for a command; the environment may hold secrets. ``certificate`` is a PEM file
-    with the one certificate that the server shows, whatever name stands in it; None for the usual rules.
+    with the one certificate to trust under any host name; None for the usual verification.
     """
 
     config: DownstreamConfig
@@ -27,13 +28,13 @@ class ServerEndpoint:
 
     @property
     def configured(self) -> bool:
-        """Whether the project itself has a credential for it, which wins over any caller's."""
+        """Whether the project configures a credential for it, which takes precedence over a caller's."""
         return any(name.lower() == "authorization" for name in self.config.headers)
 
     def headers(self, bearer: str | None) -> dict[str, str]:
-        """What goes with each request: what is configured, and ``bearer`` where the server was opted in.
+        """Return the headers of each request: the configured ones, and ``bearer`` if the server opted in.
 
-        Raises Fault (PROTOCOL) when that is no token.
+        Raises Fault (PROTOCOL) if it is no token.
         """
         headers = dict(self.config.headers)
         if bearer and self.config.forward_inbound_auth and not self.configured:
@@ -47,7 +48,7 @@ class ServerEndpoint:
 
 
 def downstream_endpoint(project: Project, name: str) -> ServerEndpoint | None:
-    """The downstream of that name, with the project's settings; None where the project has none."""
+    """Return the downstream of that name with the project's settings; None if the project has none."""
     config = project.downstreams.get(name)
     if config is None:
         return None
@@ -62,7 +63,7 @@ def downstream_endpoint(project: Project, name: str) -> ServerEndpoint | None:
 
 
 def own_endpoint(name: str, url: str, certificate: Path | None = None) -> ServerEndpoint:
-    """An agent's own port, which takes a caller's bearer; over TLS it shows ``certificate``."""
+    """Return an agent's own port, which accepts a caller's bearer; over TLS it shows ``certificate``."""
     config = DownstreamConfig(name, "http", url, forward_inbound_auth=True)
     return ServerEndpoint(config, certificate=certificate)
 

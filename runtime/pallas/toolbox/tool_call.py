@@ -1,4 +1,4 @@
-"""One tool of one server, called by hand."""
+"""A single tool call to one server, made by hand."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from .plain_json import json_text, text_of
 from .server_connection import connected
 from .server_endpoint import ServerEndpoint
 
-# Characters of a result as JSON, of one text in it, and of the texts.
+# Limits in characters: a result as JSON, one text in it, and all its texts.
 MAX_CONTENT: Final = 1024 * 1024
 MAX_TEXT: Final = 256 * 1024
 _MAX_TEXTS: Final = 100
@@ -26,10 +26,11 @@ _MAX_TEXTS: Final = 100
 async def call_tool(
     endpoint: ServerEndpoint, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
 ) -> ToolOutcome:
-    """What the tool gave back, its errors too; the connection is closed afterwards. Has no deadline.
+    """Call a tool and return its result, errors included; the connection is closed afterwards. Has no
+    deadline.
 
-    Raises Fault: PROTOCOL when the arguments cannot be sent, UPSTREAM when the server cannot be reached,
-    does not know the tool or breaks the protocol.
+    Raises Fault: PROTOCOL if the arguments cannot be sent, UPSTREAM if the server cannot be reached, does
+    not know the tool or breaks the protocol.
     """
     if bearer:  # the server may repeat it
         redact(bearer)
@@ -47,7 +48,7 @@ async def call_tool(
                     tool, f"its result breaks the protocol ({one_line(str(error), 200)})"
                 ) from error
             seconds = perf_counter() - began
-        # A large result takes a moment: not in the loop that agents answer in.
+        # A large result takes a moment: keep that out of the agents' event loop.
         return await asyncio.to_thread(_outcome, result, seconds)
     finally:
         if bearer:

@@ -1,6 +1,7 @@
-"""From what an agent's definition says to a FastAgent object; no code of anybody is run for it.
+"""Builds a FastAgent object from an agent's definition, without running any user code.
 
-Its settings are a copy of the project's, for it alone: a key and a server of its own are nobody else's.
+Its settings are a copy of the project's for this agent only, so that its own key and server do not affect
+other agents.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ NO_KEY: Final = "not-needed"
 
 
 def define(project: Project, agent: AgentConfig) -> FastAgent:
-    """The agent's FastAgent. Raises Fault (CONFIG) for a definition that cannot be used."""
+    """Return the agent's FastAgent. Raises Fault (CONFIG) for a definition that cannot be used."""
     assert agent.definition
     definition = agent.definition
     if definition.problem:
@@ -44,23 +45,23 @@ def define(project: Project, agent: AgentConfig) -> FastAgent:
 
 
 def literal(text: str) -> str:
-    """``text`` as an instruction that is told to the model as it is written.
+    """Escape ``text`` so that the model gets it as it is written.
 
-    ``{{file:...}}`` or ``{{url:...}}`` of somebody who may make an agent must not read the fleet's files.
+    ``{{file:...}}`` or ``{{url:...}}`` in the text of an API user must not read the fleet's files.
     """
     return text.replace("{{", r"\{{").replace("}}", r"\}}")
 
 
 def model_of(llm: LlmConfig | None) -> str | None:
-    """The model as fast-agent names it: provider, a dot, the provider's own name."""
+    """Return fast-agent's name for the model: provider, a dot, the provider's own name."""
     return f"{llm.type}.{llm.model}" if llm is not None else None
 
 
 def _use(settings: Any, llm: LlmConfig) -> None:
-    """Key and address of an LLM, in the block of its provider.
+    """Set the key and address of an LLM in the settings of its provider.
 
-    What the project says of that provider holds where the LLM has neither of its own; else the block is new:
-    a key of the project's must not go to an address of the author's.
+    If the LLM has neither, the project's settings for that provider apply; otherwise they are replaced: a
+    key of the project must not go to an address of the author's.
     """
     if not llm.url and not llm.api_key:
         return
@@ -70,14 +71,14 @@ def _use(settings: Any, llm: LlmConfig) -> None:
         raise Fault(FaultType.CONFIG, f"LLMs of type {llm.type} cannot be used with this fast-agent")
     given: dict[str, Any] = {"api_key": llm.api_key or NO_KEY}
     if llm.url:
-        # What it says of anthropic has no version; fast-agent takes one off badly, with digits before it.
+        # The URL for anthropic must have no version: fast-agent fails to strip one that has digits before it.
         plain = llm.type == "anthropic"
         given["base_url"] = llm.url.rstrip("/").removesuffix("/v1") if plain else llm.url
     setattr(settings, llm.type, kind(**given))
 
 
 def _settings_type(annotation: Any) -> Any:
-    """The class of a provider's block, of ``Class | None``."""
+    """Return the settings class of a provider, from ``Class | None``."""
     options = getattr(annotation, "__args__", (annotation,))
     return next((each for each in options if hasattr(each, "model_fields")), None)
 
@@ -98,7 +99,7 @@ def _serve(settings: Any, definition: Definition, project: Project) -> None:
 
 
 def _server(server: DownstreamConfig) -> MCPServerSettings:
-    # Without the block a 401 would open a browser where the fleet runs.
+    # Without this setting a 401 would open a browser on the fleet's machine.
     return MCPServerSettings.model_validate(
         {
             "name": server.name,

@@ -1,4 +1,4 @@
-"""From a module or a card to a FastAgent object."""
+"""Loads a FastAgent object from a module or a card."""
 
 import sys
 from pathlib import Path
@@ -43,11 +43,11 @@ from .seam import introduce, keep_apart, plain_argv, silence
 
 
 def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAgent:
-    """The agent's FastAgent, silenced. Blocks for as long as the user's code takes to import.
+    """Return the agent's FastAgent, silenced. Blocks while the user's code is imported.
 
-    ``fresh`` imports the agent's module anew, and what of the project that imports; the other agents go on
-    with what they have, and so does this one when it fails. Raises Fault (CONFIG): the module does not
-    import, has no ``fast``, or the card is not one. The message names the file and line inside the project;
+    ``fresh`` imports the agent's module again, and the project modules that it imports; other agents keep
+    the old modules, and so does this one if the import fails. Raises Fault (CONFIG) if the module does not
+    import, has no ``fast``, or the card is invalid. The message names the file and line inside the project;
     the traceback is the fault's cause.
     """
     with LOADING, plain_argv():
@@ -59,7 +59,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             forward_trace,
             trace_seam,
             mcp_seam,
-            # Before the wire record: what was not taken is in none.
+            # Before the wire record, which must not hold refused messages.
             transport_seam,
             wire_seam,
             stderr_seam,
@@ -77,16 +77,16 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         library_hooks.install(settings_seam.SETTINGS)
         library_hooks.tell()
         try:
-            # A definition is nobody's code.
+            # A definition runs no user code.
             with ground(project, agent.name, fresh=fresh and agent.definition is None):
                 fast = _made(project, agent, fresh=fresh)
         except Fault:
             raise
-        except BaseException as error:  # a user's module may raise anything, and it is only that
+        except BaseException as error:  # a user's module may raise anything
             place = str(agent.card.name if agent.card else agent.module or agent.where)
             raise import_fault(project, place, error) from error
         finally:
-            reapply_logging()  # the user's code may have set up anything
+            reapply_logging()  # the user's code may have changed the logging
         note(files_of(project, agent))
         silence(fast)
         keep_apart(fast)
@@ -95,7 +95,8 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
 
 
 def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) -> str:
-    """Where an agent is defined, relative to the project; its card or module if ``source`` is elsewhere."""
+    """Return where an agent is defined, relative to the project; its card or module if ``source`` is
+    elsewhere."""
     if agent.definition is not None:
         return str(agent.where)
     file, line = source
@@ -110,7 +111,8 @@ def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) ->
 
 
 def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
-    """The module. One of an installed package is run again for a fresh start: two have two ``fast``."""
+    """Return the module. A fresh start runs a module of an installed package again: each version needs its
+    own ``fast``."""
     if not fresh or module_file(project.root, name) is not None or (before := sys.modules.get(name)) is None:
         return module_of(project.root, name)
     del sys.modules[name]

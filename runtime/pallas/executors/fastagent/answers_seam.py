@@ -1,8 +1,8 @@
-"""Limits on what models answer: the clients of their providers' libraries have none.
+"""Limits on the size of models' answers: the clients of the providers' libraries have none.
 
-OpenAI's and Anthropic's send their requests with clients of httpx2 that they derive; those alone are limited,
-whoever made them. Google's is given a client that is.
-``tests/contract/test_mcp_seam.py`` fails when the place moves.
+OpenAI's and Anthropic's libraries send requests with subclasses of httpx2's client; only those are limited,
+wherever they are created. Google's library is given a limited client. ``tests/contract/test_mcp_seam.py``
+fails when the wrapped code changes.
 """
 
 from typing import Any, Final
@@ -17,7 +17,7 @@ _LIBRARIES: Final = frozenset({"openai", "anthropic"})
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 
@@ -35,7 +35,7 @@ def _bounded(original: Any) -> Any:
 
 
 def bounded_google(original: Any) -> Any:
-    """Around what gives the options of Google's client: the client that it sends its requests with."""
+    """Wrap the function that returns the options of Google's client: adds a limited HTTP client."""
 
     def _google_http_options(
         self: Any, *, service_tier: Any = None, vertex_enabled: Any = False, timeout_seconds: Any = None
@@ -63,7 +63,7 @@ def _limited_client() -> Any:
     async def after(response: httpx2.Response) -> None:
         bound_model(response)
 
-    # Google's library closes no client that it was given: this one keeps no connection.
+    # Google's library does not close a client that it is given: this one keeps no connection open.
     return httpx2.AsyncClient(
         timeout=None,
         follow_redirects=True,

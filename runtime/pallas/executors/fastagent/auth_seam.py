@@ -1,9 +1,8 @@
-"""The credential of each request to a downstream: fast-agent has no hook for it, so this is the seam.
+"""The credential of each request to a downstream, for which fast-agent has no hook.
 
-``fast_agent.mcp.client_gateway`` makes an HTTP client from what ``_prepare_headers_and_auth`` returns; we
-put an ``httpx2.Auth`` of our own there. The MCP SDK sends each message in the context of whoever asked for
-it, so that object finds the right run's grant without a table of any kind. ``tests/contract`` watches
-both facts.
+``fast_agent.mcp.client_gateway`` makes an HTTP client from the result of ``_prepare_headers_and_auth``,
+into which we put our own ``httpx2.Auth``. The MCP SDK sends each message in the context of its caller, so
+that object finds the bearer lease of the right run without any table. ``tests/contract`` checks both facts.
 """
 
 import re
@@ -23,7 +22,7 @@ from pallas.telemetry import wire_http
 
 _KEY: Final = "pallas_forward"
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
-# The method stands at the beginning of a message, before parameters that may be large.
+# The method is at the beginning of a message, before parameters that may be large.
 _HEAD: Final = 4096
 
 PREPARE: Final = Hook(
@@ -44,11 +43,11 @@ PREPARE: Final = Hook(
 
 
 def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
-    """Let the caller's bearer go to the servers named, and to no other; install the seam once.
+    """Forward the caller's bearer to the named servers and to no other; installs the hook once.
 
-    The choice is written into each server's own settings, where fast-agent passes it along. No server
-    may start an OAuth flow, and one that was opted in is not pinged: a ping belongs to no caller.
-    Raises Fault (CONFIG) when fast-agent no longer has the shape that this relies on.
+    The choice is written into each server's own settings, which fast-agent passes along. No server may
+    start an OAuth flow, and a server that opted in is not pinged: a ping belongs to no caller. Raises Fault
+    (CONFIG) if fast-agent no longer has the expected shape.
     """
     install(PREPARE)
     chosen = frozenset(opted_in)
@@ -77,7 +76,7 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _authorization(headers: Any) -> str:
-    """The credential that the project's files give this server, empty when none."""
+    """Return the credential that the project's files give this server, empty if none."""
     for name, value in (headers or {}).items():
         if name.strip().lower() in ("authorization", "x-hf-authorization"):
             return str(value).partition(" ")[2].strip() or str(value)
@@ -85,10 +84,10 @@ def _authorization(headers: Any) -> str:
 
 
 class DownstreamAuth(httpx2.Auth):
-    """Puts the bearer of the run that sends a request on it, when its server was opted in, and tells of it.
+    """Adds the run's bearer to a request if the server opted in, and reports the outcome.
 
-    An Authorization header from the project's files wins. Nothing is put on a request that leaves the
-    origin of the configured URL.
+    An Authorization header from the project's files takes precedence. Adds nothing to a request that leaves
+    the origin of the configured URL.
     """
 
     def __init__(self, name: str, url: str, *, forward: bool, configured: str) -> None:
@@ -100,11 +99,11 @@ class DownstreamAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """One request, one report of how it went, and its place on the wire record."""
+        """Send one request, report its outcome, and put it on the wire record."""
         grant = current_lease()
         credential, source = self._credential(request, grant.bearer if grant is not None else None)
         if not self._configured:
-            # A redirect repeats the headers of the request before it.
+            # A redirect repeats the headers of the previous request.
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"

@@ -1,7 +1,8 @@
-"""``tools/list_changed``: a server's tools are listed again at most once a second, however often it says so.
+"""``tools/list_changed``: a server's tools are listed again at most once a second, however often it
+notifies.
 
-fast-agent begins a task for each of these notifications, and a request in each.
-``tests/contract/test_hooks.py`` fails when what is wrapped here moves.
+fast-agent starts a task with a request for each of these notifications. ``tests/contract/test_hooks.py``
+fails when the wrapped code changes.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
-# Seconds between two listings of a server that goes on changing.
+# Seconds between two listings of a server that keeps changing.
 _PAUSE: Final = 1.0
 
 
@@ -25,12 +26,12 @@ class _Listing:
     is_outdated: bool = False
 
 
-# By what lists the tools of an instance's servers, and the server's name.
+# Keyed by the aggregator of an instance and the server's name.
 _listings: Final[WeakKeyDictionary[Any, dict[str, _Listing]]] = WeakKeyDictionary()
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 

@@ -1,8 +1,8 @@
-"""What a caller writes is text, also where it is a command to fast-agent.
+"""Treats a caller's message as text even if it is a command to fast-agent.
 
-A message that begins with ``***SAVE_HISTORY`` has fast-agent write the conversation to the file that it
-names, whoever sent it, and a sub-agent's whatever its model was talked into. Here no text is that command.
-``tests/contract/test_commands_seam.py`` fails when a place moves.
+A message that begins with ``***SAVE_HISTORY`` makes fast-agent write the conversation to the file that it
+names, for any sender, and in a sub-agent for any text of a model. With this hook no text is that command.
+``tests/contract/test_commands_seam.py`` fails when the wrapped code changes.
 """
 
 from secrets import token_hex
@@ -16,12 +16,12 @@ from pallas.model import Fault, FaultType
 
 COMMAND: Final = "CONTROL_MESSAGE_SAVE_HISTORY"
 PLACES: Final[tuple[ModuleType, ...]] = (fastagent_llm, llm_decorator)
-# Made anew in each process, and told to nobody.
+# Random in each process, and never disclosed.
 _NOBODYS: Final = f"***{token_hex(32)}"
 
 
 def install() -> None:
-    """Once, however often this is called. Raises Fault (CONFIG) where a place has moved."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG) if the patched code has moved."""
     for place in PLACES:
         if not isinstance(vars(place).get(COMMAND), str):
             raise Fault(

@@ -1,6 +1,6 @@
-"""Backends that fast-agent speaks to: each with settings, a key and an address of its own.
+"""Backends that are called through fast-agent: each with its own settings, key and address.
 
-Importing this imports fast-agent: do so in a thread.
+Importing this module imports fast-agent: do so in a thread.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 MAX_ANSWER: Final = 4 * 1024 * 1024
 """Characters of an answer that a handler gets."""
 MAX_RETRY_AFTER: Final = 86_400.0
-"""Seconds for which a backend is left alone at most: one that says ``inf`` is not lost for ever."""
+"""The longest time in seconds to avoid a backend: one that says ``inf`` is not lost for ever."""
 NO_KEY: Final = "none"
-"""What a backend with an address of its own and no key is told: the project's key is not for it."""
+"""The key for a backend with its own address and no key: it must not get the project's."""
 _MAX_MODELS: Final = 256
 _REASONS: Final = {
     "endTurn": "stop",
@@ -45,7 +45,7 @@ _REASONS: Final = {
 
 
 class FastAgentProviders:
-    """Makes backends that are asked through fast-agent."""
+    """Makes backends that are called through fast-agent."""
 
     def __init__(self) -> None:
         silence_consoles()
@@ -53,7 +53,7 @@ class FastAgentProviders:
         commands_seam.install()
 
     async def provider(self, config: BackendConfig, project: Project) -> Provider:
-        """Ready one. Raises Fault (CONFIG) where the settings cannot be."""
+        """Return a ready backend. Raises Fault (CONFIG) for settings that are not possible."""
         try:
             return await asyncio.to_thread(_Backend, config, project)
         except Exception as error:
@@ -61,7 +61,7 @@ class FastAgentProviders:
 
 
 class _Backend:
-    """One backend. It holds no connection: each question opens one, and closes it."""
+    """One backend. It holds no connection: each question opens one and closes it."""
 
     def __init__(self, config: BackendConfig, project: Project) -> None:
         self._config = config
@@ -114,7 +114,7 @@ class _Backend:
             raise
         except Exception as error:
             raise_if_cancelled()
-            if isinstance(error, UnicodeEncodeError):  # of what was asked: nobody heard it
+            if isinstance(error, UnicodeEncodeError):  # an error in the question itself: it was not sent
                 raise self._fault(
                     Fault(FaultType.PROTOCOL, f"cannot be sent this question: {error}"), None
                 ) from error
@@ -174,7 +174,7 @@ async def _let_go(llm: Any) -> None:
 
 
 def _place(url: str) -> str:
-    """Where a URL leads, whatever its path: a key is for a host."""
+    """Return scheme, host and port of a URL: a key is for a host."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower() if url else ""
 

@@ -1,8 +1,8 @@
-"""Every touch of fast-agent's models that is not its public API, where no agent holds them.
+"""The parts of fast-agent's models that are not its public API, for models without an agent.
 
-A model object is made for each question, in 0.2 ms, and let go of after it: it keeps a history and counts,
-and what one thread says may not be there for another. ``tests/contract/test_llm_seam.py`` fails when a place
-moves.
+A model object is made for each question, in 0.2 ms, and dropped after it: it keeps a history and counts,
+and the text of one thread must not appear in another. ``tests/contract/test_llm_seam.py`` fails when one of
+these parts changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from fast_agent.types import RequestParams
 
 from pallas.executors.fastagent import answers_seam, retry_policy
 
-# Providers whose models may keep a connection open between questions, unless they are told not to.
+# Providers whose models keep a connection open between questions, unless this is turned off.
 _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xai", "metaai"})
 
 
 class ModelHolder:
-    """Stands where an agent would: ``llm`` is its model."""
+    """Stands in for an agent: ``llm`` is its model."""
 
     def __init__(self, llm: Any) -> None:
         self.llm = llm
@@ -29,10 +29,11 @@ class ModelHolder:
 def settings_with(
     settings: Mapping[str, Any], provider: str, own: Mapping[str, str], *, elsewhere: bool
 ) -> Settings:
-    """A project's settings for one backend; ``own`` are its ``api_key`` and ``base_url`` where it has them.
+    """Return a project's settings for one backend; ``own`` has its ``api_key`` and ``base_url`` if it has
+    them.
 
-    One that is ``elsewhere`` than the provider of the project's files is told nothing else of what they say
-    of that: headers may be a credential, too.
+    A backend at another address (``elsewhere``) than the provider in the project's files gets none of that
+    provider's other settings: headers may be a credential, too.
     """
     found = {key: value for key, value in settings.items() if key != "mcp"}
     section = {} if elsewhere else dict(found.get(provider) or {})
@@ -43,9 +44,10 @@ def settings_with(
 
 
 def maker_of(spec: str) -> tuple[Callable[..., Any], str]:
-    """What makes models of that name, and the provider that it means. Imports the provider's library.
+    """Return the factory for models of that name, and the provider that it means. Imports the provider's
+    library.
 
-    Raises what fast-agent has against the name.
+    Raises fast-agent's own error for an invalid name.
     """
     make = ModelFactory.create_factory(spec)
     return make, str(ModelFactory.resolve_model_spec(spec).provider.config_name)
@@ -54,7 +56,7 @@ def maker_of(spec: str) -> tuple[Callable[..., Any], str]:
 def model(
     make: Callable[..., Any], provider: str, settings: Settings, api_key: str | None, base_url: str | None
 ) -> Any:
-    """A model that tries once, says what it failed with, and knows no other key than this one."""
+    """Return a model that tries once, raises its failure, and knows no other key than this one."""
     answers_seam.install()
     options: dict[str, Any] = {"transport": "sse"} if provider in _LASTING else {}
     if base_url:
@@ -62,7 +64,7 @@ def model(
     if api_key:
         options["api_key"] = api_key
     llm = make(_Nobody(), request_params=RequestParams(), context=Context(config=settings), **options)
-    if api_key:  # whatever a user's own definition of the model says
+    if api_key:  # overrides a user's own definition of the model
         llm._init_api_key = api_key
     if base_url:
         llm._init_base_url = base_url
@@ -73,7 +75,7 @@ def model(
 
 
 def counted(llm: Any) -> tuple[int | None, int | None]:
-    """Tokens in and out as the provider counted them, of all that this model was asked."""
+    """Return the tokens in and out of all requests to this model, as the provider counted them."""
     turns = llm.usage_accumulator.turns
     taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
     given = [turn.completion.total for turn in turns if turn.completion.total is not None]
@@ -86,4 +88,4 @@ class _Nobody:
 
 
 def _raised(error: Exception) -> None:
-    """No answer is made of it: it is raised."""
+    """Raise the error rather than turn it into an answer."""

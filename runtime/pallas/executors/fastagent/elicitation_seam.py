@@ -1,7 +1,7 @@
-"""Questions that a server or an agent asks a person: declined, since nobody sits at this process to answer.
+"""Declines questions of a server or an agent to a person: no person sits at this process.
 
-fast-agent opens a form on the terminal of the process instead. ``tests/contract/test_hooks.py`` fails when
-what is wrapped here moves.
+fast-agent would open a form on the terminal of the process. ``tests/contract/test_hooks.py`` fails when the
+wrapped code changes.
 """
 
 import logging
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 REASON: Final = "no person answers questions of servers here"
 REASON_KEY: Final = "local.pallas/reason"
 """In ``_meta`` of a declined elicitation: why."""
-# What fast-agent's own handlers answer when a person declines.
+# The same answer as of fast-agent's own handlers when a person declines.
 _DECLINED: Final = "__DECLINED__"
 
 
 def install() -> None:
-    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
@@ -34,7 +34,9 @@ def install() -> None:
 def _declining(original: Callable[..., Any]) -> Callable[..., Any]:
     def resolve_elicitation_handler(self: Any) -> Any:
         handler = original(self)
-        if handler is None:  # the configuration says `mode: none`: the server is not even offered it
+        if (
+            handler is None
+        ):  # the configuration says `mode: none`: elicitation is not even offered to the server
             return None
         is_fast_agents = str(getattr(handler, "__module__", "")).startswith("fast_agent.")
         if handler is self.custom_elicitation_handler and not is_fast_agents:
@@ -45,7 +47,7 @@ def _declining(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _declined(server: str, agent: str) -> Callable[..., Any]:
-    """A callback that declines every question of a connection, and logs the first."""
+    """Return a callback that declines every question of a connection, and logs the first."""
     is_logged = False
 
     async def decline(context: Any, params: Any) -> ElicitResult:
@@ -66,7 +68,7 @@ def _declined(server: str, agent: str) -> Callable[..., Any]:
 
 
 def _no_form(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool of agents with ``human_input=True`` gets its form from here."""
+    """Wrap the form of the tool that agents with ``human_input=True`` have."""
 
     async def decline(payload: Any, agent_name: str | None = None, *_: Any) -> str:
         agent = one_line(agent_name or "an agent", 80)

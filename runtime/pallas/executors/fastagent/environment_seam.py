@@ -1,6 +1,6 @@
-"""The environment of stdio servers and of the shell tool: fast-agent gives the second all that the fleet has.
+"""The environment of stdio servers and of the shell tool: fast-agent gives the latter all of the fleet's.
 
-``tests/contract/test_hooks.py`` fails when what is wrapped here moves.
+``tests/contract/test_hooks.py`` fails when the wrapped code changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from pallas.mcp_client.library_hooks import Hook
 
 
 def install() -> None:
-    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 

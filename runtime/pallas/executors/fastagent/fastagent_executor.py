@@ -55,7 +55,7 @@ from .tools_seam import tools_of
 log = logging.getLogger(__name__)
 
 _TRIM_EVERY: Final = 60.0
-# Characters of an agent's instruction that are told of it.
+# Characters of an agent's instruction that are published.
 MAX_INSTRUCTION: Final = 100_000
 
 
@@ -73,7 +73,7 @@ class FastAgentExecutor:
         self._fresh = False
         self._reads = Reads(project)
         self._providers = AgentProviders(project, config)
-        # Whose the instance of a conversation is, where callers' bearers are forwarded.
+        # The owner of each conversation's instance, if callers' bearers are forwarded.
         self._shown: dict[str, str] = {}
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
@@ -97,32 +97,32 @@ class FastAgentExecutor:
         return self._info
 
     def problems(self) -> tuple[str, ...]:
-        """Downstreams that an instance has to do without now, those aside that want a caller's bearer."""
+        """The downstreams that an instance lacks now, except those that need a caller's bearer."""
         found = (name for each in self._instances.values() for name in each.servers.missing())
         return tuple({name: None for name in found if not self._forwarding(name)})
 
     def doubt(self, servers: frozenset[str]) -> None:
-        """A health probe did not reach these downstreams, and did reach the others."""
+        """Note that a health probe did not reach these downstreams, but did reach the others."""
         for each in self._instances.values():
             each.servers.doubt(servers)
 
     @property
     def waiting(self) -> int:
-        """Runs that wait for a free instance."""
+        """The number of runs that wait for a free instance."""
         return self._pool.waiting
 
     def reach_peers(self, port: PeerPort) -> None:
-        """Its peers are asked through this; to be said before ``load``."""
+        """Set the port for calls to its peers; call this before ``load``."""
         self.call_peers(FleetPeers(port, self._config.name))
 
     def call_peers(self, calls: PeerCalls) -> None:
-        """As ``reach_peers``, for one that does not run in the fleet's own process."""
+        """Like ``reach_peers``, for an executor outside the fleet's own process."""
         self._peers = calls if self._config.peers else None
 
     async def load(self, *, fresh: bool = False) -> None:
         """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
         self._fresh = fresh
-        if fresh:  # others answer meanwhile: what the code imports of others is imported beside the loop
+        if fresh:  # other agents keep answering: the libraries that the code imports are imported in a thread
             await asyncio.to_thread(preload, self._project, self._config)
         self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
         try:
@@ -161,7 +161,7 @@ class FastAgentExecutor:
         self._info = ExecutorInfo(
             model=model,
             vision=any(model_registry.has_vision(each, capabilities) for each in names),
-            # A thread that one of them takes in whole, all of them do.
+            # The smallest window: a thread that fits it fits all of them.
             window=min(model_registry.window(each, capabilities) for each in names),
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
@@ -177,7 +177,7 @@ class FastAgentExecutor:
         )
 
     def load_agent(self) -> FastAgent:
-        """The definition that answers, imported. Raises Fault (CONFIG)."""
+        """Import and return the agent's definition. Raises Fault (CONFIG)."""
         return load(self._project, self._config, fresh=self._fresh)
 
     def _heard(self) -> FastAgent:
@@ -197,12 +197,12 @@ class FastAgentExecutor:
     async def start(self) -> None:
         """Enter the harness and warm one instance.
 
-        Raises Fault (CONFIG) when the agent itself is wrong. A downstream that is away is not: the
-        agent starts without, ``problems`` names it, and it is connected when it is back.
+        Raises Fault (CONFIG) if the agent itself is wrong. An unavailable downstream is no error: the agent
+        starts without it, ``problems`` names it, and it is connected when it is back.
         """
         if self._fast is None:
             await self.load()
-        self._declare(self._info.model)  # a later version may have said something else
+        self._declare(self._info.model)  # a later version may have other settings
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             with noting(self._reads):
@@ -250,16 +250,16 @@ class FastAgentExecutor:
             progress.abandon()
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` hears the reason when the harness ends by itself."""
+        """Call ``tell`` with the reason if the harness ends by itself."""
         self._tell_failed = tell
 
     def release(self, lease: str) -> None:
-        """End the instance a conversation had for itself, and its downstreams with it."""
+        """End a conversation's own instance, and its downstreams with it."""
         if self._config.instance_scope == "conversation":
             self._pool.release(self._shown.pop(lease, lease))
 
     async def park(self, timeout: float) -> None:
-        """End the instances and leave the harness; what was imported stays for another ``start``."""
+        """End the instances and leave the harness; imported code stays for another ``start``."""
         await self.close(timeout)
         self._stop = asyncio.Event()
         self._owner = None
@@ -268,8 +268,8 @@ class FastAgentExecutor:
     async def close(self, timeout: float) -> None:
         """End the instances, then leave the harness; each has half of ``timeout``.
 
-        An instance that gets ready after its harness is left stays alive until the loop ends: only who is
-        about to end that should be in a hurry.
+        An instance that becomes ready after its harness was left stays alive until the loop ends: use a
+        short ``timeout`` only if the loop is about to end.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout / 2):
@@ -288,7 +288,7 @@ class FastAgentExecutor:
             model_registry.register(model, self._config.model_capabilities or Capabilities())
 
     def _instruction(self, settings: Any) -> str:
-        if self._config.definition is not None:  # as it was written, without what keeps it literal
+        if self._config.definition is not None:  # as it was written, without the escapes of ``literal``
             return self._config.definition.instruction
         return str(getattr(settings, "instruction", ""))
 
@@ -313,15 +313,15 @@ class FastAgentExecutor:
         return downstream is not None and downstream.forward_inbound_auth
 
     async def _list_tools(self, everyone: tuple[Any, ...]) -> None:
-        """Note what the servers offer, as the agents of an instance found it."""
+        """Note the tools of the servers, as the agents of an instance found them."""
         found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self.problems())
         self._info = replace(self._info, tools=found)
 
     def _owner_of(self, turn: ExecutorTurn) -> str | None:
-        """Whose instance a turn needs.
+        """Return the owner of the instance that a turn needs.
 
-        A connection that carries a caller's bearer serves that bearer alone: what it was told at its
-        opening (lists, a session) was told to that credential, and not to the caller's next one.
+        A connection that carries a caller's bearer serves that bearer only: the lists and session it got
+        when it was opened are for that credential, and not for the caller's next one.
         """
         lease = turn.lease if self._config.instance_scope == "conversation" else None
         if not self._forwards or (lease is None and self._config.instance_scope == "conversation"):
@@ -344,12 +344,12 @@ class FastAgentExecutor:
                 if self._providers:
                     answer_with(harness, self._name, self._providers)
                 self._harness = harness
-                if not started.done():  # whoever asked for the start may have gone
+                if not started.done():  # the caller of start may have gone
                     started.set_result(None)
                 try:
                     await self._keep_trim()
                 except Exception as error:
-                    # Before what it ran is ended: a run in flight is told of this, not of its consequences.
+                    # Before its runs are cancelled: they must report this reason, not its consequences.
                     self._fell(error)
                     raise
         except Exception as error:
@@ -370,11 +370,11 @@ class FastAgentExecutor:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TRIM_EVERY):
                     await self._stop.wait()
-            if self._config.instance_scope != "conversation":  # those end with theirs
+            if self._config.instance_scope != "conversation":  # cancelled runs end by themselves
                 await self._pool.trim()
 
     def _fell(self, error: Exception) -> None:
-        """Tell, once, that nothing can be answered any more."""
+        """Report, once, that no turn can be answered any more."""
         if self._tell_failed is not None and not self._stop.is_set():
             self._stop.set()
             self._tell_failed("its harness ended; the log has the details")
@@ -460,11 +460,11 @@ class FastAgentExecutor:
             remove()
         if instance.models is not None:
             await instance.models.close()
-        if self._harness is not None and not self._stop.is_set():  # else it ends its sessions itself
+        if self._harness is not None and not self._stop.is_set():  # otherwise it ends its sessions itself
             await self._harness.sessions.delete(instance.key)
 
     def _returned(self, everyone: tuple[Any, ...]) -> None:
-        """A server of these agents is connected again."""
+        """Update the tools after a server of these agents was connected again."""
         task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
         self._listing.add(task)
         task.add_done_callback(self._listing.discard)
@@ -477,7 +477,7 @@ class FastAgentExecutor:
         progress: RunProgress,
         heard: HeardEvents,
     ) -> TurnResult:
-        """The same, with the agents among its tools that there are now."""
+        """Answer the turn with the current peers among the agent's tools."""
         await peers.refresh()
         progress.labels = peers.labels
         with peers.serving(turn, heard.emit):
@@ -486,7 +486,7 @@ class FastAgentExecutor:
     async def _answered(
         self, instance: FastAgentInstance, turn: ExecutorTurn, progress: RunProgress, heard: HeardEvents
     ) -> TurnResult:
-        """Have the turn answered by the model that is meant, or one that stands in for it."""
+        """Answer the turn by the requested model, or by one that replaces it."""
         if instance.models is None:
             provider = model_registry.provider_of(getattr(instance.agent, "llm", None))
             if turn.provider:

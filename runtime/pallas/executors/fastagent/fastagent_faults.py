@@ -1,4 +1,4 @@
-"""What a caller may know of a failure of fast-agent or of the provider behind it."""
+"""Turns failures of fast-agent or of a provider into Faults that a caller may see."""
 
 import asyncio
 import json
@@ -22,21 +22,21 @@ from pallas.model.safe_text import one_line
 
 from .provider_errors import connection_of, status_of
 
-# It was there a moment ago, and went while its connection was made anew.
+# It was available a moment ago and went away while reconnecting.
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 
 
 class ProviderFault(Fault):
-    """A provider of models failed. ``elsewhere``: it may be well with another one (C13, HC-27)."""
+    """A failure of a model provider. ``elsewhere``: another provider may succeed (C13, HC-27)."""
 
     elsewhere = False
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError when the current task was cancelled.
+    """Raise CancelledError if the current task was cancelled.
 
-    fast-agent's providers catch it and make an answer of what had come so far: without this a cancelled
-    run would go on as if nothing had happened.
+    fast-agent's providers catch the cancellation and return the partial answer: without this a cancelled
+    run would go on.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -44,9 +44,10 @@ def raise_if_cancelled() -> None:
 
 
 def raise_failure(answer: PromptMessageExtended, cause: BaseException | None = None) -> None:
-    """Raise what an answer stands for: a cancelled run, the Fault of a provider (DR-22); else return.
+    """Raise the failure that an answer reports: a cancelled run, the Fault of a provider (DR-22); else
+    return.
 
-    ``cause`` is the exception that it was made of, where that is known.
+    ``cause`` is the exception behind the answer, if it is known.
     """
     raise_if_cancelled()
     if answer.stop_reason is None or answer.stop_reason.value != "error":
@@ -55,14 +56,14 @@ def raise_failure(answer: PromptMessageExtended, cause: BaseException | None = N
 
 
 def provider_failure(error: Exception) -> Fault:
-    """The Fault for an exception with which a call of a model ended."""
+    """Return the Fault for an exception that ended a model call."""
     if isinstance(error, ProviderKeyError | ModelConfigError | AgentConfigError | ServerConfigError):
         return fault_of(error)
     return _provider_fault(status_of(error), str(error), error)
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The Fault for an exception: known causes say how to mend them, others only their kind."""
+    """Return the Fault for an exception: for a known cause with its fix, otherwise only with its kind."""
     if isinstance(error, Fault):
         return error
     first = _safe(str(error)) or "it does not say why"
@@ -96,7 +97,7 @@ _REFUSED: Final[Mapping[CredentialSource, str]] = {
 
 
 def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault | None:
-    """The Fault (AUTH) for downstreams that answered 401 or 403 while they were connected; None for none."""
+    """Return the Fault (AUTH) for downstreams that answered 401 or 403 on connecting; None without any."""
     said = [
         f"downstream {one_line(name, 80)} {_REFUSED[source].format(status=status)}"
         for name, (status, source) in refused.items()
@@ -105,7 +106,7 @@ def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault 
 
 
 def servers_in(error: BaseException) -> tuple[str, ...]:
-    """The downstream that could not be reached while connecting, by name; empty where it is another error."""
+    """Return the downstreams that could not be reached while connecting, by name; empty for another error."""
     if isinstance(error, RuntimeError) and (lost := _OFFLINE.fullmatch(str(error))):
         return (one_line(lost[1], 80),)
     if not isinstance(error, ServerInitializationError):
@@ -165,5 +166,5 @@ def _channel(answer: PromptMessageExtended, name: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """One line of a foreign text, without what looks like a key."""
+    """Return one line of a foreign text, with secrets masked."""
     return one_line(redact_text(text), 300)

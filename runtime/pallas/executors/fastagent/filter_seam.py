@@ -1,6 +1,6 @@
-"""Filters that each connection manager adds to the same loggers, for ever: one of each kind is enough.
+"""Removes duplicates of the log filters that each connection manager adds to the same loggers, for ever.
 
-Without this every instance, and so every version of an agent, leaves some behind, and each record of those
+Otherwise every instance, and so every version of an agent, leaves some behind, and each record of those
 loggers goes through all of them.
 """
 
@@ -13,7 +13,7 @@ from pallas.mcp_client.library_hooks import Hook
 
 
 def install() -> None:
-    """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 

@@ -1,7 +1,7 @@
-"""What goes wrong on the way to a downstream: the traceback goes to the log, a short text to the model.
+"""Failures of calls to a downstream: the traceback goes to the log, a short text to the model.
 
-fast-agent turns every exception of a dispatch into a tool result that holds the exception's text, and its
-traceback is gone. Here it is written where it arises, under ``pallas.forward.trace`` (SPEC PR-32).
+fast-agent turns every exception of a dispatch into a tool result with the exception's text and drops its
+traceback. This module logs it where it arises, under ``pallas.forward.trace`` (SPEC PR-32).
 """
 
 import logging
@@ -22,11 +22,11 @@ from pallas.model.safe_text import one_line
 
 log = logging.getLogger("pallas.forward.trace")
 
-# What a model reads of a failure, in characters.
+# The longest error text that a model gets, in characters.
 MAX_TEXT: Final = 500
-# An exception of these kinds is a mistake in a program, not news from a server: its text helps no model.
+# These exceptions are bugs in a program, not errors of a server: their text does not help a model.
 _MISTAKES: Final = (TypeError, AttributeError, LookupError, NameError, AssertionError)
-# Somebody awaited what a function did not return. The text says nothing to anyone but its author.
+# Code awaited something that is not awaitable. Only its author can use the text.
 _AWAITED: Final = re.compile(r"object '?\w+'? can't be (?:used in 'await' expression|awaited)")
 _TRACED: Final = "__pallas_traced__"
 
@@ -35,18 +35,18 @@ _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
 
 
 def install() -> None:
-    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
 
 def name_run(run_id: str) -> None:
-    """Let records of the current task, and of the tasks it starts from now on, name this run."""
+    """Put this run's id on records of the current task, and of the tasks that it starts from now on."""
     _run_id.set(run_id)
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Around a whole dispatch: knows the hop, and keeps what the model reads short."""
+    """Wrap a whole dispatch: note the server and tool, and shorten the error text for the model."""
 
     async def execute_on_server(
         self: Any,
@@ -87,7 +87,7 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Around one step of a dispatch: where an exception comes up first."""
+    """Wrap one step of a dispatch, where an exception appears first."""
 
     async def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -97,7 +97,7 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
             _trace(self, error)
             if _closed(error):
                 raise ConnectionError("the connection was closed in the middle of it") from error
-            if was_ended(error):  # connected again at once, for the calls to come
+            if was_ended(error):  # connect again at once, for the next calls
                 raise ConnectionError(one_line(str(error), MAX_TEXT)) from error
             if isinstance(error, _MISTAKES):
                 raise RuntimeError(_mistake(error)) from error  # noqa: TRY004 - it is about no value of ours
@@ -148,7 +148,7 @@ HOOKS: Final = (
 
 
 def _trace(aggregator: Any, error: Exception) -> None:
-    """Write the exception once, by whoever meets it first."""
+    """Log the exception once, at the first wrapper that catches it."""
     cause: BaseException | None = error
     while cause is not None:
         if getattr(cause, _TRACED, False):
@@ -171,9 +171,9 @@ def _trace(aggregator: Any, error: Exception) -> None:
 
 
 def _mask(error: Exception) -> None:
-    """Take secrets out of a server's words at once: fast-agent writes them to the log later, by itself.
+    """Mask secrets in a server's text at once: fast-agent logs it later.
 
-    By then the run may be over, and with it what is known of the caller's token.
+    By then the run may have ended, and with it the knowledge of the caller's token.
     """
     if isinstance(error, MCPError):
         error.error = error.error.model_copy(update={"message": redact_text(error.message)})
@@ -181,7 +181,8 @@ def _mask(error: Exception) -> None:
 
 
 def _closed(error: Exception) -> bool:
-    """Whether the other end went away. fast-agent connects anew only for a ConnectionError."""
+    """Return whether the other end closed the connection. fast-agent reconnects only for a
+    ConnectionError."""
     if not isinstance(error, MCPError):
         return False
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
@@ -192,12 +193,13 @@ def _mistake(error: Exception) -> str:
 
 
 def _short(text: str) -> str:
-    """At most ``MAX_TEXT`` characters in one line, without secrets."""
+    """Return at most ``MAX_TEXT`` characters in one line, with secrets masked."""
     return one_line(redact_text(_AWAITED.sub("an internal error", text)), MAX_TEXT)
 
 
 def _without_riddles(aggregator: Any, server: str, tool: str, result: Any) -> Any:
-    """A failed result whose text only its author can read, with a text that says what happened."""
+    """Replace the text of a failed result that only its author can understand by one that says what
+    happened."""
     if getattr(result, "is_error", False) is not True:
         return result
     blocks = list(getattr(result, "content", ()))

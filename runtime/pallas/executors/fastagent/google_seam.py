@@ -1,8 +1,8 @@
-"""References in a tool's schema, which Gemini does not take: fast-agent writes out what they refer to.
+"""Bounds the expansion of references in a tool's schema, which fast-agent does for Gemini.
 
-A schema whose references refer to others twice each unfolds to more than any memory holds, and one that
+A schema whose references each refer twice to another expands to more than any memory holds, and one that
 refers to itself never ends. Such a schema loses its references. ``tests/contract/test_mcp_seam.py`` fails
-when the place moves.
+when the wrapped code changes.
 """
 
 import logging
@@ -17,7 +17,7 @@ MAX_UNFOLDED: Final = 20_000
 
 
 def references() -> Hook:
-    """The hook on the function that writes them out. Imports Google's library."""
+    """Return the hook on the function that expands references. Imports Google's library."""
     from fast_agent.llm.provider.google.google_converter import GoogleConverter
 
     return Hook(
@@ -32,7 +32,7 @@ def _bounded(original: Any) -> Any:
         if not _fits(schema):
             log.warning("a schema refers to itself, or unfolds to more than %d values", MAX_UNFOLDED)
             return _without(schema)
-        # References to nothing are left in it, and Gemini would refuse the request.
+        # Otherwise dangling references remain, and Gemini would refuse the request.
         return _without(original(self, schema, root_schema))
 
     return _resolve_refs
@@ -46,7 +46,7 @@ def _fits(schema: Any) -> bool:
 
 
 class _Sizes:
-    """How much the parts of a schema unfold to."""
+    """The expanded sizes of the parts of a schema."""
 
     def __init__(self, root: Any) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""What user code changes of the process while it is imported, put back where others would suffer from it."""
+"""Restores process-wide state that user code changes while it is imported."""
 
 import logging
 import os
@@ -12,11 +12,11 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def kept(name: str) -> Iterator[None]:
-    """The code of the agent ``name`` is imported in this block.
+    """Guard the import of the agent ``name`` in this block.
 
-    Folder, standard streams and the switch that turns logging off are everybody's, and put back. What it adds
-    to ``sys.path`` and to the environment stays for an agent that was made, each once, and is taken back when
-    the block fails.
+    Restores the working directory, the standard streams and the switch that turns logging off. Additions to
+    ``sys.path`` and to the environment stay for an agent that was made, each once, and are removed if the
+    block fails.
     """
     folder, path, environment = Path.cwd(), list(sys.path), dict(os.environ)
     streams, silenced = (sys.stdout, sys.stderr), logging.root.manager.disable
@@ -29,7 +29,7 @@ def kept(name: str) -> Iterator[None]:
     else:
         sys.path[:] = dict.fromkeys(sys.path)
     finally:
-        with suppress(OSError):  # it may be gone
+        with suppress(OSError):  # the directory may be gone
             if Path.cwd() != folder:
                 os.chdir(folder)
                 log.warning(

@@ -1,4 +1,4 @@
-"""User code that is imported beside the loop: in a thread of its own, which may take as long as it likes."""
+"""Runs imports of user code in a separate thread, which may take as long as it likes."""
 
 import asyncio
 import ctypes
@@ -19,7 +19,7 @@ AT: Final = "at "
 
 
 class GivenUp(BaseException):
-    """Raised within code that nobody waits for any more."""
+    """Raised in a thread whose result is no longer wanted."""
 
 
 waiting_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("pallas_beside", default=None)
@@ -27,10 +27,10 @@ waiting_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("
 
 
 async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
-    """What ``work`` returns, in a daemon thread called ``name``, with the caller's context.
+    """Run ``work`` in a daemon thread called ``name``, with the caller's context, and return its result.
 
-    Whoever is cancelled leaves the thread to itself: ``GivenUp`` is raised in it as soon as it executes
-    Python again. The log, and a note of the cancellation (``at FILE:LINE``), say where below ``root`` it was.
+    On cancellation the thread goes on by itself: ``GivenUp`` is raised in it as soon as it executes Python
+    again. The log, and a note of the cancellation (``at FILE:LINE``), give its position below ``root``.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -48,18 +48,18 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
     def run() -> None:
         result, error = None, None
         try:
-            # Old code asks for "the" event loop when it is imported.
+            # Old code calls for the current event loop when it is imported.
             asyncio.set_event_loop(loop)
             result = context.run(work)
         except BaseException as raised:
             error = raised if isinstance(raised, Exception) else _wrapped(raised)
         finally:
             asyncio.set_event_loop(None)
-        with suppress(RuntimeError):  # the loop is gone, and so is who waited
+        with suppress(RuntimeError):  # the loop is closed, and no caller waits
             loop.call_soon_threadsafe(settle, result, error)
 
     def guarded() -> None:
-        with suppress(GivenUp):  # it may come when the work is done
+        with suppress(GivenUp):  # it may arrive after the work is done
             run()
 
     thread = threading.Thread(target=guarded, name=name, daemon=True)
@@ -77,7 +77,7 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
 
 
 def where(thread: threading.Thread, root: Path) -> str:
-    """The line of the project that a thread is at, as ``file:line``; empty for none."""
+    """Return the project's line that a thread executes, as ``file:line``; empty for none."""
     frame = sys._current_frames().get(thread.ident or 0)
     for place in reversed(traceback.extract_stack(frame) if frame is not None else ()):
         path = Path(place.filename)
@@ -87,7 +87,7 @@ def where(thread: threading.Thread, root: Path) -> str:
 
 
 def _wrapped(error: BaseException) -> Exception:
-    """A future cannot hold every kind of exception."""
+    """Wrap an exception that a future cannot hold."""
     wrapped = RuntimeError(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

@@ -1,4 +1,4 @@
-"""Warm instances of one agent, leased a run at a time."""
+"""Warm instances of one agent, leased to one run at a time."""
 
 import asyncio
 import logging
@@ -14,22 +14,22 @@ from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)
 
-# How long a run waits for an instance, and how long making one may take, in seconds.
+# Seconds that a run waits for an instance, and seconds that making one may take.
 LEASE_TIMEOUT = 300.0
 MAKE_TIMEOUT = 60.0
-# Instances beyond the first that nobody used for this long are let go.
+# Instances beyond the first that were unused for this long are ended.
 IDLE_SECONDS = 300.0
 
 
 class PooledInstance(Protocol):
-    """What the pool owns; its maker knows more."""
+    """An instance as the pool sees it; its maker knows more."""
 
     @property
     def key(self) -> str: ...
 
 
 class Make[T](Protocol):
-    """Builds instance ``number``, on behalf of the run that asked for it. Raises Fault."""
+    """Builds instance ``number`` for the run that needs it. Raises Fault."""
 
     def __call__(self, number: int, grant: BearerLease | None, /) -> Coroutine[Any, Any, T]: ...
 
@@ -48,15 +48,15 @@ class _Waiter[T]:
 
 
 class InstancePool[T: PooledInstance]:
-    """At most ``limit`` instances, made when runs ask for more than are idle.
+    """At most ``limit`` instances, made when runs need more than are idle.
 
-    A run that ends well, or with a Fault of its own, hands its instance back; one that broke or was
-    cancelled gives it up, since nobody knows what state it is in, and another is made when one is wanted.
-    With ``pinned`` an instance belongs to the owner it was made for (a conversation, a principal) and is
-    lent to no other; the longest unused makes room. A run without an owner gets one that ends with it.
+    A run that ends well, or with an ordinary Fault, returns its instance. One that broke or was cancelled
+    drops it, since its state is unknown, and another is made when it is needed. With ``pinned`` an instance
+    belongs to the owner it was made for (a conversation, a principal) and is lent to no other; the longest
+    unused one makes room. A run without an owner gets one that ends with it.
 
-    ``make`` and ``drop`` run in tasks of the pool, in an empty context: a caller that goes away never
-    interrupts them half-way, and nothing of its request stays with a connection that others use.
+    ``make`` and ``drop`` run in tasks of the pool, in an empty context: a caller that disconnects never
+    interrupts them, and no state of its request stays with a connection that others use.
     """
 
     def __init__(self, make: Make[T], drop: Drop[T], *, limit: int, pinned: bool = False) -> None:
@@ -76,22 +76,23 @@ class InstancePool[T: PooledInstance]:
 
     @property
     def size(self) -> int:
-        """Instances alive or being made."""
+        """The number of instances alive or being made."""
         return self._size
 
     @property
     def waiting(self) -> int:
-        """Runs that wait for an instance."""
+        """The number of runs that wait for an instance."""
         return sum(not waiter.future.done() for waiter in self._waiting)
 
     async def warm(self, owner: str | None = None) -> None:
-        """Have one instance ready. Raises Fault when it cannot be made."""
+        """Make one instance ready. Raises Fault if that fails."""
         async with self.lease(owner):
             pass
 
     @asynccontextmanager
     async def lease(self, owner: str | None, grant: BearerLease | None = None) -> AsyncIterator[T]:
-        """An instance for one run; ``grant`` is that run's, for an instance that has to be made.
+        """Lease an instance for one run; ``grant`` is the run's bearer lease, for an instance that has to
+        be made.
 
         Raises Fault (UPSTREAM, TRANSPORT, TIMEOUT).
         """
@@ -107,7 +108,7 @@ class InstancePool[T: PooledInstance]:
         self._hand_back(instance, owner)
 
     async def trim(self, older_than: float = IDLE_SECONDS) -> None:
-        """Let go of idle instances beyond the first that were not used for ``older_than`` seconds."""
+        """End idle instances beyond the first that were not used for ``older_than`` seconds."""
         now = asyncio.get_running_loop().time()
         for key, instance in list(self._idle.items()):
             if len(self._idle) > 1 and now - self._since[key] >= older_than:
@@ -122,7 +123,7 @@ class InstancePool[T: PooledInstance]:
                 self._end(instance)
 
     async def close(self) -> None:
-        """End every instance. Runs in flight must be over: theirs are ended as they come back."""
+        """End every instance. No runs may start; instances in use end when their runs return them."""
         self._closed = True
         for waiter in self._waiting:
             if not waiter.future.done():
@@ -147,7 +148,7 @@ class InstancePool[T: PooledInstance]:
                 return await future
         except BaseException as error:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._settle(future.result())  # it came in the very moment the caller left
+                self._settle(future.result())  # it arrived in the moment in which the caller left
             future.cancel()
             if isinstance(error, TimeoutError):
                 raise Fault(
@@ -161,7 +162,7 @@ class InstancePool[T: PooledInstance]:
 
     def _take_idle(self, owner: str | None) -> T | None:
         if not self._pinned:
-            # The one used last: its connections and caches are warm, the others may be trimmed.
+            # Prefer the one used last: its connections and caches are warm, the others may be trimmed.
             return self._idle.popitem()[1] if self._idle else None
         for key, instance in self._idle.items():
             if self._owners.get(key) == owner and owner is not None:
@@ -170,7 +171,7 @@ class InstancePool[T: PooledInstance]:
         return None
 
     def _grow(self) -> None:
-        """Make an instance for the first run that waits without one being made for it."""
+        """Make an instance for the first waiting run without one in the making."""
         coming = Counter(self._making)
         for waiter in self._waiting:
             if waiter.future.done():
@@ -184,7 +185,7 @@ class InstancePool[T: PooledInstance]:
             return
         if self._size >= self._limit:
             if self._pinned and self._idle:
-                # Every instance is someone else's: the longest unused one makes room.
+                # Every instance has another owner: the longest unused one makes room.
                 _, oldest = self._idle.popitem(last=False)
                 self._end(oldest)
             return
@@ -215,7 +216,7 @@ class InstancePool[T: PooledInstance]:
 
     def _hand_back(self, instance: T, owner: str | None) -> None:
         if self._pinned and owner is None:
-            self._give_up(instance)  # a throw-away conversation leaves its downstreams' state behind
+            self._give_up(instance)  # an unpinned conversation leaves state in its downstreams
         else:
             self._settle(instance)
 
@@ -234,7 +235,7 @@ class InstancePool[T: PooledInstance]:
             waiter.future.set_result(instance)
             return
         if self._pinned and owner is None:
-            self._end(instance)  # made for a run that has gone
+            self._end(instance)  # made for a run that has ended
             return
         self._since[instance.key] = asyncio.get_running_loop().time()
         self._idle[instance.key] = instance

@@ -1,4 +1,4 @@
-"""The MCP servers of one instance: which of them are missing, and how they are connected again."""
+"""The MCP servers of one instance: which of them are missing, and how they are reconnected."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ from .fastagent_faults import refused_fault
 
 log = logging.getLogger(__name__)
 
-# How long a run waits for servers that were missing before; they failed at once the last time.
+# Seconds that a run waits for servers that were missing before; they failed at once the last time.
 SETTLE_SECONDS: Final = 2.0
-# How long a run waits for one that was lost since the last run: a program takes a while to start.
+# Seconds that a run waits for one that was lost since the last run: a program takes a while to start.
 LOST_SECONDS: Final = 10.0
-# How long one attempt beside the runs may take: a command may have to be downloaded first.
+# Seconds for one attempt in the background: a command may have to be downloaded first.
 RETRY_SECONDS: Final = 120.0
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 15.0
@@ -36,10 +36,11 @@ _REFUSED: Final[Mapping[CredentialSource, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or 403.
+    """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or
+    403.
 
-    ``hangs``: it did not fail, it did not answer. ``ended``: it was ended for what it wrote. ``detail`` is
-    one line for operators.
+    ``hangs``: it did not answer at all. ``ended``: it was ended for its invalid output. ``detail`` is one
+    line for operators.
     """
 
     why: str
@@ -50,11 +51,12 @@ class Missing:
 
 
 class Servers:
-    """Connects the missing servers of an instance: before each run, and beside the runs until they are back.
+    """Connects the missing servers of an instance: before each run, and in the background until they are
+    back.
 
-    ``unconfigured`` says of servers why they are never called. ``forwarded`` are those that get the caller's
-    bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's. ``returned``
-    is called when a server was connected again.
+    ``unconfigured`` maps servers that are never called to the reason. ``forwarded`` are those that get the
+    caller's bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's.
+    ``returned`` is called when a server was reconnected.
     """
 
     def __init__(
@@ -70,14 +72,14 @@ class Servers:
     ) -> None:
         self._agent = agent
         self._slot = slot
-        # Connections that are opened for all runs: how that goes says nothing of any of them.
+        # The outcome of connections opened for all runs belongs to no single run.
         self._idle_slot = LeaseSlot()
         self._forwarded = forwarded
         self._unconfigured = unconfigured
         self._returned = returned
         self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
         found = (servers_seam.aggregator_of(each) for each in self._agents)
-        # With the names of its servers: a closed one cannot be asked for them.
+        # With the names of its servers: a closed aggregator does not know them.
         self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found)
         self._why: dict[str, Missing] = {}
         self._attempts: dict[str, asyncio.Task[None]] = {}
@@ -97,7 +99,7 @@ class Servers:
         self._unsaid = frozenset(self.missing())
 
     def missing(self) -> dict[str, Missing]:
-        """The servers that are not connected now, by name, and why."""
+        """The servers that are not connected now, by name, with the reason."""
         found: dict[str, Missing] = {}
         for aggregator, wanted in self._aggregators:
             for name in wanted:
@@ -108,12 +110,13 @@ class Servers:
         return found
 
     def doubt(self, names: frozenset[str]) -> None:
-        """A health probe did not reach these: the next run asks them, once, before it relies on them."""
+        """Note that a health probe did not reach these: the next run checks them once before it relies on
+        them."""
         self._checked &= names
         self._doubted = names
 
     async def settle(self) -> dict[str, Missing]:
-        """Try the missing ones again, for a run that begins; those that are missing then.
+        """Retry the missing servers for a run that begins; return those that are still missing.
 
         A server that did not answer at all the last time is not waited for.
         """
@@ -127,7 +130,7 @@ class Servers:
         }
         tried |= {name: self._attempt(name, doubted=True) for name in doubted if self._calls(name)}
         for name in self._forwarded & missing.keys() - tried.keys() - self._unconfigured.keys():
-            self._attempt(name)  # only a run can; a later one has what comes of it
+            self._attempt(name)  # only a run can connect it; the result is for a later run
         lost = [task for name, task in tried.items() if name not in self._why]
         if tried:
             await asyncio.wait(tried.values(), timeout=SETTLE_SECONDS)
@@ -137,20 +140,22 @@ class Servers:
                 if not task.done():
                     self._why[name] = Missing("does not answer", hangs=True)
         missing = self.look()
-        if self._unsaid != missing.keys():  # between two runs: none is told another instruction in its middle
+        if (
+            self._unsaid != missing.keys()
+        ):  # between two runs: the instruction must not change in the middle of one
             self._unsaid = frozenset(missing)
             for agent in self._agents:
                 await servers_seam.instruct(agent)
         return missing
 
     def look(self) -> dict[str, Missing]:
-        """Those that are missing after a run; they are tried again beside the runs from now on."""
+        """Return the servers that are missing after a run, and start retrying them in the background."""
         self._log_news()
         self._keep_trying()
         return self.missing()
 
     async def close(self) -> None:
-        """End the attempts that still run."""
+        """Cancel the pending attempts."""
         self._closed = True
         tasks = {*self._attempts.values(), *([self._watch] if self._watch is not None else [])}
         for task in tasks:
@@ -185,18 +190,17 @@ class Servers:
         while names := self._retried():
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            # One that does not answer must not keep the others from being tried.
+            # A server that does not answer must not keep the others from being tried.
             await asyncio.wait([self._attempt(name) for name in names], timeout=_LONGEST_PAUSE)
 
     def _calls(self, name: str) -> bool:
         return any(name in wanted for _, wanted in self._aggregators)
 
     def _attempt(self, name: str, *, doubted: bool = False) -> asyncio.Task[None]:
-        """The attempt to connect that server, one at a time; nothing of a run's context goes along.
+        """Return the task that connects that server, one at a time, without a run's context.
 
-        One that is ``doubted`` is asked first, and connected again where it does not answer.
-
-        Only where the server gets the caller's bearer is it made on behalf of the run.
+        One that is ``doubted`` is checked first, and reconnected if it does not answer. Only if the server
+        gets the caller's bearer does the attempt belong to the run.
         """
         slot = self._slot if name in self._forwarded else self._idle_slot
         if (task := self._attempts.get(name)) is None or task.done():
@@ -227,7 +231,7 @@ class Servers:
 
 
 def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
-    """Servers that did not answer at all the last time: a new instance connects them when it is there."""
+    """Return the servers that did not answer at all the last time: a new instance connects them later."""
     found = (each for servers in others for each in servers.missing().items())
     return frozenset(name for name, missing in found if missing.hangs)
 
@@ -236,9 +240,9 @@ def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
 async def served(
     servers: Servers, turn: ExecutorTurn, emit: Emit, required: Collection[str]
 ) -> AsyncIterator[None]:
-    """Connect what is missing before the run, and tell before it and after it what it has to do without.
+    """Connect the missing servers before the run, and report those still missing before and after it.
 
-    Raises Fault where one of those that are ``required`` is missing.
+    Raises Fault if one of the ``required`` is missing.
     """
     told: set[str] = set()
 
@@ -259,7 +263,7 @@ async def served(
 
 
 def fault_for(missing: Mapping[str, Missing]) -> Fault:
-    """The Fault of a run that cannot do without these servers."""
+    """Return the Fault of a run that requires these missing servers."""
     refused = {name: each.refused for name, each in missing.items() if each.refused is not None}
     if (fault := refused_fault(refused)) is not None:
         return fault
@@ -279,7 +283,7 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
 
 
 def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
-    # fast-agent's own text says where to look, the last line of its details what happened.
+    # fast-agent's own text says where to look, the last line of its details gives the error.
     said = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
     detail = one_line(said[-1], 300) if said else type(error).__name__
     if refused is not None:

@@ -1,4 +1,4 @@
-"""What somebody is told who is not let in (RFC 6750): as much as is needed to do better, and no more."""
+"""The answers to callers that are not let in (RFC 6750): enough to fix the request, and no more."""
 
 import json
 from typing import Any, Final
@@ -12,12 +12,12 @@ WRONG: Final = "this token is not taken here; it may be over, or meant for somet
 SCOPE: Final = "this token may not do that here"
 TOO_MANY: Final = "too many wrong tokens from this address; wait, then try again"
 UNSURE: Final = "the token cannot be checked just now; try again in a moment"
-# As a JSON-RPC error: clients of MCP show the message of such an answer.
+# A JSON-RPC error: MCP clients show its message.
 _CODE: Final = Fault(FaultType.AUTH, "").code
 
 
 def bearer(**parameters: str) -> str:
-    """The value of ``WWW-Authenticate``; parameters that are empty are left out."""
+    """Return the value of ``WWW-Authenticate`` without empty parameters."""
     shown = ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
     return "Bearer " + (shown or 'realm="pallas"')
 
@@ -25,7 +25,7 @@ def bearer(**parameters: str) -> str:
 async def refuse(
     scope: Scope, send: Send, status: int, error: str, message: str, headers: dict[str, str] | None = None
 ) -> None:
-    """Answer with a JSON-RPC error of no request: nothing of what the caller sent is repeated."""
+    """Answer with a JSON-RPC error that has no request id and repeats nothing of the caller's request."""
     fault = {"code": _CODE, "message": message, "data": {"type": FaultType.AUTH.value, "error": error}}
     body = {"jsonrpc": "2.0", "id": None, "error": fault}
     await answer(scope, send, status, body, {"cache-control": "no-store", **(headers or {})})

@@ -1,4 +1,4 @@
-"""What stands before an agent's MCP server: who calls, and whether that is enough."""
+"""The middleware in front of an agent's MCP server: who calls, and whether that is enough."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -20,16 +20,16 @@ from .token_outcome import TokenRefused, Unavailable, Verified
 
 log = logging.getLogger(__name__)
 
-# Whoever floods us with wrong tokens must not fill the log as well.
+# A caller that floods us with wrong tokens must not fill the log as well.
 _TELL_EVERY: Final = 10.0
 _LOOKS: Final = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
 class GateScope:
-    """For which agent a gate asks (``FLEET``: for all of it), and where that is for who came in at a port.
+    """The agent that a gate protects, ``FLEET`` for all of it, and its address by the port of the request.
 
-    ``pages`` are paths that everyone may read.
+    ``pages`` are paths that need no token.
     """
 
     agent: str
@@ -39,11 +39,11 @@ class GateScope:
 
 
 class AuthGate:
-    """ASGI middleware: 401 without a right token, 403 with one that lacks a scope, 429 for who guesses.
+    """ASGI middleware: 401 without a valid token, 403 if it lacks a scope, 429 after too many wrong ones.
 
-    Who passes stands in the scope under ``PRINCIPAL``. Where nobody is asked everything passes. Rules are
-    looked up at each request, so that changed ones hold at once. A wrong token is refused for what is
-    public as well.
+    The scope's ``PRINCIPAL`` is the caller that was let in. If no token is required, every request passes.
+    Rules are looked up at each request, so that changes apply at once. A wrong token is refused even for
+    public pages.
     """
 
     def __init__(self, app: ASGIApp, asking: GateScope) -> None:
@@ -62,7 +62,7 @@ class AuthGate:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        # By the path as it is routed: a URL that is put together of headers may say something else.
+        # Use the routed path: a URL built from headers may differ.
         path = scope["path"]
         if path == METADATA_PATH:
             await self._metadata(auth, scope, send)
@@ -116,7 +116,7 @@ class AuthGate:
         send: Send,
         incoming: Incoming,
     ) -> None:
-        """Somebody is there; see whether that is enough."""
+        """Check whether the verified caller may do this."""
         if not verified.own:
             self._asking.inbound.came(address, verified.principal.id)
         scope = {**scope, PRINCIPAL: verified.principal}
@@ -124,7 +124,7 @@ class AuthGate:
         if not missing and not verified.own:
             await self._app(scope, receive, send)
             return
-        # Neither the fleet itself nor who lacks a scope may do more than this.
+        # The fleet itself and callers that lack a scope may only do this.
         passed: tuple[Scope, Receive] | None = None
         if verified.own or auth.public_health:
             methods = LISTING if verified.own else HEALTH
@@ -167,7 +167,7 @@ class AuthGate:
         if found is None:
             await auth_challenge.answer(scope, send, 404, {"error": "Not found"}, {})
             return
-        # Public by design: clients in a browser look it up as well.
+        # Public by design: browser clients look it up as well.
         headers = {"access-control-allow-origin": "*", "cache-control": "public, max-age=60"}
         await auth_challenge.answer(scope, send, 200, found, headers)
 
@@ -176,7 +176,7 @@ class AuthGate:
         return self._asking.resource(server[1])
 
     def _where(self, auth: AuthConfig, scope: Scope) -> str:
-        """Where the metadata stands; empty where there is none."""
+        """Return the URL of the metadata, or an empty string if there is none."""
         resource = self._resource(scope)
         return metadata_url(resource) if document(auth, resource) is not None else ""
 
@@ -205,7 +205,7 @@ async def _wait(scope: Scope, send: Send, seconds: float) -> None:
 
 
 def one_bearer(given: list[bytes]) -> str | None:
-    """The bearer; None for another scheme, for several, and for what no header should hold."""
+    """Return the bearer token; None for another scheme, several values, or characters no header may have."""
     if len(given) != 1:
         return None
     scheme, _, token = given[0].decode("latin-1").partition(" ")

@@ -1,4 +1,4 @@
-"""What the agents of one fleet share when they ask callers who they are."""
+"""Authentication state that all agents of one fleet share."""
 
 import hmac
 import logging
@@ -29,10 +29,11 @@ _MAX_SETS: Final = 64
 
 
 class Verifier:
-    """Checks tokens for all agents of one fleet. Belongs to its event loop.
+    """Checks tokens for all agents of one fleet. Belongs to the fleet's event loop.
 
-    What is taken is asked of the configuration at each call, so nothing has to be told of a change. ``own``
-    is a token of the fleet itself, made anew for each: with it the fleet lists what its agents serve.
+    The accepted tokens are looked up in the configuration at each call, so changes need no notification.
+    ``own`` is a token of the fleet itself, created per fleet: the fleet uses it to list what its agents
+    serve.
     """
 
     def __init__(self, clock: Callable[[], float] = time) -> None:
@@ -44,7 +45,7 @@ class Verifier:
         return f"Verifier({len(self._sets)} key sets)"
 
     async def verify(self, auth: AuthConfig, token: str) -> Verified:
-        """Who holds ``token``. Raises Refused, Unavailable."""
+        """Return the holder of ``token``. Raises Refused, Unavailable."""
         if len(token) > MAX_TOKEN:
             raise TokenRefused(f"it has more than {MAX_TOKEN} characters")
         if hmac.compare_digest(self.own.encode(), token.encode("utf-8", "replace")):
@@ -61,7 +62,7 @@ class Verifier:
         return Verified(Principal(who, fingerprint(token), scopes), scopes)
 
     def close(self) -> None:
-        """Give up what is being fetched."""
+        """Cancel pending fetches."""
         for keys in self._sets.values():
             keys.close()
 
@@ -87,18 +88,18 @@ FLEET: Final = ""
 
 
 class Inbound:
-    """The verifier, and who tried what from where. Belongs to the fleet's event loop.
+    """The verifier and the failed attempts per address. Belongs to the fleet's event loop.
 
-    ``dev`` and ``loopback`` say where the fleet stands. An address with too many wrong tokens has to wait,
-    and with it a right token that comes from there for the first time: a guess that is right is none. A
-    caller that was let in from there before goes on, since many may share the address of a proxy.
+    ``dev`` and ``loopback`` describe where the fleet listens. An address with too many wrong tokens has to
+    wait, and so has a valid token that comes from there for the first time: a lucky guess must not pass. A
+    caller that was let in from there before continues, since many callers may share the address of a proxy.
 
-    What is asked is what the project's files said when they were last read without a mistake: a version of an
-    agent that is rolled back, or one that does not get ready, changes nothing here.
+    The rules are those of the last valid read of the project's files: a version of an agent that is rolled
+    back, or does not become ready, changes nothing here.
 
-    ``grants`` says who of those may run which agent. ``asked_for`` says whether a call of an agent that came
-    with some span is what a run in flight asks of it: then nobody is asked for a grant, since whoever may run
-    an agent may have it do its work.
+    ``grants`` says which caller may run which agent. ``asked_for`` says whether a call with some span comes
+    from a run in flight: such a call needs no grant, since a caller that may run an agent may have it do
+    its work.
     """
 
     def __init__(
@@ -121,32 +122,32 @@ class Inbound:
         self._rules: dict[str, AuthConfig | None] = {}
 
     def adopt(self, project: Project) -> None:
-        """The project was read anew: its rules hold from the next request on."""
+        """Use the rules of a project that was just read, from the next request on."""
         self._rules |= {name: agent.auth for name, agent in project.agents.items()}
         self._rules[FLEET] = project.auth
         name_tokens(project.auth.tokens if project.auth is not None else ())
         if project.auth is not None:
             redact(*(issuer.secret for issuer in project.auth.issuers.values()))
-        # Where grants are asked for in any case, so is who it is that has them.
+        # If grants are required in any case, so is the identity of their holder.
         self._anywhere = project.rbac is not None and project.rbac.enabled is True
         self.grants.adopt(project)
 
     def introduce(self, agent: str, auth: AuthConfig | None) -> None:
-        """An agent is about to be served, and this is asked of its callers."""
+        """Register the rules for callers of an agent that is about to be served."""
         self._rules[agent] = auth
 
     def asked(self, agent: str) -> AuthConfig | None:
-        """What is asked of the agent's callers now; None where nobody is asked.
+        """Return the agent's auth rules now; None if no token is required.
 
-        Nobody gets through to one of which nothing is known.
+        An unknown agent admits no caller.
         """
         dev = self._dev and not self._anywhere
         return in_force(self._rules.get(agent, _NOBODY), dev=dev, loopback=self._loopback)
 
     def admits(self, agent: str, principal: Principal) -> bool:
-        """Whether the agent's own ``auth:`` takes a caller who was let in elsewhere: at the fleet's port.
+        """Return whether the agent's own ``auth:`` accepts a caller that was let in at the fleet's port.
 
-        Whoever holds the control token may use all of them.
+        A holder of the control token may use all agents.
         """
         auth = self.asked(agent) if agent in self._rules else None
         if auth is None or principal.id == CONTROL_FULL:
@@ -156,45 +157,45 @@ class Inbound:
         return kind in ("token", "jwt") and known and principal.scopes.issuperset(auth.scopes)
 
     async def authorize(self, agent: str, tool: str, principal: Principal) -> None:
-        """Asked once more before a tool or prompt of the agent is used, behind all that reads the request.
+        """Check the caller again before a tool or prompt is used, after everything that reads the request.
 
-        Raises Fault (AUTH) for whom the gate has not verified: it should not have come so far.
+        Raises Fault (AUTH) for a caller that the gate has not verified: it should not have come this far.
         """
         if self.asked(agent) is not None and (not principal.name or principal.id == OWN):
             log.error("%s: %s was asked for behind the gate, without a token", agent, one_line(tool, 80))
             raise Fault(FaultType.AUTH, MISSING)
 
     def permit(self, agent: str, principal: Principal, trace: TraceContext | None = None) -> None:
-        """Asked before a tool or prompt of the agent is used, wherever that is served.
+        """Check the caller's grants before a tool or prompt of the agent is used, on any surface.
 
-        Raises Fault (AUTH) for who lacks ``run:agents:<agent>`` where the project has rules of grants, but
-        not for what a run in flight asks of this agent, as ``trace`` shows. For whom the agent's own
-        ``auth:`` does not take in any case.
+        Raises Fault (AUTH) for a caller without ``run:agents:<agent>`` if the project has grant rules,
+        except for a call that a run in flight makes, as ``trace`` shows. Raises it in any case for a caller
+        that the agent's own ``auth:`` does not accept.
         """
         asked = self.grants.ruled and self.admits(agent, principal) and self._asked_for(agent, trace)
         if not asked:
             self.grants.require_run(principal, agent)
 
     def own_token(self, agent: str) -> str | None:
-        """What the fleet shows its own agent in order to list its tools; None where nobody is asked."""
+        """Return the token with which the fleet lists its own agent's tools; None if no token is required."""
         return self.verifier.own if self.asked(agent) is not None else None
 
     def off_here(self) -> bool:
-        """Whether some agent would ask elsewhere, and none does where the fleet stands."""
+        """Return whether some agent requires tokens elsewhere, but none does where the fleet listens."""
         written = any(auth is not None and not auth.off for auth in self._rules.values())
         return written and not any(self.asked(agent) for agent in self._rules)
 
     def wait(self, address: str, principal: str = "") -> float:
-        """Seconds until that address, or that caller at it, may come again; 0 when it may now."""
+        """Return the seconds until that address, or that caller at it, may try again; 0 if it may now."""
         seconds = self._attempts.wait(address)
         return 0.0 if seconds > 0 and (address, principal) in self._welcome else seconds
 
     def failed(self, address: str) -> None:
-        """A token was guessed, and wrong."""
+        """Record a wrong token."""
         self._attempts.failed(address)
 
     def came(self, address: str, principal: str) -> None:
-        """A caller was let in."""
+        """Record a caller that was let in."""
         key = (address, principal)
         self._welcome[key] = None
         self._welcome.move_to_end(key)
@@ -202,6 +203,6 @@ class Inbound:
             self._welcome.popitem(last=False)
 
     def close(self) -> None:
-        """Give up what is being fetched, and forget the fleet's own token."""
+        """Cancel pending fetches and forget the fleet's own token."""
         self.verifier.close()
         forget(self.verifier.own)

@@ -1,4 +1,4 @@
-"""An issuer's public keys (JWKS), fetched when they are needed and kept while the issuer is away."""
+"""An issuer's public keys (JWKS): fetched on demand and kept while the issuer is unavailable."""
 
 import asyncio
 import json
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 FETCH_TIMEOUT: Final = 3.0
 MAX_BODY: Final = 256 * 1024
 MAX_KEYS: Final = 100
-# Seconds between two fetches because of a key that is not known, between two while there are none at all,
-# and after which a set is looked up anew so that keys which were taken back are forgotten.
+# Seconds between two fetches for an unknown key, between two while there are no keys at all,
+# and after which a set is fetched again, so that revoked keys are forgotten.
 REFRESH: Final = 30.0
 RETRY: Final = 5.0
 STALE: Final = 600.0
@@ -39,7 +39,7 @@ type Fetch = Callable[[str], Awaitable[Sequence[Key]]]
 class KeySet:
     """The keys at one URL. Belongs to one event loop.
 
-    At most one fetch is under way; whoever needs its outcome waits for the same one.
+    At most one fetch runs at a time; all callers that need its outcome wait for the same one.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class KeySet:
         self._task: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK:
-        """The key that a token names, for the algorithm that it names.
+        """Return the key for the key id and algorithm of a token.
 
-        Raises Refused where there is none, Unavailable where no keys could be had yet.
+        Raises Refused if there is none, Unavailable if no keys could be fetched yet.
         """
         if self._keys is None:
             if self._may_try(RETRY):
@@ -69,13 +69,13 @@ class KeySet:
             await self._refreshed()
             key = self._pick(kid, algorithm)
         elif self._clock() - self._fetched > STALE and self._may_try(REFRESH):
-            self._begin()  # nobody waits for it
+            self._begin()  # no caller waits for it
         if key is None:
             raise TokenRefused("no key of its issuer fits it")
         return key
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the fetch that is running."""
         if self._task is not None:
             self._task.cancel()
 
@@ -84,12 +84,12 @@ class KeySet:
 
     def _begin(self) -> asyncio.Task[None]:
         if self._task is None:
-            # An empty context: nothing of whoever asks first goes along.
+            # An empty context: the fetch must not inherit that of the first caller.
             self._task = asyncio.create_task(self._refresh(), name="issuer's keys", context=Context())
         return self._task
 
     async def _refreshed(self) -> None:
-        await asyncio.wait({self._begin()})  # who waits may be cancelled, the fetch is everyone's
+        await asyncio.wait({self._begin()})  # a waiter may be cancelled; the fetch belongs to all of them
 
     async def _refresh(self) -> None:
         self._tried = self._clock()
@@ -140,12 +140,12 @@ def _fits(key: Key, algorithm: str) -> bool:
 
 
 async def fetch_keys(url: str) -> Sequence[Key]:
-    """The signing keys at ``url``, within 3 s and of 256 KiB at most. Raises Unavailable.
+    """Fetch the signing keys at ``url``, within 3 s and up to 256 KiB. Raises Unavailable.
 
-    Redirects are followed within the origin alone. What is secret, or meant for something else, is left out.
+    Follows redirects within the origin only. Leaves out private keys and keys for other uses.
     """
     try:
-        # On this machine there is no proxy to go through.
+        # Local addresses do not go through a proxy.
         elsewhere = local_port(url) is None
         async with (
             asyncio.timeout(FETCH_TIMEOUT),
@@ -170,7 +170,7 @@ async def fetch_keys(url: str) -> Sequence[Key]:
 
 
 def _is_public(key: Key) -> bool:
-    # A key that shows its private half is everyone's: what it signs proves nothing.
+    # A key with its private half published proves nothing.
     return key.get("kty") in _KINDS.values() and "d" not in key and key.get("use", "sig") == "sig"
 
 

@@ -1,4 +1,4 @@
-"""JWTs: by whom, for whom, until when, and signed with a key of that issuer."""
+"""JWT checks: issuer, audience, lifetime, and a signature by one of the issuer's keys."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from .token_outcome import TokenRefused
 
 LEEWAY: Final = 30
 """Seconds by which an issuer's clock may be wrong."""
-# An access token says so or says nothing; other signed things of an issuer (a logout, a proof) are none.
+# An access token has this type or none; other types (a logout, a proof) are not access tokens.
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _MAX_SCOPES: Final = 200
@@ -39,7 +39,7 @@ def looks_like_jwt(token: str) -> bool:
 async def claims_of(
     token: str, issuers: Iterable[IssuerConfig], key_of: KeyOf
 ) -> tuple[IssuerConfig, Mapping[str, Any]]:
-    """Who made a token that is right in everything, and what it claims. Raises Refused, Unavailable."""
+    """Return the issuer and claims of a valid token. Raises Refused, Unavailable."""
     head, body, _ = token.split(".")
     header, claimed = _decoded(head), _decoded(body)
     issuer = next((each for each in issuers if each.issuer == claimed.get("iss")), None)
@@ -48,7 +48,7 @@ async def claims_of(
     algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         raise TokenRefused("its algorithm is none of those that are taken")
-    if algorithm.startswith("HS") != bool(issuer.secret):  # a public key is nobody's secret
+    if algorithm.startswith("HS") != bool(issuer.secret):  # a public key must not serve as a shared secret
         raise TokenRefused("its algorithm is none of those that are taken")
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
         raise TokenRefused("it is signed, and no access token (typ)")
@@ -59,7 +59,7 @@ async def claims_of(
 
 
 def scopes_of(claims: Mapping[str, Any]) -> frozenset[str]:
-    """The scopes a token has: ``scope``, else ``scp``; a text of words, or a list."""
+    """Return the scopes of a token: ``scope``, else ``scp``; either is a list or a text of words."""
     for name in ("scope", "scp"):
         if (given := claims.get(name)) is not None:
             words = given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else []
@@ -78,7 +78,7 @@ def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapp
             leeway=LEEWAY,
             options={"require": list(_REQUIRED), "enforce_minimum_key_length": True},
         )
-    # The signature is looked at first: whoever gets as far as the others has a token of that issuer's.
+    # The signature is checked first: the other errors are only for tokens of that issuer.
     except InvalidSignatureError:
         raise TokenRefused(f"its signature is not one of {issuer.name}") from None
     except ExpiredSignatureError:

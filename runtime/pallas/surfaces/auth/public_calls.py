@@ -1,7 +1,7 @@
-"""What goes through without a token: only what a health check needs, by what the request's body says.
+"""The calls that need no token: only what a health check needs, judged by the request's body.
 
-The body is read whole, and what is passed on is written anew from what was understood of it: whatever reads
-it next has nothing left to understand in another way.
+The body is read whole and written again from what was parsed, so that no later reader can parse it
+differently.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ _TOOL: Final = "get_health"
 
 
 class _Odd(ValueError):
-    """JSON that two readers might understand in two ways."""
+    """JSON that two parsers might read differently."""
 
 
 class Incoming:
-    """The body of one request, as far as anybody has read it."""
+    """The body of one request, as far as it was read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._over = False
 
     async def read(self) -> bytes | None:
-        """All of it; None where it is too large, too slow or broken off."""
+        """Return the whole body; None if it is too large, too slow or broken off."""
         body = bytearray()
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 while not self._over and len(body) <= MAX_BODY:
                     body += await self._more()
         except TimeoutError:
-            self._over = True  # whoever is that slow hears the answer, or does not
+            self._over = True  # a client that slow may miss the answer
             return None
         return bytes(body) if len(body) <= MAX_BODY else None
 
     async def drain(self) -> None:
-        """Read the rest and forget it: a client that still sends hears no answer."""
+        """Read and discard the rest: a client that still sends does not read the answer."""
         if not self._over:
             await drain_body(self._receive)
 
@@ -56,7 +56,8 @@ class Incoming:
         return bytes(message.get("body", b""))
 
     def replay(self, body: bytes) -> Receive:
-        """``body`` in place of what was read, then what the connection says."""
+        """Return a ``receive`` that yields ``body`` in place of what was read, then what the connection
+        yields."""
         left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replayed() -> Message:
@@ -68,12 +69,12 @@ class Incoming:
 async def read_public(
     scope: Scope, receive: Receive, incoming: Incoming, methods: Collection[str] = HEALTH
 ) -> tuple[Scope, Receive] | None:
-    """The request to pass on, where it is one of ``methods`` or the call of ``get_health``; else None.
+    """Return the request to pass on if it is one of ``methods`` or a call of ``get_health``; else None.
 
-    Then the body was read as far as it was looked at: the request can only be refused.
+    If it is None, the body is consumed: the request can only be refused.
     """
     if scope["method"] == "DELETE":
-        # The end of a session, which the session's owner alone may ask for.
+        # This ends a session, which only its owner may do.
         return (scope, receive) if len(_values(scope, b"mcp-session-id")) == 1 else None
     if scope["method"] != "POST":
         return None
@@ -90,7 +91,7 @@ async def read_public(
 
 def _understood(body: bytes) -> dict[str, Any] | None:
     try:
-        # Not by the bytes: json would guess UTF-16 and 32 as well.
+        # Decode first: given bytes, json would also guess UTF-16 and UTF-32.
         value = json.loads(
             body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_odd, parse_float=_float
         )
@@ -128,7 +129,7 @@ def _is_one_of(call: dict[str, Any], methods: Collection[str]) -> bool:
 
 
 def _headers_agree(scope: Scope, call: dict[str, Any]) -> bool:
-    """Whether the headers that name the call, where there are any, name this one."""
+    """Return whether the headers that name the call, if any, name this one."""
     named = call["params"].get("name") if call["method"] == "tools/call" else None
     for header, said in ((b"mcp-method", call["method"]), (b"mcp-name", named)):
         values = _values(scope, header)

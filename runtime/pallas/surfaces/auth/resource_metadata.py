@@ -14,7 +14,7 @@ METADATA_PATH: Final = f"{WELL_KNOWN}/mcp"
 
 
 def document(auth: AuthConfig, resource: str) -> dict[str, Any] | None:
-    """The metadata of the agent at ``resource``; None where no issuer has an address to get tokens at."""
+    """Return the metadata of the agent at ``resource``; None if no issuer has an address for tokens."""
     servers = [each.issuer for each in auth.issuers.values() if _is_url(each.issuer)]
     if not servers:
         return None
@@ -25,15 +25,15 @@ def document(auth: AuthConfig, resource: str) -> dict[str, Any] | None:
 
 
 def metadata_url(resource: str) -> str:
-    """Where the metadata of ``resource`` stands: the well-known part goes before its path."""
+    """Return the URL of the metadata of ``resource``: the well-known part goes before its path."""
     parts = urlsplit(resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def resource_at(project: Project, agent: Named, port: int | None) -> str:
-    """The address of an agent for who came in at ``port``: that of its own port, or the published one.
+    """Return the agent's URL for a client of ``port``: that of the agent's own port, or the published one.
 
-    Made of agents.yaml, never of what a request says.
+    Built from agents.yaml, never from the request.
     """
     if project.port is not None and agent.port and port == agent.port:
         project = replace(project, port=None, public_url="")

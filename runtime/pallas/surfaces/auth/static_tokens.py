@@ -1,4 +1,4 @@
-"""Static tokens: known by their SHA-256, compared without a shortcut."""
+"""Static tokens: stored as SHA-256 and compared in constant time."""
 
 import hashlib
 import hmac
@@ -17,19 +17,19 @@ PREFIX: Final = "pal_"
 
 
 def make_token() -> str:
-    """A token that cannot be guessed: 256 random bits."""
+    """Return a new token of 256 random bits."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def sha256_of(token: str) -> str:
-    """The hash by which a token is known, 64 hex digits."""
+    """Return the stored hash of a token, 64 hex digits."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def find_token(tokens: Iterable[TokenConfig], presented: str, now: float) -> TokenConfig | None:
-    """The token that was presented; None for an unknown one, in the same time as for a known one.
+    """Return the entry of the presented token; None for an unknown one, in the same time.
 
-    ``now`` is Unix seconds. Raises Refused for one that is over.
+    ``now`` is Unix seconds. Raises Refused for an expired one.
     """
     digest = bytes.fromhex(sha256_of(presented))
     found: TokenConfig | None = None

@@ -1,4 +1,4 @@
-"""What a token turned out to be."""
+"""The outcomes of a token check."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from pallas.model import Principal
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Who showed a right token, and the scopes that it has.
+    """The holder of a valid token, and the token's scopes.
 
-    ``own`` is the fleet itself, which looks at its agents: it may list and do nothing else.
+    ``own`` marks the fleet itself, which may only list what its agents serve.
     """
 
     principal: Principal
@@ -18,9 +18,9 @@ class Verified:
 
 
 class TokenRefused(Exception):
-    """The token is not taken; the text says why, for the log, and holds nothing of the token.
+    """The token is not accepted; the text gives the reason for the log and nothing of the token.
 
-    ``guess`` is False for one that is real and no longer, or not here, right: nobody guessed that.
+    ``guess`` is False for a real token that has expired or is not valid here.
     """
 
     def __init__(self, why: str, *, guess: bool = True) -> None:
@@ -29,4 +29,4 @@ class TokenRefused(Exception):
 
 
 class Unavailable(Exception):
-    """Nobody can say now whether the token is right; the text says why, for the log."""
+    """The token cannot be checked now; the text gives the reason for the log."""

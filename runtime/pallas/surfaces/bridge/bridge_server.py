@@ -1,4 +1,4 @@
-"""The bridge's MCP server, over whatever transport it is served."""
+"""The bridge's MCP server, for any transport."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,11 +37,11 @@ _INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BridgeParts:
-    """What the bridge stands before.
+    """The parts of the fleet that the bridge uses.
 
-    ``admission`` counts the requests under way; ``started`` says whether some agent can be asked by now.
-    Where there are ``tasks``, work can become one; with ``handles`` for every client, by two more tools.
-    ``began`` is when the fleet was made, by ``time.monotonic``.
+    ``admission`` counts the requests in progress; ``started`` returns whether any agent is available yet.
+    With ``tasks``, work can become a task; with ``handles`` also for clients without the extension, by two
+    more tools. ``began`` is when the fleet was made, by ``time.monotonic``.
     """
 
     directory: "AgentDirectory"
@@ -56,7 +56,7 @@ class BridgeParts:
 
 
 def make_bridge(parts: BridgeParts) -> FastMCP:
-    """The server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
+    """Return the server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
 
     Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
     """

@@ -1,4 +1,4 @@
-"""The eight tools: what each asks of the directory and of the sessions."""
+"""The eight tools of the bridge, over the agent directory and the sessions."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -62,7 +62,7 @@ Delegation = Callable[[Listener | None], Awaitable["DelegationOutcome"]]
 
 
 class BridgeTool(Tool):
-    """One tool of the bridge; a Fault is a result of its own."""
+    """One tool of the bridge; a Fault becomes an error result."""
 
     _about: ToolListing = PrivateAttr()
     _work: Answer = PrivateAttr()
@@ -84,7 +84,7 @@ class BridgeTool(Tool):
         self._about, self._work = about, work
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """The answer, or the Fault as an error."""
+        """Return the answer, or the Fault as an error."""
         try:
             return await self._work(Arguments(self._about, arguments), fastmcp_request_ctx.get())
         except Fault as fault:
@@ -92,15 +92,18 @@ class BridgeTool(Tool):
 
 
 class BridgeWork:
-    """What the tools do, for whoever calls. What gives agents work counts as a request under way (DR-19);
-    looking, cancelling and closing are always possible.
+    """The work of the tools, for any caller.
+
+    Calls that give agents work count as requests in progress (DR-19); looking, cancelling and closing are
+    always possible.
     """
 
     def __init__(self, parts: "BridgeParts") -> None:
         self._parts = parts
 
     async def health(self, _: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """Of the agents that the caller may use; healthy while any of them is not unavailable (C21)."""
+        """Report on the agents that the caller may use; healthy while any of them is not unavailable
+        (C21)."""
         found = self._parts.directory.infos(caller_of(context))
         sessions = self._parts.sessions
         return document(
@@ -113,13 +116,13 @@ class BridgeWork:
         )
 
     async def discover(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """An object with the list, never the list alone (C25)."""
+        """Return an object that holds the list, never a bare list (C25)."""
         capability = given.text("capability") or None
         found = self._parts.directory.infos(caller_of(context), capability)
         return document({"agents": [agent_document(each) for each in found]})
 
     async def create(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """A new session, or a failed one reopened (``metadata.resume``)."""
+        """Open a session, or reopen a failed one (``metadata.resume``)."""
         self._admit()
         who = caller_of(context)
         with self._parts.admission.taken():
@@ -127,7 +130,7 @@ class BridgeWork:
         return document(session_created(record))
 
     async def prompt(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """One prompt and its answer; a caller that goes away cancels it."""
+        """Run one prompt and return its answer; the run is cancelled if the caller disconnects."""
         self._start()
         params, timeout = given.params("runtimeParams"), given.seconds("timeout")
         with self._parts.admission.taken():
@@ -149,23 +152,23 @@ class BridgeWork:
             )
         try:
             return document(answer(result), about_run(result))
-        except Fault as fault:  # it was said, and the session is as good as before
+        except Fault as fault:  # the caller has the error, and the session stays valid
             raise Fault(fault.type, fault.message, data={**fault.data, "sessionValid": True}) from None
 
     async def status(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """What is known of a session."""
+        """Return the state of a session."""
         return document(
             session_status(self._parts.sessions.status(given.text("sessionId"), caller_of(context)))
         )
 
     async def close(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """Closed from now on, whether or not there was such a session."""
+        """Close a session, whether or not it exists."""
         session, reason = given.text("sessionId"), one_line(given.text("reason"), _REASON)
         await self._parts.sessions.close(session, caller_of(context), reason or "closed")
         return document({"closed": True, "sessionId": one_line(session, 80)})
 
     async def cancel(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """``wasRunning`` says whether there was anything to cancel."""
+        """Cancel a request; ``wasRunning`` says whether there was one."""
         session = given.text("sessionId")
         running = await self._parts.sessions.cancel(
             session, caller_of(context), given.text("requestId") or None
@@ -173,13 +176,13 @@ class BridgeWork:
         return document({"cancelled": True, "sessionId": one_line(session, 80), "wasRunning": running})
 
     async def delegate(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
-        """One piece of work in a session of its own."""
+        """Run one piece of work in a session of its own."""
         work = self.delegation(given, context)
         with self._parts.admission.taken():
             return delegated(await heard(context, work, with_text=wants_text({}, context)))
 
     def delegation(self, given: Arguments, context: FastMCPRequestContext | None) -> Delegation:
-        """What does the work of a ``tasks_delegate``; it needs nothing of the call once that is over."""
+        """Return the work of a ``tasks_delegate``, which needs nothing of the call after it has returned."""
         self._admit()
         return partial(
             self._delegate,
@@ -195,10 +198,10 @@ class BridgeWork:
         )
 
     def meant(self, given: Arguments, context: FastMCPRequestContext | None) -> str:
-        """The agent that a ``tasks_delegate`` goes to, as far as that can be told before."""
+        """Return the agent of a ``tasks_delegate``, as far as it is known before the work runs."""
         try:
             return self._parts.directory.resolve(given.agent(), caller_of(context))
-        except Fault:  # the work itself says so
+        except Fault:  # the work itself raises this
             return one_line(given.agent() or "", 80)
 
     async def _delegate(
@@ -207,12 +210,13 @@ class BridgeWork:
         return await self._parts.sessions.delegate(text, who, listener=hear, **more)
 
     def _start(self) -> None:
-        """Raises Fault (INTERNAL) while no agent can be asked yet (DR-8)."""
+        """Raise Fault (INTERNAL) while no agent is available yet (DR-8)."""
         if not self._parts.started():
             raise Fault(FaultType.INTERNAL, NOT_STARTED)
 
     def _admit(self) -> None:
-        """As ``_start``, and Fault (TRANSPORT) where a new session would lead nowhere: the fleet ends."""
+        """Like ``_start``, and raise Fault (TRANSPORT) if the fleet is ending, so that no new session is
+        opened."""
         state = self._parts.snapshot().state
         if state is FleetState.DRAINING:
             text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
@@ -225,7 +229,7 @@ class BridgeWork:
 
 
 def delegated(done: "DelegationOutcome") -> ToolResult:
-    """What came of a piece of work (DR-18)."""
+    """Return the result of a piece of work (DR-18)."""
     if done.result is None:
         unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
         return failed_task(done.session_id, done.fault or unknown)
@@ -242,7 +246,7 @@ def delegated(done: "DelegationOutcome") -> ToolResult:
 
 
 def works(work: BridgeWork) -> Iterator[tuple[ToolListing, Answer]]:
-    """Each tool, and what it does."""
+    """Yield each tool with the method that does its work."""
     yield HEALTH, work.health
     yield DISCOVER, work.discover
     yield CREATE, work.create

@@ -1,4 +1,4 @@
-"""Where the bridge is reached: ``/mcp`` of the fleet's port, in front of all other pages."""
+"""The bridge's endpoint: ``/mcp`` of the fleet's port, matched before all other pages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -20,9 +20,9 @@ PATH: Final = "/mcp"
 
 
 class BridgePlace:
-    """The bridge behind the gate of the fleet; the guard stands at the port.
+    """The bridge behind the fleet's gate; the port has the host guard.
 
-    ``parts`` is asked once, when somebody calls first: until then nothing of it is imported.
+    ``parts`` is called once, with the first request: until then none of it is imported.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BridgePlace:
         self._served = OnDemand("bridge", self._make, needs="pallas.surfaces.bridge.bridge_server")
 
     def before(self, rest: ASGIApp) -> ASGIApp:
-        """The application of the fleet's port: the bridge, and ``rest`` for all other paths."""
+        """Return the application of the fleet's port: the bridge, and ``rest`` for all other paths."""
         place = self._served.place
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ class BridgePlace:
         return app
 
     async def close(self) -> None:
-        """Answer no more; requests under way have two seconds."""
+        """Refuse new requests; those in progress have two seconds."""
         await self._served.close()
 
     def _make(self) -> tuple[None, ASGIApp]:

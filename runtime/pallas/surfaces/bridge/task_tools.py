@@ -1,7 +1,8 @@
-"""Delegations that last: as tasks of the extension, and with handles for clients that do not know it.
+"""Delegations as tasks: by the Tasks extension, and by handles for clients that do not support it.
 
-The handles are three words more, where the project has ``tasks: {tools: true}``: ``wait: false`` of
-``tasks_delegate``, and the tools ``tasks_status`` and ``tasks_result``. Else the eight stay eight.
+The handles are three additions, if the project has ``tasks: {tools: true}``: ``wait: false`` of
+``tasks_delegate``, and the tools ``tasks_status`` and ``tasks_result``. Otherwise there are exactly eight
+tools.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,8 @@ TASK_RESULT: Final = ToolListing(
 
 
 def begins(work: BridgeWork, *, handles: bool) -> Begin:
-    """How a ``tasks_delegate`` becomes a task; with ``handles`` it may say ``wait``, to no effect."""
+    """Return how a ``tasks_delegate`` becomes a task; with ``handles`` it accepts ``wait``, without
+    effect."""
     about = DELEGATE_HANDLE if handles else DELEGATE
 
     async def begin(
@@ -95,7 +97,7 @@ def begins(work: BridgeWork, *, handles: bool) -> Begin:
 
 
 def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
-    """The two tools that ask for a task by its handle."""
+    """Return the two tools that look up a task by its handle."""
 
     def there() -> "Tasks":
         if (found := tasks()) is None:
@@ -120,7 +122,7 @@ def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
 
 
 def with_handles(tools: Sequence[Tool], work: BridgeWork, tasks: "Callable[[], Tasks | None]") -> list[Tool]:
-    """The tools of the bridge, of which ``tasks_delegate`` takes ``wait``, and the two beside them."""
+    """Return the bridge's tools with ``wait`` added to ``tasks_delegate``, and the two tools for tasks."""
 
     async def delegate(given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         found = tasks()

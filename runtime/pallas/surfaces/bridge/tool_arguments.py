@@ -1,4 +1,4 @@
-"""The arguments of a call, checked against the tool's own schema; what is wrong is said by its name."""
+"""The arguments of a call, checked against the tool's own schema; an error names the argument."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -20,9 +20,9 @@ _LONGEST: Final = 365 * 86_400_000
 
 
 class Arguments:
-    """The arguments of one call of a tool of the bridge; null is as if it were left out.
+    """The arguments of one call of a bridge tool; null counts as left out.
 
-    Making one raises Fault (PROTOCOL) that names the argument which is wrong, missing or unknown.
+    The constructor raises Fault (PROTOCOL) that names the argument which is wrong, missing or unknown.
     """
 
     def __init__(self, about: ToolListing, given: Mapping[str, Any]) -> None:
@@ -41,20 +41,20 @@ class Arguments:
                 raise self._wrong(name, f"is not {what}")
 
     def text(self, name: str, default: str = "") -> str:
-        """A string."""
+        """Return a string."""
         return str(self._values.get(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false, ``default`` where it is left out."""
+        """Return a boolean, ``default`` if it is left out."""
         return bool(self._values.get(name, default))
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
-        """An object; None where it is left out."""
+        """Return an object; None if it is left out."""
         found: Mapping[str, Any] | None = self._values.get(name)
         return found
 
     def seconds(self, name: str) -> float | None:
-        """Milliseconds on the wire, seconds here; None where it is left out."""
+        """Return milliseconds of the wire as seconds; None if they are left out."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -63,12 +63,12 @@ class Arguments:
         return float(min(value, _LONGEST)) / 1000
 
     def params(self, name: str) -> Params:
-        """The model's parameters, read strictly (C16)."""
+        """Return the model's parameters, read strictly (C16)."""
         found = self.mapping(name)
         return NO_PARAMS if found is None else Params.read_runtime(found)
 
     def agent(self) -> str | None:
-        """Which agent is meant, by either name of the argument; None for the default."""
+        """Return the agent's id, by either name of the argument; None for the default."""
         new, old = self._values.get("agentId"), self._values.get("workerId")
         if new is not None and old is not None and new != old:
             raise self._wrong("workerId", "is the old name of agentId and says something else; leave it out")

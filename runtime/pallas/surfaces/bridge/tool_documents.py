@@ -1,4 +1,4 @@
-"""What the bridge answers: one JSON document as text, and the same as structure (SPEC 7.2, 7.3)."""
+"""The bridge's results: one JSON document as text, and again as structured content (SPEC 7.2, 7.3)."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import AgentInfo, Fault, FaultType, ProviderFacts, RunResult, SessionRecord, Usage
 from pallas.surfaces.send_message_call import fault_result, result_of
 
-# Beside the document, which stands in a result twice: names, numbers and the JSON between.
+# A result has the document twice; this is for names, numbers and the JSON around them.
 _AROUND: Final = 2_000
 
 _STOPPED: Final[Mapping[str, str]] = {
@@ -36,19 +36,19 @@ _STOPPED: Final[Mapping[str, str]] = {
 
 
 def stop_reason(said: str) -> str:
-    """Why an answer ended, in the five words of SPEC 7.4, whatever the executor calls it."""
+    """Return why an answer ended as one of the five words of SPEC 7.4, for any executor's word."""
     return _STOPPED.get(said.replace("_", "").replace("-", "").casefold(), "end_turn")
 
 
 def millis(seconds: float) -> int:
-    """Milliseconds, as every time of the bridge is told."""
+    """Return seconds as milliseconds, the unit of all times of the bridge."""
     return round(seconds * 1000)
 
 
 def document(body: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> ToolResult:
-    """A document as a result. Raises Fault (UPSTREAM) for one that no client could receive."""
+    """Return a document as a result. Raises Fault (UPSTREAM) for one that is too large for clients."""
     text = json.dumps(body, ensure_ascii=False)
-    # As JSON within JSON, which is how it travels.
+    # Measured as JSON within JSON, as it is sent.
     size = json_size(text)
     if size > MAX_RESULT:
         raise Fault(
@@ -64,7 +64,7 @@ def document(body: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> 
 
 
 def agent_document(info: AgentInfo) -> dict[str, Any]:
-    """An agent as discovery shows it; what is not known of it is absent (DR-23)."""
+    """Return an agent as discovery shows it, without the fields that are not known (DR-23)."""
     body: dict[str, Any] = {
         "id": info.id,
         "capabilities": list(info.capabilities),
@@ -81,7 +81,7 @@ def agent_document(info: AgentInfo) -> dict[str, Any]:
 
 
 def session_created(record: SessionRecord) -> dict[str, Any]:
-    """What ``sessions_create`` answers."""
+    """Return the result of ``sessions_create``."""
     return {
         "sessionId": record.id,
         "agentId": record.agent,
@@ -91,7 +91,7 @@ def session_created(record: SessionRecord) -> dict[str, Any]:
 
 
 def session_status(record: SessionRecord) -> dict[str, Any]:
-    """What ``sessions_status`` answers; ``threadId`` once something was said in it, where it is kept."""
+    """Return the result of ``sessions_status``; it has ``threadId`` if the session has a stored message."""
     body: dict[str, Any] = {
         "sessionId": record.id,
         "agentId": record.agent,
@@ -105,7 +105,7 @@ def session_status(record: SessionRecord) -> dict[str, Any]:
 
 
 def answer(result: RunResult) -> dict[str, Any]:
-    """What an agent said, who said it where there was a choice (DR-32), and ``usage`` where counted."""
+    """Return the agent's answer, its agent if there was a choice (DR-32), and ``usage`` if it was counted."""
     body: dict[str, Any] = {"text": result.text, "stopReason": stop_reason(result.stop_reason)}
     if result.run_id:
         body["requestId"] = result.run_id
@@ -115,12 +115,12 @@ def answer(result: RunResult) -> dict[str, Any]:
 
 
 def about_run(result: RunResult) -> Mapping[str, Any]:
-    """The same metadata as every other surface has for a run (C4, DR-32)."""
+    """Return the metadata of a run, the same as on every other surface (C4, DR-32)."""
     return result_of(result).meta or {}
 
 
 def failed_task(session: str, fault: Fault) -> ToolResult:
-    """A delegation that failed: the body of the Fault, said to be no success (DR-18)."""
+    """Return the result of a failed delegation: the body of the Fault, marked as no success (DR-18)."""
     known = {"sessionId": session} if session else {}
     found = fault_result(fault)
     body = {"success": False, **known, **fault.to_body()}

@@ -1,11 +1,11 @@
-"""What the tools of the bridge take, as JSON Schema, and what they say of themselves (DR-1)."""
+"""The input schemas and annotations of the bridge's tools (DR-1)."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 
 class ToolListing(NamedTuple):
-    """A tool as it is listed. ``reads`` changes nothing; ``again`` may be called twice like once."""
+    """A tool as it is listed. ``reads`` marks it read-only, ``again`` idempotent."""
 
     name: str
     title: str

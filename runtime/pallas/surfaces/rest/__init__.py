@@ -1,4 +1,11 @@
-"""The REST API of a fleet: agents and what they are made of, threads, runs, and chat, below ``/api/v1``.
+"""The REST API of a fleet, below ``/api/v1``: agents and their configuration, threads, runs, and chat.
 
-``app`` puts it together and is what imports FastAPI; ``endpoints`` says what there is and who may use it.
+- ``rest_app`` puts it together and is the module that imports FastAPI; ``endpoints`` lists the endpoints
+  and the grant that each needs; ``route_table`` adds the checks to each route.
+- ``chat_routes``, ``thread_routes``, ``run_routes``, ``task_routes`` and ``resource_routes`` are the
+  routes.
+- ``request_models`` and ``response_models`` are the wire format; ``chat_chunks`` and ``chunk_stream`` the
+  SSE stream.
+- ``rest_runs``, ``run_recall``, ``run_replay`` and ``idempotency`` start runs and find them again.
+- ``rest_principal``, ``http_faults`` and ``request_body`` handle callers, errors and bodies.
 """

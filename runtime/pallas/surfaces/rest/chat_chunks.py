@@ -1,7 +1,7 @@
-"""A run's events as the chunks that its caller reads while it happens (SPEC AG-15, AG-30).
+"""A run's events as the chunks that its caller reads while it runs (SPEC AG-15, AG-30).
 
-``text``, ``thinking``, ``tool_call``, ``tool_result``, then ``final`` or ``error``. All text chunks put
-together are the text of the answer as a whole (AG-16), unless a ``rollback`` lies between them.
+The chunks are ``text``, ``thinking``, ``tool_call``, ``tool_result``, then ``final`` or ``error``. All text
+chunks together are the text of the answer (AG-16), unless a ``rollback`` comes between them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,18 +22,18 @@ _BETWEEN: Final = "\n\n"
 
 
 class Chunks:
-    """Hears the events of one run of ``agent``, in order, and says what its caller is told.
+    """Turns the events of one run of ``agent``, in order, into chunks for its caller.
 
-    What agents further down write is theirs. A model's attempt that is taken back (a provider broke off and
-    is asked once more) is not taken back here at once: as long as the next attempt writes the same, nothing
-    is said, and only where it differs a ``rollback`` goes before it. That one voids the text since the last
-    chunk of a tool, or since the start.
+    The text of called agents is not included. If a model's attempt is retracted (a provider broke off and
+    is asked again), its chunks are not retracted at once: as long as the next attempt produces the same
+    text, no chunk is sent, and a ``rollback`` is sent only where it differs. A rollback voids the text
+    since the last tool chunk, or since the start.
     """
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._blocks: list[str] = []
-        # The block that is written now: what was sent of it, and what the attempt has written of it.
+        # The current block: the text sent of it, and the text that this attempt has produced of it.
         self._sent = ""
         self._again: str | None = None
         self._said = False
@@ -41,7 +41,7 @@ class Chunks:
         self._names: dict[str, str] = {}
 
     def hear(self, event: Event) -> Iterator[Chunk]:
-        """What an event means for the caller: none, one or several chunks."""
+        """Yield the chunks of an event: none, one or several."""
         if isinstance(event, TextDelta):
             yield from self._text(event)
         elif isinstance(event, LoopMessage):
@@ -52,7 +52,7 @@ class Chunks:
             yield from self._end_block()
 
     def result(self, result: RunResult) -> Iterator[Chunk]:
-        """What of the answer was not told yet, and the last chunk."""
+        """Yield the part of the answer that was not sent yet, and the last chunk."""
         yield from self._settle()
         texts = [clean for text in result.texts if (clean := sanitize(text))]
         told = [*self._blocks, *([self._sent] if self._sent else [])]
@@ -61,7 +61,7 @@ class Chunks:
         yield final(result)
 
     def fault(self, fault: Fault) -> Iterator[Chunk]:
-        """What it had written that was not told yet, and the last chunk of a run that failed."""
+        """Yield the text that was not sent yet, and the last chunk of a failed run."""
         yield from self._settle()
         partial = fault.data.get("partial")
         told = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
@@ -106,7 +106,7 @@ class Chunks:
             yield from self._send(instead)
 
     def _settle(self) -> Iterator[Chunk]:
-        """An attempt is over: one that wrote less than the one before stands as it is."""
+        """End an attempt: one that wrote less than the attempt before stays as it is."""
         again, self._again = self._again, None
         if again is not None and again != self._sent:
             yield from self._void(again)
@@ -153,7 +153,7 @@ class Chunks:
 
 
 def final(result: RunResult) -> Chunk:
-    """The last chunk of a run that was answered."""
+    """Return the last chunk of a run that was answered."""
     return {
         "type": "final",
         "threadId": result.thread or None,
@@ -163,15 +163,15 @@ def final(result: RunResult) -> Chunk:
 
 
 def error(fault: Fault) -> Chunk:
-    """The last chunk of a run that failed: the same Fault as everywhere (UN-4)."""
+    """Return the last chunk of a run that failed: the same Fault as everywhere (UN-4)."""
     body = body_of(fault)
-    # What it had written was told.
+    # The text it had written was sent.
     data = {key: value for key, value in body["data"].items() if key != "partial"}
     return {"type": "error", "message": body["error"], "data": {**data, "code": body["code"]}}
 
 
 def answer_of(result: RunResult) -> dict[str, Any]:
-    """What came of a run, as ``Answer`` has it; its text is what its chunks of text say together."""
+    """Return the result of a run as in ``AnswerModel``; its text equals its text chunks joined."""
     counted = result.usage.input_tokens is not None or result.usage.output_tokens is not None
     usage = {"inputTokens": result.usage.input_tokens, "outputTokens": result.usage.output_tokens}
     return {
@@ -194,7 +194,7 @@ def _parts(kind: str, text: str) -> Iterator[Chunk]:
 
 
 def _args(arguments: Mapping[str, Any]) -> Any:
-    """The arguments as they are shown: a model may have been told a secret, and repeat it (PR-36)."""
+    """Return the arguments with secrets redacted: a model may repeat a secret that it was given (PR-36)."""
     return _masked(codec.visible(dict(arguments)))
 
 

@@ -1,4 +1,4 @@
-"""A message to an agent, answered as a whole or while it is written (SPEC AG-15, AG-16)."""
+"""The chat endpoint: a message to an agent, answered as a whole or as a stream (SPEC AG-15, AG-16)."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartbeat: float) -> None:
-    """The endpoint that runs agents."""
+    """Add the endpoint that runs agents."""
     parts = routes.parts
 
     @routes.add("POST", "/agents/{name}/chat", "Say something", response=ChatAnswerModel, responses=_STREAM)
@@ -57,7 +57,7 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
         idempotency_key: Annotated[str | None, Header(description="Do this once, however often sent")] = None,
         last_event_id: Annotated[str | None, Header(description="Go on after this message")] = None,
     ) -> Response:
-        """Without `threadId` a thread is begun. A stream is asked for by `stream`, or by `Accept`."""
+        """Without `threadId` a new thread is created. `stream` or the `Accept` header asks for a stream."""
         streamed = body.stream if body.stream is not None else wants_stream(request)
         key = key_in(request)
         after = last_event(request) if key else 0
@@ -68,8 +68,8 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
         owner = asked.principal.id
         given = await request.json()
         async with keys.asking(owner, key, digest_of(name, given)) as (known, new):
-            # One that was never begun, because the fleet died before, is begun now: a run that is kept
-            # asks nobody anything before the ledger has it.
+            # A run that was never started, because the fleet died before, is started now: a stored run
+            # calls no model or tool before the ledger has it.
             if new or (known and parts.kernel.remembers(name) and not await recall.begun(known)):
                 await turns.begin(replace(asked, run_id=known), leave=streamed, keyed=True)
         found = recall.log(known)
@@ -113,7 +113,7 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
             params=params,
             surface="rest",
             provider=body.provider or "",
-            # A token of the control API is for this fleet alone: no downstream is shown it.
+            # A token of the control API is for this fleet only: it is not forwarded downstream.
             bearer=None if holds_control(principal) else bearer_in(request.headers.get("authorization")),
         )
 
@@ -125,7 +125,7 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
         return event_stream(chunks, numbered=numbered, headers=headers, heartbeat=heartbeat)
 
     async def _whole(request: Request, log: RunLog) -> Response:
-        """The answer when it is there; who goes away before cancels the run."""
+        """Return the complete answer; a caller that disconnects before cancels the run."""
         over = asyncio.ensure_future(log.over())
         gone = asyncio.ensure_future(_disconnected(request))
         try:
@@ -148,7 +148,7 @@ async def _disconnected(request: Request) -> None:
 def _result(log: RunLog) -> Response:
     if log.result is not None:
         return _answered(answer_of(log.result), log.run_id)
-    fault = log.fault or Fault(FaultType.INTERNAL, "the run came to nothing; the log has the details")
+    fault = log.fault or Fault(FaultType.INTERNAL, "the run ended without a result; the log has the details")
     return _failed(fault, log.run_id, log.thread)
 
 

@@ -16,20 +16,21 @@ SEND_TIMEOUT: Final = 20.0
 """Seconds after which a reader who takes nothing is cut off."""
 DONE: Final = b"data: [DONE]\n\n"
 MEDIA: Final = "text/event-stream"
-# What the ledger keeps beside what was told.
+# Chunks that the ledger keeps but that are not sent.
 HIDDEN: Final = frozenset({"answer"})
 
 _MAX_ID: Final = 10**9
 
 
 def frame(chunk: Chunk, number: int = 0) -> bytes:
-    """One message; with its number where that is to be told."""
+    """Return one message, with its number if it has an id."""
     head = b"id: %d\n" % number if number else b""
     return head + b"data: " + codec.dumps(chunk) + b"\n\n"
 
 
 def last_event(request: Request) -> int:
-    """After which chunk a reader wants to go on, 0 for from the start. Raises Fault (PROTOCOL)."""
+    """Return the number of the chunk after which a reader resumes, 0 for the start. Raises Fault
+    (PROTOCOL)."""
     given = request.headers.get("last-event-id", "").strip()
     if not given:
         return 0
@@ -43,7 +44,7 @@ def last_event(request: Request) -> int:
 
 
 def wants_stream(request: Request) -> bool:
-    """Whether the Accept header names the media type of streams."""
+    """Return whether the Accept header names the media type of streams."""
     return any(
         part.partition(";")[0].strip().lower() == MEDIA
         for value in request.headers.getlist("accept")
@@ -58,11 +59,11 @@ def event_stream(
     headers: dict[str, str],
     heartbeat: float = HEARTBEAT,
 ) -> EventSourceResponse:
-    """The answer that sends ``chunks`` as they come, and ``[DONE]`` after the last, whatever that was."""
+    """Return a response that sends ``chunks`` as they come, and ``[DONE]`` after the last of any kind."""
     return EventSourceResponse(
         _frames(chunks, numbered),
         headers={
-            # Given whole: the library would add a charset, which the format has no choice of.
+            # Set explicitly: the library would add a charset, which the format does not allow.
             "content-type": MEDIA,
             "cache-control": "no-cache",
             "x-content-type-options": "nosniff",
@@ -81,7 +82,7 @@ async def _frames(chunks: AsyncIterator[tuple[int, Chunk]], numbered: bool) -> A
         async for number, chunk in chunks:
             if chunk.get("type") not in HIDDEN:
                 yield frame(chunk, number if numbered else 0)
-    except Fault as fault:  # the reader's own, not the run's: it has no number
+    except Fault as fault:  # an error of this reader and not of the run: it has no number
         yield frame(error(fault))
     finally:
         close: Any = getattr(chunks, "aclose", None)

@@ -1,4 +1,4 @@
-"""What there is below ``/api/v1``, and what a caller has to be granted for it (SPEC AG-20)."""
+"""The endpoints below ``/api/v1`` and the grant that each needs (SPEC AG-20)."""
 
 from typing import Final, NamedTuple
 
@@ -6,9 +6,10 @@ from pallas.access.grants import GrantVerb
 
 
 class RestEndpoint(NamedTuple):
-    """One method of one path. ``verb`` on ``resource`` is asked for, of the ``{name}`` in the path if any.
+    """One method of one path. Needs the grant ``verb`` on ``resource``, for the ``{name}`` in the path if
+    there is one.
 
-    Without a verb nothing is asked here: whoever is known may look at what is their own (AG-21).
+    Without a verb no grant is checked here: any known caller may look at its own objects (AG-21).
     """
 
     method: str

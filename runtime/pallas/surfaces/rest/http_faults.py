@@ -1,4 +1,4 @@
-"""A Fault as an HTTP answer: its status, its headers, its body (SPEC 7.3)."""
+"""A Fault as an HTTP answer: its status, headers and body (SPEC 7.3)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pallas.model.safe_text import one_line, sanitize
 MAX_MESSAGE: Final = 8_000
 
 _IN_WORDS: Final[Mapping[str, str]] = {
-    # Pydantic's kinds of mistakes that say more of Python than of JSON.
+    # Pydantic's error types whose texts speak of Python rather than JSON.
     "missing": "is missing",
     "extra_forbidden": "there is no such key",
     "string_type": "must be a text",
@@ -49,7 +49,7 @@ _BY_TYPE: Final[Mapping[FaultType, int]] = {
     FaultType.UPSTREAM: 502,
     FaultType.INTERNAL: 500,
 }
-# Stages of an agent that cannot answer, as the kernel tells them (PI-17).
+# Stages of an agent that cannot answer, as the kernel reports them (PI-17).
 _UNABLE: Final = frozenset({"start", "crash-loop", "stopped", "health"})
 RETRY_AFTER: Final = 5.0
 
@@ -58,7 +58,7 @@ HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-store", "x-content-typ
 
 
 class HttpFault(Fault):
-    """A Fault (PROTOCOL) of HTTP itself, with the status that HTTP has for it."""
+    """A Fault (PROTOCOL) of HTTP itself, with its own HTTP status."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(FaultType.PROTOCOL, message)
@@ -67,16 +67,16 @@ class HttpFault(Fault):
 
 
 def nothing_here() -> Fault:
-    """No path of the API."""
+    """Return the Fault for a path that is not in the API."""
     return not_found("there is nothing under this path; GET /api/v1/openapi.json says what there is")
 
 
 def status_of(fault: Fault, *, of_run: bool = False) -> int:
-    """The HTTP status of a Fault; ``of_run`` for one that a run came to.
+    """Return the HTTP status of a Fault; ``of_run`` marks one that a run ended with.
 
-    There AUTH is of the agent with its provider or downstream, and no other token of the caller would help;
-    and PROTOCOL is what a worker or a server behind the agent said, unless it names what is wrong here: a key
-    of the request, or a message that does not fit the class that a typed handler takes.
+    For a run, AUTH is a failure between the agent and its provider or downstream, and another token of the
+    caller would not help. PROTOCOL is an error of a worker or a server behind the agent, unless it names an
+    error of the request: a key, or a message that does not fit the class of a typed handler.
     """
     if isinstance(fault, HttpFault):
         return fault.status
@@ -92,12 +92,12 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
 
 
 def _of_request(fault: Fault) -> bool:
-    """Whether what the caller wrote is what is wrong."""
+    """Return whether the caller's own request is wrong."""
     return "key" in fault.data or fault.data.get("system") == "validation"
 
 
 def headers_of(fault: Fault, status: int) -> dict[str, str]:
-    """What the status asks for beside the body: ``WWW-Authenticate``, ``Retry-After``."""
+    """Return the headers of a status: ``WWW-Authenticate``, ``Retry-After``."""
     headers = dict(fault.headers) if isinstance(fault, HttpFault) else {}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="pallas"'
@@ -108,30 +108,30 @@ def headers_of(fault: Fault, status: int) -> dict[str, str]:
 
 
 def body_of(fault: Fault) -> dict[str, Any]:
-    """The body, masked and sanitised: what goes wrong may repeat what others said (PR-36)."""
+    """Return the body, masked and sanitised: an error may repeat foreign text (PR-36)."""
     body = fault.to_body()
     return {**body, "error": _shown(fault), "data": codec.visible(body["data"])}
 
 
 def _shown(fault: Fault) -> str:
-    """A Fault's message as a caller is told it."""
-    # `headers.Authorization: …`: a field's path is no secret, and what is behind it no header's value.
+    """Return a Fault's message for the caller."""
+    # `headers.Authorization: …`: a field's path is no secret, and no header's value follows it.
     head = f"{fault.data.get('key', '')}: "
     path = head if len(head) > 2 and fault.message.startswith(head) else ""
     return sanitize(path + redact_text(fault.message[len(path) :]), MAX_MESSAGE)
 
 
 def answer(fault: Fault, *, of_run: bool = False) -> Response:
-    """The whole answer; ``of_run`` as for ``status_of``."""
+    """Return the whole answer; ``of_run`` as for ``status_of``."""
     status = status_of(fault, of_run=of_run)
     headers = {**HEADERS, **headers_of(fault, status)}
     return Response(codec.dumps(body_of(fault)), status, headers=headers, media_type="application/json")
 
 
 def invalid(errors: Sequence[Any]) -> Fault:
-    """What pydantic found wrong with a request as a Fault (PROTOCOL) that names the field by its path.
+    """Return pydantic's errors as a Fault (PROTOCOL) that names the field by its path.
 
-    Nothing of the value is repeated.
+    Repeats nothing of the value.
     """
     first = errors[0] if errors else {}
     where, *path = [str(part) for part in first.get("loc", ())] or [""]

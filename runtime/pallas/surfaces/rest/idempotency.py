@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a request that is sent twice is done once."""
+"""``Idempotency-Key``: a request that is sent twice runs once."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ MAX_KEY: Final = 255
 
 
 def key_in(request: Request) -> str:
-    """The key of a request, empty without one. Raises Fault (PROTOCOL)."""
+    """Return the key of a request, empty without one. Raises Fault (PROTOCOL)."""
     given = request.headers.getlist(HEADER)
     if not given:
         return ""
@@ -36,13 +36,13 @@ def key_in(request: Request) -> str:
 
 
 def digest_of(agent: str, body: dict[str, Any]) -> str:
-    """What a key stands for: the same whichever way the answer is wanted."""
+    """Return the digest of the request that a key belongs to, whether or not the answer is streamed."""
     asked = {name: value for name, value in body.items() if name != "stream"}
     return hashlib.sha256(canonical([agent, asked])).hexdigest()
 
 
 class Keys:
-    """Which run each key of an owner stands for, kept by the ledger for a day."""
+    """The run of each owner's key, stored in the ledger for a day."""
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
@@ -50,11 +50,11 @@ class Keys:
 
     @asynccontextmanager
     async def asking(self, owner: str, key: str, digest: str) -> AsyncIterator[tuple[str, bool]]:
-        """The run that the key stands for from now on, and whether it is new.
+        """Yield the run that belongs to the key from now on, and whether it is new.
 
-        The key is kept before the run begins, so that a fleet which dies in between does nothing twice.
-        Nobody else asks for that key here meanwhile. A Fault out of the block gives a new key back.
-        Raises Fault (conflict) for a key of another request.
+        The key is stored before the run begins, so that a fleet that dies in between does not run it twice.
+        Other requests with that key wait until the block ends. A Fault raised in the block releases a new
+        key. Raises Fault (conflict) for the key of another request.
         """
         lock, waiting = self._held.get((owner, key), (asyncio.Lock(), 0))
         self._held[owner, key] = lock, waiting + 1
@@ -65,7 +65,7 @@ class Keys:
                 try:
                     yield run_id, run_id == minted
                 except Fault:
-                    if run_id == minted:  # it was refused, and counts for nothing
+                    if run_id == minted:  # it was refused and never ran
                         await self._ledger.runs.release_key(owner, key, run_id)
                     raise
         finally:

@@ -25,7 +25,7 @@ Cursor = Annotated[
 Filter = Annotated[str, Query(max_length=200)]
 
 
-# Told and not enforced: what is none of ours is simply not found.
+# Documented and not enforced: a foreign id is simply not found.
 _NAME: Final[dict[str, Any]] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 Which = Annotated[str, Path(max_length=200, description="Its name, or its id", json_schema_extra=_NAME)]
 AgentName = Annotated[str, Path(max_length=200, description="The agent", json_schema_extra=_NAME)]
@@ -33,12 +33,12 @@ Id = Annotated[str, Path(max_length=200, description="Its id", json_schema_extra
 
 
 def page_of[T](page: Page[T], make: Callable[[T], Any]) -> dict[str, Any]:
-    """The page as it is sent: its items, and what to ask for the rest with."""
+    """Return the page as it is sent: its items, and the cursor for the rest."""
     return {"items": [make(item) for item in page.items], "next": page.next or None}
 
 
 def plain(*texts: str) -> None:
-    """Refuse what no name, id or cursor of ours holds. Raises Fault (PROTOCOL)."""
+    """Refuse characters that no name, id or cursor of ours holds. Raises Fault (PROTOCOL)."""
     if any("\0" in text for text in texts):
         raise Fault(FaultType.PROTOCOL, "the query holds a NUL character; leave it out")
 
@@ -50,13 +50,13 @@ class JsonRequest(Request):
     """A request whose body is JSON of at most 4 MiB that arrives within a minute."""
 
     async def body(self) -> bytes:
-        """All of it. Raises Refused (413, 408)."""
+        """Return the whole body. Raises Refused (413, 408)."""
         if not hasattr(self, "_body"):
             self._body = await self._read()
         return self._body
 
     async def json(self) -> Any:
-        """What it says. Raises Refused for what is no JSON, Fault for what nothing can keep."""
+        """Return the parsed body. Raises Refused for invalid JSON, Fault for values that cannot be stored."""
         if not hasattr(self, "_json"):
             try:
                 found = from_json(await self.body(), allow_inf_nan=False)
@@ -87,7 +87,7 @@ class JsonRequest(Request):
         return bytes(taken)
 
     async def _too_large(self, size: str, *, more: bool = True) -> None:
-        if more:  # whoever is still sending hears no answer before it is taken
+        if more:  # a client that is still sending reads no answer before its body is read
             await drain_body(self.receive)
         raise HttpFault(
             413,
@@ -108,12 +108,12 @@ def expect_json(request: Request) -> None:
 
 
 def canonical(value: Any) -> bytes:
-    """One spelling of a JSON value, whatever the order of its keys."""
+    """Return a JSON value in one spelling, whatever the order of its keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _check(value: Any) -> None:
-    """Refuse what PostgreSQL's text and JSON itself have no place for."""
+    """Refuse values that PostgreSQL's text or JSON itself cannot hold."""
     waiting = [value]
     while waiting:
         each = waiting.pop()

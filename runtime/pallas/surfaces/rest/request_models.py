@@ -1,6 +1,6 @@
-"""What the REST API takes, as the OpenAPI document has it.
+"""The bodies that the REST API accepts, as in the OpenAPI document.
 
-Resources are plain objects here: the catalog reads them, and its words say what is wrong.
+Resources are plain objects here: the catalog parses them and words the errors.
 """
 
 from typing import Annotated, Any, Final
@@ -135,7 +135,7 @@ ProjectChange = _body("ProjectChange", _PROJECT | _VERSION)
 
 
 class ThreadMade(BaseModel):
-    """A thread to be made."""
+    """The thread to create."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -143,7 +143,7 @@ class ThreadMade(BaseModel):
 
 
 class ThreadChange(BaseModel):
-    """What of a thread can be changed."""
+    """The fields of a thread that can be changed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -151,7 +151,7 @@ class ThreadChange(BaseModel):
 
 
 class ImageGiven(BaseModel):
-    """A picture that goes with a message: ``data`` is base64."""
+    """An image of a message: ``data`` is base64."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
@@ -209,7 +209,7 @@ def _with_params(schema: dict[str, Any]) -> None:
 
 
 class Chat(BaseModel):
-    """A message, and parameters of its run, which may be in camelCase too. Any other key goes to `extra`."""
+    """A message, and parameters of its run, in snake_case or camelCase. Any other key goes to `extra`."""
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_with_params)
 

@@ -1,4 +1,5 @@
-"""Agents, LLMs, secrets and projects: made, listed, changed and deleted (SPEC AG-1, AG-2, AG-3)."""
+"""The endpoints of agents, LLMs, secrets and projects: create, list, change and delete (SPEC AG-1, AG-2,
+AG-3)."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
@@ -28,12 +29,12 @@ from .route_table import Routes, principal_of
 
 
 def agent_out(resource: Resource) -> AgentModel:
-    """An agent: what its author wrote of it, and how it is now."""
+    """Return an agent: the fields its author wrote, and its current state."""
     spec, status = resource.spec, resource.status
     return AgentModel(
         id=resource.id,
         name=resource.name,
-        # What files say may hold anything.
+        # Values from files may hold anything.
         description=sanitize(str(spec.get("description") or "")),
         systemPrompt=sanitize(str(spec.get("systemPrompt") or "")),
         llm=_reference(status, spec, "llm"),
@@ -74,7 +75,7 @@ Version = Annotated[int | None, Query(ge=1, description="Only if this is its ver
 
 
 class ResourceRoute(NamedTuple):
-    """One kind of thing: where it stands, how it is sent, and what is taken."""
+    """One kind of resource: its path, its response model and its request schema."""
 
     kind: ResourceKind
     path: str
@@ -85,7 +86,7 @@ class ResourceRoute(NamedTuple):
 
 
 def llm_out(resource: Resource) -> LlmModel:
-    """An LLM as it is sent; never its key."""
+    """Return an LLM as it is sent; never its key."""
     spec, ref = resource.spec, resource.spec.get("apiKeyRef")
     return LlmModel(
         **_kept(resource),
@@ -102,7 +103,7 @@ def llm_out(resource: Resource) -> LlmModel:
 
 
 def secret_out(resource: Resource) -> SecretModel:
-    """A secret as it is sent: the names of its keys."""
+    """Return a secret as it is sent: the names of its keys."""
     return SecretModel(
         **_kept(resource),
         keys=list(resource.spec.get("keys") or []),
@@ -111,7 +112,7 @@ def secret_out(resource: Resource) -> SecretModel:
 
 
 def project_out(resource: Resource) -> ProjectModel:
-    """A project as it is sent."""
+    """Return a project as it is sent."""
     spec = resource.spec
     return ProjectModel(
         **_kept(resource),
@@ -131,14 +132,14 @@ KINDS: Final = (
 
 
 def add_resources(routes: Routes) -> None:
-    """The endpoints of all four kinds."""
+    """Add the endpoints of all four kinds."""
     for kind in KINDS:
         _add(routes, kind)
     catalog = routes.parts.catalog
 
     @routes.add("GET", "/projects/{name}/agents", "Agents of a project", response=PageOf[AgentModel])
     async def list_project_agents(name: Which, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
-        """Those attached to it, by name."""
+        """The agents attached to it, by name."""
         plain(name, cursor)
         return page_of(await catalog.list("agent", limit=limit, cursor=cursor, project=name), agent_out)
 
@@ -148,12 +149,12 @@ def _add(routes: Routes, kind: ResourceRoute) -> None:
     one = f"{kind.path}/{{name}}"
 
     async def many(limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
-        """By name."""
+        """Sorted by name."""
         plain(cursor)
         return page_of(await catalog.list(word, limit=limit, cursor=cursor), kind.send)
 
     async def create(request: Request, response: Response, body: kind.made) -> BaseModel:  # type: ignore[name-defined]
-        """A name that is taken, also by a file of the project, is refused (409)."""
+        """A name that exists, also one from a file of the project, is refused (409)."""
         made = await catalog.create(word, body.get("name"), _spec(kind, body), principal_of(request).id)
         response.headers["location"] = f"{request.scope.get('root_path', '')}{kind.path}/{made.name}"
         return kind.send(made)
@@ -164,9 +165,9 @@ def _add(routes: Routes, kind: ResourceRoute) -> None:
         return kind.send(await catalog.get(word, name))
 
     async def update(request: Request, name: Which, body: kind.change) -> BaseModel:  # type: ignore[name-defined]
-        """What is absent stays as it is, what is null is cleared; its version grows if that changes it.
+        """Absent keys stay as they are, null clears a key; the version grows if the resource changes.
 
-        With the `version` that you read, a change that somebody else made since is not lost: 409.
+        Send the `version` that you read, and a concurrent change is not overwritten: 409.
         """
         plain(name)
         if "name" in body and body["name"] not in (name, (await catalog.get(word, name)).name):
@@ -175,7 +176,7 @@ def _add(routes: Routes, kind: ResourceRoute) -> None:
         return kind.send(await catalog.update(word, name, _spec(kind, body), owner=owner, version=version))
 
     async def delete(name: Which, version: Version = None) -> None:
-        """One that others use is kept (409), and with `version` one that has another by now."""
+        """A resource that others use is not deleted (409), nor one with another version than `version`."""
         plain(name)
         await catalog.delete(word, name, version=version)
 
@@ -214,7 +215,7 @@ def _kept(resource: Resource) -> dict[str, Any]:
 
 
 def _version(body: dict[str, Any]) -> int | None:
-    """The version that a change is meant for. Raises Fault (PROTOCOL)."""
+    """Return the version that a change is based on. Raises Fault (PROTOCOL)."""
     version = body.get("version")
     if version is not None and (type(version) is not int or version < 1):
         text = "version: is not a whole number above 0; send the one that you read, or leave it out"
@@ -223,6 +224,6 @@ def _version(body: dict[str, Any]) -> int | None:
 
 
 def _spec(kind: ResourceRoute, body: dict[str, Any]) -> dict[str, Any]:
-    """What was written, without what can only be read: an answer may be sent back changed."""
+    """Return the writable keys: a response may be sent back changed."""
     passed_over = READ_ONLY[kind.kind]
     return {key: value for key, value in body.items() if key != "name" and key not in passed_over}

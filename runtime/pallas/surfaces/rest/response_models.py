@@ -1,4 +1,4 @@
-"""What the REST API sends, as the OpenAPI document has it: camelCase, times in ISO 8601."""
+"""The bodies that the REST API sends, as in the OpenAPI document: camelCase, times in ISO 8601."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -10,23 +10,23 @@ JsonObject = dict[str, Any]
 
 
 def iso(seconds: float) -> str:
-    """Unix seconds as ISO 8601 in UTC, for example ``2026-03-12T15:42:00.123Z``."""
+    """Format Unix seconds as ISO 8601 in UTC, for example ``2026-03-12T15:42:00.123Z``."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def iso_or_none(seconds: float | None) -> str | None:
-    """The same, None for none."""
+    """Like ``iso``, but None for None."""
     return None if seconds is None else iso(seconds)
 
 
 class Out(BaseModel):
-    """What is sent."""
+    """The base of all response bodies."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class FaultData(BaseModel):
-    """What a program can tell a Fault by; more keys say more."""
+    """The fields by which a program recognises a Fault; more keys give details."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -37,7 +37,7 @@ class FaultData(BaseModel):
 
 
 class FaultBody(BaseModel):
-    """What went wrong: for a person in ``error``, for a program in ``data``."""
+    """The error: ``error`` is for people, ``data`` for programs."""
 
     error: str
     code: int
@@ -52,7 +52,7 @@ class Ref(Out):
 
 
 class ResourceModel(Out):
-    """What every resource has."""
+    """The fields of every resource."""
 
     id: str
     name: str
@@ -66,12 +66,12 @@ class ResourceModel(Out):
 class AgentModel(ResourceModel):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
-    ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
-    runs. ``healthMessage`` is what is wrong where ``health`` is not ok, ``reason`` why it is in its state,
-    ``problem`` what kept a change from taking effect and ``shadowed`` the place in the files that has its
-    name now; ``shadows`` is ``api`` where a file's agent stands before one of its name that was made over the
-    API, and has its ``id``. ``payload`` is what a typed handler takes: the ``name`` of its class, its JSON
-    ``schema`` and an ``example``.
+    ``kind``, ``capabilities`` and ``availability`` are as in discovery; the last is null if no fleet runs.
+    ``healthMessage`` gives the problem if ``health`` is not ok, ``reason`` the cause of its state,
+    ``problem`` why a change did not take effect, and ``shadowed`` the place in the files that has its name
+    now. ``shadows`` is ``api`` if an agent of a file has the name and ``id`` of one that was made over the
+    API and replaces it. ``payload`` describes the input of a typed handler: the ``name`` of its class, its
+    JSON ``schema`` and an ``example``.
     """
 
     systemPrompt: str
@@ -139,7 +139,7 @@ class ServerModel(Out):
 
 
 class PromptModel(Out):
-    """A text that every agent of the project is told; the highest ``priority`` first."""
+    """A text that every agent of the project gets; the highest ``priority`` comes first."""
 
     name: str = ""
     text: str
@@ -169,7 +169,7 @@ class ThreadModel(Out):
 
 
 class ToolCallModel(Out):
-    """What an agent's model decided to call; ``name`` is ``server__tool``."""
+    """A tool call by an agent's model; ``name`` is ``server__tool``."""
 
     id: str
     name: str
@@ -184,7 +184,7 @@ class PictureModel(Out):
 
 
 class MessageModel(Out):
-    """One row of a thread; ``reason`` says why it is in error, ``toolCallId`` which call it answers."""
+    """One row of a thread; ``reason`` is why it is in error, ``toolCallId`` the call it answers."""
 
     id: str
     threadId: str
@@ -209,7 +209,7 @@ class TokensModel(Out):
 
 
 class RunModel(Out):
-    """One run; ``fault`` and ``partial`` are what its caller was told."""
+    """One run; ``fault`` and ``partial`` are what its caller received."""
 
     id: str
     agent: str
@@ -229,10 +229,10 @@ class RunModel(Out):
 
 
 class Task(Out):
-    """Long work with a durable handle. ``text`` is the answer, ``fault`` what went wrong, both null in lists.
+    """Long work with a durable handle. ``text`` is the answer, ``fault`` the error, both null in lists.
 
-    ``request`` are the questions that wait for an answer, by their keys; ``expiresAt`` is when it is
-    forgotten, null while it is under way.
+    ``request`` holds the questions that wait for an answer, by their keys; ``expiresAt`` is when the task
+    is deleted, null while it runs.
     """
 
     id: str
@@ -253,11 +253,11 @@ class Task(Out):
 
 
 class ChatAnswerModel(Out):
-    """What came of a message; ``turnIndex`` is the place of the answer in its thread.
+    """The answer to a message; ``turnIndex`` is its position in its thread.
 
-    ``backend`` is the provider that answered, where there is a choice; ``routed`` the agent that a router
-    chose, ``rerouted`` why another provider answered than the one that was asked for. ``missingServers`` are
-    the MCP servers that it had to do without, by name, and why.
+    ``backend`` is the provider that answered, if there is a choice; ``routed`` the agent that a router
+    chose, ``rerouted`` why a provider other than the requested one answered. ``missingServers`` are the MCP
+    servers that were unavailable, by name, with the reason.
     """
 
     text: str
@@ -276,7 +276,7 @@ class ChatAnswerModel(Out):
 
 
 class Whoami(Out):
-    """Who asks, and what they were granted; everything is allowed where nothing is ``enforced``."""
+    """The caller and its grants; if ``enforced`` is false, everything is allowed."""
 
     principal: str
     enforced: bool
@@ -284,7 +284,7 @@ class Whoami(Out):
 
 
 class PageOf[T](Out):
-    """Some of a list; ``next`` is the cursor for the rest, null at its end."""
+    """One page of a list; ``next`` is the cursor for the rest, null on the last page."""
 
     items: list[T]
     next: str | None

@@ -1,4 +1,4 @@
-"""The REST API put together: ``/api/v1`` of a fleet (SPEC 6)."""
+"""The REST API as an application: ``/api/v1`` of a fleet (SPEC 6)."""
 
 import asyncio
 import logging
@@ -46,8 +46,8 @@ _PLACES: Final = tuple((compile_path(each.path)[0], each.method) for each in END
 class RestApi:
     """The application, mounted at ``BASE``; put a ``HostOriginGuard`` before it.
 
-    It owns the runs that were asked for here: ``close`` cancels what is left of them and waits until what was
-    told of them is in the ledger. Do that before the ledger is closed.
+    It owns the runs that were started over it: ``close`` cancels those that still run and waits until their
+    chunks are in the ledger. Call it before the ledger is closed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RestApi:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. A reader that goes away or takes nothing more is no error of ours."""
+        """Answer a request. A reader that disconnects or stops reading is not our error."""
         if scope["type"] == "http" and scope["method"] == "HEAD":
             # The server leaves the body out by itself.
             scope = {**scope, "method": "GET", HEAD: True}
@@ -88,13 +88,14 @@ class RestApi:
             log.debug("api: a reader went away: %s", type(gone.exceptions[0]).__name__)
 
     async def close(self) -> None:
-        """End the runs that were asked for here. Safe to call twice."""
+        """End the runs that were started here. Safe to call twice."""
         await self._turns.close()
         await self._replay.close()
 
 
 def rest_app(parts: RestParts, *, heartbeat: float = HEARTBEAT, come_back: float = COME_BACK) -> RestApi:
-    """The REST API over a fleet. ``heartbeat`` and ``come_back`` are in seconds (``stream``, ``turns``)."""
+    """Return the REST API of a fleet. ``heartbeat`` and ``come_back`` are in seconds (``chunk_stream``,
+    ``rest_runs``)."""
     return RestApi(parts, heartbeat=heartbeat, come_back=come_back)
 
 
@@ -103,7 +104,7 @@ def _add_whoami(routes: Routes) -> None:
 
     @routes.add("GET", "/whoami", "Who asks", response=Whoami)
     async def whoami(request: Request) -> Whoami:
-        """How the fleet knows the caller, and what it is granted."""
+        """The identity of the caller, and its grants."""
         principal = principal_of(request)
         return Whoami(
             principal=principal.id, enforced=grants.enforced, grants=list(grants.describe(principal))
@@ -111,7 +112,7 @@ def _add_whoami(routes: Routes) -> None:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: a path that is none, a method that a path has not."""
+    """Answer an error of the router itself: an unknown path, or a method that a path does not have."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     methods = {method for place, method in _PLACES if place.match(path)}
@@ -128,12 +129,12 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def document_of(api: RestApi) -> dict[str, Any]:
-    """The OpenAPI document of the API, which is the same for every fleet."""
+    """Return the OpenAPI document of the API, which is the same for every fleet."""
     return _document(api.app)
 
 
 async def _openapi(request: Request) -> Response:
-    """The OpenAPI document, made when it is asked for first."""
+    """Answer with the OpenAPI document, built at the first request."""
     app: FastAPI = request.app
     if app.openapi_schema is None:
         app.openapi_schema = await asyncio.to_thread(_document, app)
@@ -142,7 +143,7 @@ async def _openapi(request: Request) -> Response:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """Who asks may always show a bearer, and need not where nothing is asked."""
+    """Build the document; a bearer token is optional in it, since a fleet may not require one."""
     found = get_openapi(
         title=app.title,
         version=app.version,
@@ -157,7 +158,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes["bearer"] = {"type": "http", "scheme": "bearer"}
     found["security"] = _SECURITY
-    # FastAPI documents an answer of its own for what it finds wrong; ours are Faults.
+    # FastAPI documents its own validation error; ours are Faults.
     for operation in (each for path in found["paths"].values() for each in path.values()):
         if "HTTPValidationError" in str(operation["responses"].get("422", "")):
             del operation["responses"]["422"]

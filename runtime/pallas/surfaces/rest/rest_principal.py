@@ -1,4 +1,4 @@
-"""Who makes a request of the REST API: by the project's ``auth:``, or by a token of the control API."""
+"""Finds the caller of a REST request: by the project's ``auth:``, or by a token of the control API."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pallas.surfaces.request_caller import principal_in
 log = logging.getLogger(__name__)
 
 _NEEDED: Final = (
-    # Not `token: ...`: what stands behind that is taken for a token, and masked.
+    # Not `token: ...`: the text after it would be masked as a token.
     "the API of this fleet needs a token, one of auth: in agents.yaml or that of PALLAS_CONTROL_TOKEN; "
     "send it as a bearer in the Authorization header"
 )
@@ -33,11 +33,11 @@ _RETRY: Final = 5.0
 
 
 class Authenticator:
-    """Says who asks. ``tokens`` are those of the control API, None where it has none.
+    """Authenticates callers. ``tokens`` are those of the control API, None if it has none.
 
-    A wrong token is never silently nobody's where any token counts: refused, and an address that shows
-    several has to wait, as at the agents' own ports. Without a token a caller is anonymous where rules of
-    grants say what that may, or where nobody is asked.
+    If any token is accepted, a wrong one is always refused, and an address that sends several has to wait,
+    as at the agents' own ports. A caller without a token is anonymous if grant rules limit what it may do,
+    or if no token is required.
     """
 
     def __init__(self, inbound: Inbound, tokens: Callable[[], ControlTokens | None]) -> None:
@@ -45,7 +45,7 @@ class Authenticator:
         self._tokens = tokens
 
     async def __call__(self, scope: Scope) -> Principal:
-        """The principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
+        """Return the principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         auth, grants, tokens = self._inbound.asked(FLEET), self._inbound.grants, self._tokens()
         address = str((scope.get("client") or ("unknown", 0))[0])
@@ -59,7 +59,7 @@ class Authenticator:
         token = one_bearer(given)
         if (controls := _control(tokens, token, address)) is not None:
             self._let_in(address, controls)
-            # Where no caller is asked who it is, this one is the same as over MCP: it has the same threads.
+            # If no authentication is configured, the caller is the same as over MCP: it has the same threads.
             anonymous = unruled and grants.enforced and controls.is_local
             return Principal(credential=controls.credential, is_local=True) if anonymous else controls
         if auth is None and not grants.enforced:
@@ -100,7 +100,7 @@ class Authenticator:
 
 
 def _control(tokens: ControlTokens | None, token: str | None, address: str) -> Principal | None:
-    """The principal of a token of the control API, None for any other token."""
+    """Return the principal of a token of the control API, None for any other token."""
     caller = tokens.caller_of(token, address) if tokens is not None and token is not None else None
     if tokens is None or caller is None:
         return None
@@ -111,7 +111,7 @@ def _control(tokens: ControlTokens | None, token: str | None, address: str) -> P
 
 
 def _is_closed(tokens: ControlTokens | None, address: str, given: list[bytes]) -> bool:
-    """Whether nothing that a caller from that address sends could let it in."""
+    """Return whether no credential from that address could be accepted."""
     if tokens is None:
         return True
     return tokens.local and (not given or (not tokens.read and not is_loopback(address)))

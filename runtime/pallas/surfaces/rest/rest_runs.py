@@ -1,4 +1,4 @@
-"""Runs that were asked for over REST: each a task of its own, told to its log, whoever listens."""
+"""Runs started over REST: each has its own task and writes to its log, whether or not a client reads."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ CLOSE_TIMEOUT: Final = 2.0
 
 
 class RestRuns:
-    """Starts runs and owns their tasks. One event loop only; ``close`` ends what is left."""
+    """Starts runs and owns their tasks. One event loop only; ``close`` cancels those that still run."""
 
     def __init__(self, kernel: Kernel, replay: RunReplay, *, come_back: float = COME_BACK) -> None:
         self._kernel = kernel
@@ -33,10 +33,11 @@ class RestRuns:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def begin(self, request: RunRequest, *, leave: bool, keyed: bool = False) -> RunLog:
-        """Start a run and return its log once the kernel has admitted it. Raises Fault where it has not.
+        """Start a run and return its log once the kernel has admitted it. Raises Fault if it is not
+        admitted.
 
-        With ``leave`` it is cancelled when nobody has read its log for a while; ``keyed`` keeps its answer as
-        a whole beside what is told of it.
+        With ``leave`` the run is cancelled if no client reads its log for a while; ``keyed`` stores its
+        complete answer as well as its chunks.
         """
         started: asyncio.Future[RunLog] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._run(request, started, keyed), name=f"rest run of {request.agent}")
@@ -60,7 +61,7 @@ class RestRuns:
         return made
 
     def watch(self, run: ActiveRun) -> RunLog:
-        """The log of a run that somebody else asked for: what it wrote so far, and from now on all."""
+        """Return the log of a run that another surface started: the text so far, then everything new."""
         made = self._replay.open(run.id, kept=False)
         chunks, before, task = Chunks(run.agent), run.listener, run.task
         if written := run.draft.text():
@@ -68,11 +69,11 @@ class RestRuns:
 
         def hear(event: Event) -> None:
             if before is not None:
-                with suppress(Exception):  # as the run itself does
+                with suppress(Exception):  # as for a run started here
                     before(event)
             _tell(made, chunks.hear, event)
             if isinstance(event, RunFinished):
-                # Its task tells what it came to, and is not waited for where it does not end.
+                # Its task reports the result; close does not wait for a task that does not end.
                 asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, late)
 
         def late() -> None:
@@ -96,13 +97,13 @@ class RestRuns:
         return made
 
     def abandon(self, run_id: str) -> None:
-        """Nobody wants the answer of this run: it is cancelled, and nothing of it is remembered."""
+        """Cancel a run whose answer no client wants, and forget it."""
         for task, running in self._tasks.items():
             if running == run_id:
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel what still runs, and wait a moment for it."""
+        """Cancel the runs in flight and wait a moment for them."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -149,7 +150,7 @@ class RestRuns:
                 told.end()
 
     def _left(self, made: RunLog) -> None:
-        """Nobody reads it: after a while it is cancelled, unless somebody does by then."""
+        """Cancel a run that no client reads, unless one comes back in time."""
         if (timer := self._timers.pop(made.run_id, None)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
@@ -160,13 +161,13 @@ class RestRuns:
         if made.readers or made.done:
             return
         if (run := self._kernel.in_flight.get(made.run_id)) is not None:
-            run.cut(GONE)  # what it has written so far stays in the thread
+            run.cut(GONE)  # the text it has written so far stays in the thread
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         run_id = self._tasks.pop(task, "")
         if (timer := self._timers.pop(run_id, None)) is not None:
             timer.cancel()
-        # Read here: one that nobody waits for any more must not be reported as forgotten.
+        # Read the exception here: asyncio must not report it as never retrieved.
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Fault):
             log.error("a run broke outside of the kernel", exc_info=error)
 
@@ -177,7 +178,8 @@ def _cancelled(run: ActiveRun | None = None) -> Fault:
 
 
 def _tell[T](made: RunLog, say: Callable[[T], object], what: T) -> None:
-    """Add the chunks of ``what``; a mistake of ours among them is told in the log and harms no run."""
+    """Add the chunks that ``say`` makes of ``what``; an exception there is logged and does not end the
+    run."""
     try:
         for chunk in say(what):  # type: ignore[attr-defined]
             made.add(chunk)

@@ -1,4 +1,4 @@
-"""A route of the API: who asks and what they may comes first, then the body, then the work."""
+"""A route of the API: it checks the caller and its grants first, then reads the body, then does the work."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -42,10 +42,10 @@ def audit(
     answer: Response,
     fault: Fault | None,
 ) -> None:
-    """Write down what became of a request: nothing for one that only looked and was allowed to.
+    """Log the outcome of a request, except a read that was allowed.
 
-    Never a whole handle, a body, a query or a token: the method, the path, who asked and from where. A grant
-    that was missing is told by who missed it.
+    Logs the method, the path, the caller and its address; never a whole handle, a body, a query or a token.
+    A missing grant is logged where it is found missing.
     """
     status = answer.status_code
     denied = status in (401, 403)
@@ -80,7 +80,7 @@ def audit(
 
 
 def _by_handle(endpoint: RestEndpoint) -> bool:
-    """Whether its path names a thread or a task."""
+    """Return whether its path names a thread or a task."""
     return endpoint.path.startswith(("/threads/", "/tasks/"))
 
 
@@ -116,13 +116,13 @@ type Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def principal_of(request: Request) -> Principal:
-    """Who makes the request."""
+    """Return the caller of the request."""
     principal: Principal = request.scope[PRINCIPAL]
     return principal
 
 
 class Routes:
-    """Makes the routes of ``ENDPOINTS`` on an application; ``missing`` are those that nobody has made yet."""
+    """Adds the routes of ``ENDPOINTS`` to an application; ``missing`` are those that were not added yet."""
 
     def __init__(self, app: FastAPI, parts: RestParts) -> None:
         self._app = app
@@ -132,7 +132,7 @@ class Routes:
     def add[**P, T](
         self, method: str, path: str, summary: str, *, response: Any = None, status: int = 200, **more: Any
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """A decorator: the function answers that endpoint. ``more`` as for FastAPI's own."""
+        """Return a decorator: the function answers that endpoint. ``more`` as for FastAPI's own."""
         endpoint = _BY_PLACE[method, path]
 
         def made(function: Callable[P, T]) -> Callable[P, T]:
@@ -160,7 +160,7 @@ class Routes:
 
 def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
     class Guarded(APIRoute):
-        """A route that asks first, and answers everything that goes wrong with a Fault."""
+        """A route that checks the caller first, and answers every error with a Fault."""
 
         def get_route_handler(self) -> Handler:
             work = super().get_route_handler()
@@ -204,7 +204,7 @@ def _fault_of(error: Exception, endpoint: RestEndpoint) -> Fault:
     if isinstance(error, RequestValidationError):
         return http_faults.invalid(error.errors())
     if isinstance(error, HTTPException):
-        if isinstance(error.__cause__, Fault):  # FastAPI's word for all that is wrong with a body
+        if isinstance(error.__cause__, Fault):  # FastAPI's exception for any invalid body
             return error.__cause__
         return http_faults.HttpFault(error.status_code, str(error.detail), error.headers)
     log.error("api: %s %s broke", endpoint.method, endpoint.path, exc_info=error)
@@ -212,7 +212,7 @@ def _fault_of(error: Exception, endpoint: RestEndpoint) -> Fault:
 
 
 def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
-    """What else an endpoint may answer, for the document."""
+    """Return the other answers of an endpoint, for the document."""
     said: dict[int, str] = {400: "Something in the request is wrong; `data.key` says what", 401: "Who asks?"}
     if endpoint.verb is not None:
         said[403] = "A grant is missing"
@@ -223,7 +223,7 @@ def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
     if endpoint.method in ("POST", "PUT", "PATCH", "DELETE"):
         said |= {409: "It is there already, declared in a file, or in use", 422: "Cannot be done as written"}
     said |= {503: "Not now; see `Retry-After`"}
-    # As a model FastAPI would make a validator of each, half a second for all.
+    # For models, FastAPI would build a validator each: half a second for all.
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
     every: dict[int | str, dict[str, Any]] = {
         status: {"description": text, "content": content} for status, text in sorted(said.items())

@@ -1,4 +1,4 @@
-"""What a run told, wherever it is now: in memory, in the ledger, or still happening somewhere else."""
+"""Finds the chunks of a run wherever they are: in memory, in the ledger, or at a run of another surface."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -30,20 +30,20 @@ class Recall:
         self._turns = turns
 
     def log(self, run_id: str) -> RunLog | None:
-        """The log of a run that is in flight, or was over a short while ago."""
+        """Return the log of a run that is in flight or ended a short while ago."""
         if (found := self._replay.get(run_id)) is not None:
             return found
         run = self._kernel.in_flight.get(run_id)
         return self._turns.watch(run) if run is not None else None
 
     async def begun(self, run_id: str) -> bool:
-        """Whether anything is known of that run, here or in another fleet on the same ledger."""
+        """Return whether that run is known, here or in another fleet on the same ledger."""
         if self.log(run_id) is not None or any(each.id == run_id for each in self._kernel.unwritten()):
             return True
         return await self._ledger.runs.get(run_id) is not None
 
     async def record(self, run_id: str, principal: Principal) -> RunRecord:
-        """What is known of a run that the principal may look at, from its first moment on. Raises Fault."""
+        """Return the record of a run that the principal may see, from the run's start on. Raises Fault."""
         try:
             found = await self._threads.run(run_id, principal)
             known = self._replay.get(run_id)
@@ -52,7 +52,7 @@ class Recall:
             return found
         except Fault as fault:
             log = self._replay.get(run_id)
-            # The ledger hears of it when its turn comes, or, where nothing is remembered, when it is over.
+            # The ledger gets a run when its turn starts, or, without history, when the run has ended.
             early = log is not None and log.owner == principal.id and not (log.done and log.thread)
             if fault.data.get(REASON) != "not_found" or log is None or not early:
                 raise
@@ -61,14 +61,14 @@ class Recall:
             )
 
     async def chunks(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, Chunk]]:
-        """What the ledger has of a run after number ``after``, to its end.
+        """Yield the chunks of a run after number ``after`` from the ledger, to its end.
 
-        A run of which no end was told, because it did not come over this API or the fleet died, ends with
-        what is known of it.
+        A run without a stored last chunk, because it did not come over this API or the fleet died, ends
+        with the chunk that its record allows.
         """
         record = await self._record(run_id)
         last, ended = after, False
-        # The one before is looked at again: it may have been the last.
+        # Read the one before again: it may have been the last.
         async for number, chunk in self._kept(run_id, max(0, after - 1)):
             ended = ended or chunk.get("type") in ("final", "error")
             if number > after:
@@ -78,7 +78,7 @@ class Recall:
             yield last + 1, _end_of(record)
 
     async def answer(self, run_id: str) -> dict[str, Any]:
-        """The answer as a whole of a run that was asked for with a key. Raises the Fault it came to."""
+        """Return the complete answer of a run with an idempotency key. Raises the run's Fault."""
         record = await self._record(run_id)
         fault: Fault | None = None
         async for _, chunk in self._kept(run_id, 0):
@@ -103,7 +103,7 @@ class Recall:
 
 
 def _end_of(record: RunRecord) -> Chunk:
-    """The last chunk of a run, by what the ledger says of it."""
+    """Return the last chunk of a run, built from its record in the ledger."""
     if record.status == "ok":
         return {"type": "final", "threadId": record.thread or None, "turnIndex": record.turn_index}
     if record.status == "running":

@@ -1,7 +1,8 @@
-"""What runs told their callers, for who comes late, comes back or reads slowly.
+"""The chunks of runs, for clients that come late, come back or read slowly.
 
-Each run has a log of numbered chunks. What happens is written to the log and waits for no reader; the log
-holds so much in memory and is kept for a while after the run's end, and all of it goes to the ledger.
+Each run has a log of numbered chunks. Events are written to the log without waiting for readers; the log
+holds a limited amount in memory and stays for a while after the run's end, and all of it goes to the
+ledger.
 """
 
 import asyncio
@@ -37,36 +38,36 @@ READ: Final = 500
 TRIES: Final = 10
 TRY_EVERY: Final = 0.3
 """Seconds between two tries to keep the chunks of a run that the ledger knows only when it is over."""
-# Before them the ledger has the run's events as the kernel tells them.
+# The ledger's rows before these are the run's events from the kernel.
 _PLACE: Final = 1_000_000
 
 Chunk = dict[str, Any]
 
 
 class RunEventStore:
-    """The ledger's rows of one run. Text that comes in pieces is one row, numbered as its last piece."""
+    """The ledger's rows of one run. Successive pieces of text are one row, numbered as its last piece."""
 
     def __init__(self, ledger: "Ledger", run_id: str) -> None:
         self._ledger = ledger
         self._run = run_id
 
     async def write(self, chunks: Iterable[tuple[int, Chunk]]) -> None:
-        """Keep them; they follow what was kept before."""
+        """Append the chunks to those stored before."""
         rows = [(_PLACE + seq, row) for seq, row in _packed(chunks)]
         if rows:
             await self._ledger.runs.add_events(self._run, rows)
 
     async def read(self, after: int) -> list[tuple[int, Chunk]]:
-        """Some of what follows number ``after``, in order; empty at the end."""
+        """Return some of the chunks after number ``after``, in order; empty at the end."""
         rows = await self._ledger.runs.events(self._run, _PLACE + after, READ)
         return [each for seq, row in rows for each in _unpacked(seq - _PLACE, row) if each[0] > after]
 
 
 class RunLog:
-    """The chunks of one run, numbered from 1. ``done`` once nothing more comes.
+    """The chunks of one run, numbered from 1. ``done`` is set when no more come.
 
-    ``result`` or ``fault`` is what the run came to, for who asked for the answer as a whole. ``owner`` is the
-    id of who asked, empty where that is not known here; ``writer`` brings it to the ledger.
+    ``result`` or ``fault`` is the run's outcome, for a caller that wants the complete answer. ``owner`` is
+    the id of the caller, empty if it is not known here; ``writer`` brings the chunks to the ledger.
     """
 
     def __init__(self, run_id: str, store: RunEventStore | None) -> None:
@@ -96,11 +97,11 @@ class RunLog:
 
     @property
     def size(self) -> int:
-        """Bytes of it in memory."""
+        """The bytes of it in memory."""
         return self._size
 
     def add(self, chunk: Chunk) -> None:
-        """One more; returns at once."""
+        """Append a chunk; returns at once."""
         size = len(codec.dumps(chunk))
         self._chunks.append((chunk, size))
         self._size += size
@@ -115,13 +116,13 @@ class RunLog:
         self._wake()
 
     def keep(self, chunk: Chunk) -> None:
-        """Something that goes to the ledger alone, after what was told so far."""
+        """Store a chunk in the ledger only, after those so far."""
         if self._store is not None:
             self._pending.append((self.last + 1, chunk))
 
     @contextmanager
     def wanted(self) -> Iterator[None]:
-        """Somebody waits for what comes, until the end of the block."""
+        """Count a waiting reader until the end of the block."""
         self.readers += 1
         try:
             yield
@@ -131,25 +132,25 @@ class RunLog:
                 self.when_left()
 
     async def over(self) -> None:
-        """Until nothing more comes."""
+        """Wait until no more chunks come."""
         while not self.done:
             await self._more.wait()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Mark the log as complete."""
         self.done, self.ended_at = True, monotonic()
         self._flush()
         self._wake()
 
     async def written(self) -> None:
-        """Until what was told is in the ledger, as far as that takes it."""
+        """Wait until the chunks are in the ledger, as far as it accepts them."""
         if self.writer is not None:
             await asyncio.wait({self.writer}, timeout=FLUSH_TIMEOUT)
 
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Chunk]]:
-        """Every chunk after number ``after`` as it comes, to the end of the run.
+        """Yield every chunk after number ``after`` as it comes, to the end of the run.
 
-        Raises Fault (TRANSPORT) where so much was missed that it is gone.
+        Raises Fault (TRANSPORT) if the next chunk is no longer stored anywhere.
         """
         with self.wanted():
             while True:
@@ -167,7 +168,7 @@ class RunLog:
                     await self._more.wait()
 
     async def _older(self, after: int) -> list[tuple[int, Chunk]]:
-        """What is no longer in memory, at least one."""
+        """Return chunks that are no longer in memory, at least one."""
         await self.written()
         found = await self._store.read(after) if self._store is not None else []
         if not found or found[0][0] != after + 1:
@@ -196,7 +197,7 @@ class RunLog:
             except Exception as error:
                 unknown = isinstance(error, Fault) and error.data.get(REASON) == "not_found"
                 if unknown and (not self.done or tries < TRIES):
-                    # One of which nothing is remembered: it is written down after its end.
+                    # A run without history: it is stored after its end.
                     self._pending[:0] = chunks
                     self._pending_size += size
                     self._held = True
@@ -205,7 +206,7 @@ class RunLog:
                     tries += 1
                     await asyncio.sleep(TRY_EVERY)
                     continue
-                # The run is not harmed: who comes back in time reads it from memory.
+                # The run goes on: a client that comes back in time reads it from memory.
                 level = logging.DEBUG if unknown else logging.WARNING
                 said = one_line(str(error)) or type(error).__name__
                 log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, said)
@@ -217,7 +218,7 @@ class RunLog:
 
 
 class RunReplay:
-    """The logs of runs that are in flight or were over a short while ago, by the run's id."""
+    """The logs of runs that are in flight or ended a short while ago, by run id."""
 
     def __init__(self, ledger: "Ledger", clock: Callable[[], float] = monotonic) -> None:
         self._ledger = ledger
@@ -225,23 +226,23 @@ class RunReplay:
         self._logs: OrderedDict[str, RunLog] = OrderedDict()
 
     def open(self, run_id: str, *, kept: bool = True) -> RunLog:
-        """The log of a run that begins; ``kept`` in the ledger as well."""
+        """Return the log of a run that begins; with ``kept`` it is stored in the ledger as well."""
         self._tidy()
         store = RunEventStore(self._ledger, run_id) if kept else None
         made = self._logs[run_id] = RunLog(run_id, store)
         return made
 
     def get(self, run_id: str) -> RunLog | None:
-        """The log of a run, while it is in memory."""
+        """Return the log of a run while it is in memory."""
         self._tidy()
         return self._logs.get(run_id)
 
     def store(self, run_id: str) -> RunEventStore:
-        """What the ledger has of a run."""
+        """Return the ledger's chunks of a run."""
         return RunEventStore(self._ledger, run_id)
 
     async def close(self) -> None:
-        """Until everything is written, a second at most."""
+        """Wait until everything is written, at most a second."""
         writers = [writer for each in self._logs.values() if (writer := each.writer) is not None]
         if writers:
             _, late = await asyncio.wait(writers, timeout=CLOSE_TIMEOUT)
@@ -263,7 +264,7 @@ class RunReplay:
 
 
 def _packed(chunks: Iterable[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:
-    """Rows for the ledger: pieces of text that follow one another are one."""
+    """Return rows for the ledger: successive pieces of text become one."""
     rows: list[tuple[int, Chunk]] = []
     for seq, chunk in chunks:
         if "delta" not in chunk:

@@ -1,4 +1,4 @@
-"""Runs: looked at, followed, cancelled. Whose they are says who may (SPEC AG-21)."""
+"""The endpoints of runs: show, follow, cancel. A run's owner may use them (SPEC AG-21)."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -21,7 +21,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def run_out(record: RunRecord) -> RunModel:
-    """A run as it is sent."""
+    """Return a run as it is sent."""
     counted = record.tokens_in is not None or record.tokens_out is not None
     return RunModel(
         id=record.id,
@@ -43,7 +43,7 @@ def run_out(record: RunRecord) -> RunModel:
 
 
 def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
-    """The endpoints of runs."""
+    """Add the endpoints of runs."""
     parts = routes.parts
 
     @routes.add("GET", "/runs", "Runs, the newest first", response=PageOf[RunModel])
@@ -55,7 +55,7 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         limit: Limit = 50,
         cursor: Cursor = "",
     ) -> dict[str, Any]:
-        """Your own; all of them for who has `view:agents` and `admin:threads`."""
+        """Your own runs; with `view:agents` and `admin:threads`, all of them."""
         plain(agent, thread, cursor)
         found = await parts.threads.runs(
             principal_of(request),
@@ -69,13 +69,14 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
 
     @routes.add("GET", "/runs/{id}", "A run", response=RunModel)
     async def get_run(request: Request, id: Id) -> RunModel:  # noqa: A002 - the word of the path
-        """What was asked of whom, and what came of it."""
+        """Its agent, parameters and result."""
         plain(id)
         return run_out(await recall.record(id, principal_of(request)))
 
     @routes.add("DELETE", "/runs/{id}", "Cancel a run", response=RunModel, status=202)
     async def cancel_run(request: Request, id: Id) -> RunModel:  # noqa: A002 - the word of the path
-        """It ends in a moment, and who waits for it is told; one that is over stays as it is."""
+        """It ends shortly after, and its waiting callers are informed; a run that has ended stays as it
+        is."""
         plain(id)
         record = await recall.record(id, principal_of(request))
         parts.kernel.cancel(record.id)

@@ -1,4 +1,4 @@
-"""Tasks: looked at, followed, cancelled. Whose they are says who may, as for runs (SPEC AG-21)."""
+"""The endpoints of tasks: show, follow, cancel. A task's owner may use them, as for runs (SPEC AG-21)."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -28,7 +28,7 @@ _NONE: Final = (
 
 
 def task_out(record: TaskRecord) -> Task:
-    """A task as it is sent."""
+    """Return a task as it is sent."""
     over = is_over(record)
     return Task(
         id=record.id,
@@ -50,7 +50,7 @@ def task_out(record: TaskRecord) -> Task:
 
 
 def add_tasks(routes: Routes, heartbeat: float) -> None:
-    """The endpoints of tasks."""
+    """Add the endpoints of tasks."""
 
     def there() -> Tasks:
         if routes.parts.tasks is None:
@@ -65,7 +65,7 @@ def add_tasks(routes: Routes, heartbeat: float) -> None:
         limit: Limit = 50,
         cursor: Cursor = "",
     ) -> dict[str, Any]:
-        """Your own, without answers; all of them for who has `view:agents` and `admin:threads`."""
+        """Your own, without answers; with `view:agents` and `admin:threads`, all of them."""
         plain(agent, cursor)
         found = await there().list(
             principal_of(request), agent=agent or None, status=status, limit=limit, cursor=cursor
@@ -74,19 +74,19 @@ def add_tasks(routes: Routes, heartbeat: float) -> None:
 
     @routes.add("GET", "/tasks/{id}", "A task", response=Task)
     async def get_task(request: Request, id: Id) -> Task:  # noqa: A002 - the word of the path
-        """How far it is, or what came of it."""
+        """Its state, or its result."""
         plain(id)
         return task_out(await there().find(id, principal_of(request)))
 
     @routes.add("DELETE", "/tasks/{id}", "Cancel a task", response=Task, status=202)
     async def cancel_task(request: Request, id: Id) -> Task:  # noqa: A002 - the word of the path
-        """It ends in a moment; one that is over stays as it is."""
+        """It ends shortly after; a task that has ended stays as it is."""
         plain(id)
         return task_out(await there().cancel(id, principal_of(request)))
 
     @routes.add("GET", "/tasks/{id}/events", "Follow a task", response_class=Response, responses=_STREAM)
     async def follow_task(request: Request, id: Id) -> Response:  # noqa: A002 - the word of the path
-        """The task as it is, and again whenever that is different, to its end: `{type: task, task}`."""
+        """The task as it is, and again after each change, to its end: `{type: task, task}`."""
         plain(id)
         tasks, who = there(), principal_of(request)
         await tasks.find(id, who)

@@ -1,4 +1,5 @@
-"""Threads and their messages (SPEC AG-21): one's own, or another's for who administers them."""
+"""The endpoints of threads and their messages (SPEC AG-21): the caller's own, or all for an administrator
+of threads."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -15,7 +16,7 @@ from .request_models import ThreadChange, ThreadMade
 from .response_models import MessageModel, PageOf, PictureModel, ThreadModel, ToolCallModel, iso, iso_or_none
 from .route_table import Routes, principal_of
 
-# Told and not enforced: what is none is not found.
+# Documented and not enforced: an invalid one is simply not found.
 _PRINTABLE: Final[dict[str, Any]] = {"pattern": "^[!-.0-~]+$"}
 ThreadId = Annotated[
     str,
@@ -34,7 +35,7 @@ Whose = Annotated[
 
 
 def thread_out(record: ThreadRecord) -> ThreadModel:
-    """A thread as it is sent."""
+    """Return a thread as it is sent."""
     return ThreadModel(
         id=record.id,
         agent=record.agent,
@@ -49,7 +50,7 @@ def thread_out(record: ThreadRecord) -> ThreadModel:
 
 
 def message_out(record: MessageRecord) -> MessageModel:
-    """A message as it is sent."""
+    """Return a message as it is sent."""
     calls = [
         ToolCallModel(id=each.id, name=each.name, arguments=dict(each.arguments))
         for each in record.tool_calls
@@ -72,7 +73,7 @@ def message_out(record: MessageRecord) -> MessageModel:
 
 
 def add_threads(routes: Routes) -> None:
-    """The endpoints of threads."""
+    """Add the endpoints of threads."""
     parts = routes.parts
 
     def known(name: str) -> str:
@@ -93,7 +94,7 @@ def add_threads(routes: Routes) -> None:
     async def list_agent_threads(
         request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
-        """Your own, those used last first."""
+        """Your own, the last used first."""
         plain(cursor, handle)
         return await listed(request, known(name), handle, limit, cursor)
 
@@ -104,7 +105,7 @@ def add_threads(routes: Routes) -> None:
         name: AgentName,
         body: Annotated[ThreadMade | None, Body()] = None,
     ) -> ThreadModel:
-        """An empty one; without a title its first message gives it one."""
+        """An empty thread; without a title, its first message becomes the title."""
         made = await parts.threads.create(
             known(name), principal_of(request), title=body.title if body is not None else "", origin="rest"
         )
@@ -115,7 +116,7 @@ def add_threads(routes: Routes) -> None:
     async def list_threads(
         request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
-        """Your own, those used last first; all of them for who has `view:agents` and `admin:threads`."""
+        """Your own, the last used first; with `view:agents` and `admin:threads`, all of them."""
         plain(agent, cursor, handle)
         return await listed(request, agent, handle, limit, cursor)
 
@@ -151,7 +152,7 @@ def add_threads(routes: Routes) -> None:
         cursor: Cursor = "",
         order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "asc",
     ) -> dict[str, Any]:
-        """By their place in it. A row in error says why; models are not told of it."""
+        """In their order in the thread. A row in error has the reason; models do not see it."""
         plain(id, cursor, agent)
         found = await parts.threads.messages(
             id, principal_of(request), agent=agent, limit=limit, cursor=cursor, newest_first=order == "desc"
