@@ -1,6 +1,6 @@
 """The environment of programs that a fleet starts: what programs need to run, and what their entry names.
 
-Everything else stays with the fleet: keys of providers, its database, what seals its secrets, tokens.
+The fleet passes on nothing else: not provider keys, its database, the key of its secrets, or tokens.
 """
 
 import os
@@ -16,11 +16,11 @@ ALLOWED: Final = frozenset(
     {
         "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "PYTHONPATH", "SHELL",
         "SSL_CERT_DIR", "SSL_CERT_FILE", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV",
-        # What makes an interpreter the same as the fleet's.
+        # Settings of the fleet's Python interpreter.
         "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONWARNINGS",
     }
 )  # fmt: skip
-"""What every program gets, with ``LC_*`` beside it: a handler in a process of its own gets no more."""
+"""What every program gets, together with ``LC_*``. A handler in a process of its own gets no more."""
 
 PROGRAMS: Final = ALLOWED | frozenset(
     {
@@ -31,12 +31,12 @@ PROGRAMS: Final = ALLOWED | frozenset(
         "XDG_STATE_HOME",
     }
 )  # fmt: skip
-"""What programs of the project get: proxies and the places of tools, too."""
+"""What programs of the project get: also proxies and the directories of tools."""
 
 _OURS: Final = frozenset(
     {"PALLAS_AGENTS_CONFIG", "PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL", "PALLAS_SERVER_STDERR"}
 )
-# How the variables of a model's provider begin: those of fast-agent's providers, and where they differ.
+# Prefixes of provider variables: fast-agent's provider names, and those that differ from them.
 _PROVIDERS: Final = (
     *sorted(name.upper().replace("-", "_") + "_" for name in PROVIDERS),
     "AWS_", "DASHSCOPE_", "FAST_AGENT_", "GEMINI_", "GOOGLE_", "OTEL_", "VERTEX_",
@@ -46,21 +46,24 @@ _NAME: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,99}\b")
 
 
 def bare_environment(more: Mapping[str, str], own: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What of ``own`` an isolated handler is given, with ``more`` laid over it: what its entry names."""
+    """The variables of ``own`` that an isolated handler gets, with those of its entry (``more``) on top."""
     return {**_some(own, ALLOWED), **more}
 
 
 def program_environment(more: Mapping[str, str], own: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What of ``own`` a program of the project is given, with ``more`` laid over it: what its entry names."""
+    """The variables of ``own`` that a program of the project gets, with those of its entry (``more``)
+    on top.
+    """
     return {**_some(own, PROGRAMS), **more}
 
 
 def agent_environment(
     project: Project, more: Mapping[str, str], own: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of an agent in a process of its own: a program's, and what asking models needs.
+    """The environment of an agent in a process of its own: that of a program, plus what models need.
 
-    That is what the fast-agent files refer to, and the variables of providers. Blocks: reads those files.
+    That is the variables that the fast-agent files refer to, and those of providers. Blocks: reads these
+    files.
     """
     referred = frozenset(_references(project))
     needed = {
@@ -72,7 +75,7 @@ def agent_environment(
 
 
 def withheld_in(said: Iterable[str], given: Mapping[str, str], own: Mapping[str, str] = os.environ) -> str:
-    """A hint for whoever reads why a program failed, where it names a variable that it was not given."""
+    """A hint if a program's error output names a variable that the fleet did not pass on, else empty."""
     for line in said:
         for name in _NAME.findall(line):
             if name in own and name not in given:

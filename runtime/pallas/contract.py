@@ -1,7 +1,7 @@
-"""Typed handlers: what one writes, and what it is told (SPEC 5). ``docs/typed-handlers.md`` begins with one.
+"""The API of typed handlers: what a handler is given and what it returns (SPEC 5).
 
-``async def handler(payload, metadata) -> HandlerResponse | None``: the payload is a dataclass that was
-checked before, and the fleet, not the handler, decides who speaks to whom.
+``async def handler(payload, metadata) -> HandlerResponse | None``: the payload is a validated dataclass, and
+the fleet, not the handler, decides who may send to whom. ``docs/typed-handlers.md`` is the introduction.
 """
 
 from collections.abc import MutableMapping
@@ -29,77 +29,65 @@ __all__ = [
 
 @dataclass
 class HandlerResponse:
-    """A message to send: ``payload`` is an instance of a dataclass, ``to`` the name of an agent.
+    """A message to send. Without ``to`` it goes to the caller: that is what ``respond`` makes."""
 
-    ``to`` None is the caller: what ``respond`` makes.
-    """
-
-    payload: Any
-    to: str | None = None
+    payload: Any  # an instance of a dataclass
+    to: str | None = None  # the name of an agent
 
     @classmethod
     def respond(cls, payload: Any) -> "HandlerResponse":
-        """Back to the caller: it ends this conversation, and all that was begun in it."""
+        """Answer the caller. This ends the conversation and all conversations begun in it."""
         return cls(payload, None)
 
 
 @dataclass
 class HandlerMetadata:
-    """What a handler may know of a message (SPEC 5.1); changing it changes nothing else.
+    """What a handler may know of a message (SPEC 5.1). Changing it has no effect."""
 
-    ``thread_id`` is the opaque UUID of the conversation; ``from_id`` who sent the message, the previous hop;
-    ``own_name`` only where the agent is one (``agent: true``); ``is_self_call`` where it sent that itself;
-    ``usage_instructions`` are the agent's peers, their schemas and how to answer, to be put before a model.
-    ``todo_nudge`` names the todos of an agent for which what it waits for has come; empty without any.
-    """
-
-    thread_id: str
-    from_id: str
-    own_name: str | None = None
-    is_self_call: bool = False
-    usage_instructions: str = ""
-    todo_nudge: str = ""
+    thread_id: str  # the opaque UUID of the conversation
+    from_id: str  # the sender: the previous hop
+    own_name: str | None = None  # set only for an agent (``agent: true``)
+    is_self_call: bool = False  # whether the agent sent the message itself
+    usage_instructions: str = ""  # the agent's peers, their schemas and how to answer, for a model
+    todo_nudge: str = ""  # the todos whose message has arrived; empty without any
 
 
 @dataclass
 class Text:
-    """Text to and from an agent that takes no typed messages: a model, a worker, another fleet's agent."""
+    """Text to and from an agent without typed messages: a model, a worker, an agent of another fleet."""
 
     text: str
 
 
 @dataclass
 class Document:
-    """An answer whose class the receiver does not know: ``tag`` is the class's name, ``xml`` the element."""
+    """A response whose class the receiver does not know."""
 
-    tag: str
-    xml: str
+    tag: str  # the name of the class
+    xml: str  # the element
 
 
 @dataclass
 class SystemError:
-    """Why a message was not delivered or not answered. It says nothing of who else there is.
-
-    ``code`` is ``routing``, ``validation``, ``timeout``, or the type of a Fault in lower case.
-    """
+    """Why a message was not delivered or not answered. It reveals no other agents."""
 
     ELEMENTS: ClassVar = {"retry_allowed": "retry-allowed"}
-    code: str
+    code: str  # ``routing``, ``validation``, ``timeout``, or the type of a Fault in lower case
     message: str
     retry_allowed: bool = True
 
 
 @dataclass
 class Boot:
-    """The first message of a fleet, to each handler that takes it: ``project`` is the fleet's name."""
+    """The first message of a fleet, sent to each handler that accepts it."""
 
-    project: str
+    project: str  # the fleet's name
     agents: int = 0
 
 
 @dataclass
 class ConsolePrompt:
-    """Show ``output`` of ``source``, then ask for a line."""
+    """Show ``output`` of ``source``, then read a line."""
 
     output: str = ""
     source: str = ""
@@ -107,7 +95,7 @@ class ConsolePrompt:
 
 @dataclass
 class ConsoleInput:
-    """A line that was typed."""
+    """A line that a person typed."""
 
     text: str
     source: str = "console"
@@ -115,7 +103,7 @@ class ConsoleInput:
 
 @dataclass
 class TodoUntil:
-    """To ``system.todo``: remind me until a ``wait_for`` (the name of a class) of ``from_listener`` came."""
+    """To ``system.todo``: remind me until a message of class ``wait_for`` arrives from ``from_listener``."""
 
     wait_for: str
     from_listener: str = ""
@@ -124,7 +112,7 @@ class TodoUntil:
 
 @dataclass
 class TodoRegistered:
-    """What ``TodoUntil`` is answered: the watcher's id, and what it waits for."""
+    """The response to ``TodoUntil``: the todo's id, and what it waits for."""
 
     id: str
     wait_for: str = ""
@@ -133,24 +121,24 @@ class TodoRegistered:
 
 @dataclass
 class TodoComplete:
-    """To ``system.todo``: that is done."""
+    """To ``system.todo``: close the todo."""
 
     id: str
 
 
 @dataclass
 class TodoClosed:
-    """What ``TodoComplete`` is answered: ``was_raised`` where what it waited for had come."""
+    """The response to ``TodoComplete``."""
 
     id: str
-    was_raised: bool = False
+    was_raised: bool = False  # whether its message had arrived
 
 
 def scratch() -> MutableMapping[str, Any]:
-    """What the handler keeps for the conversation whose message it handles now: gone when that is over.
+    """A mapping that the handler keeps for the conversation whose message it handles now.
 
-    A self-call finds it again; after ``respond`` nobody does (SPEC HC-18). It holds 1,000 entries and 16 MiB
-    at most. Raises RuntimeError where no message is being handled.
+    A self-call finds the same mapping; it is dropped when the conversation ends with ``respond`` (SPEC
+    HC-18). It holds at most 1,000 entries and 16 MiB. Raises RuntimeError outside of a message.
     """
     invocation = current()
     if invocation is None:

@@ -1,15 +1,15 @@
-"""Waiting with a limit that a blocked event loop does not use up."""
+"""Timeouts that do not run while other code blocks the event loop."""
 
 import asyncio
 from time import monotonic
 from typing import Any, Final
 
-# A loop that is blocked by other code for longer than this does not count against who waits.
+# Seconds. Time beyond this in which other code blocks the loop does not count.
 _SLICE: Final = 0.5
 
 
 async def done_within(seconds: float, work: asyncio.Future[Any]) -> bool:
-    """Whether it is done by then; it is left as it is, and what it raises is not looked at.
+    """Whether ``work`` is done within ``seconds``. It is not cancelled, and its exception is not retrieved.
 
     Time in which something else blocked the event loop does not count: a fleet that starts makes one agent
     after the other.

@@ -12,7 +12,7 @@ def run[T](main: Coroutine[Any, Any, T]) -> T:
 
 
 def new_runner() -> asyncio.Runner:
-    """A runner of such a loop, for who has to see what comes out of it before it is closed."""
+    """A runner of such a loop, for callers that handle the result before the loop is closed."""
     return asyncio.Runner(loop_factory=_factory())
 
 

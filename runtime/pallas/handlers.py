@@ -1,4 +1,5 @@
-"""Agents in plain Python: what one writes, and what it is told (SPEC 7.4, ``AgentHandler``).
+"""The API of agents in plain Python: what a handler implements, and what it gets (SPEC 7.4,
+``AgentHandler``).
 
 ``docs/handlers.md`` begins with one in ten lines.
 """
@@ -31,51 +32,46 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of this agent (SPEC 7.4): ``id`` has 32 hex digits, ``metadata`` is what its maker said."""
+    """A session of this agent (SPEC 7.4)."""
 
-    id: str
+    id: str  # 32 hex digits
     agent: str = ""
-    metadata: Mapping[str, Any] = _NOTHING
+    metadata: Mapping[str, Any] = _NOTHING  # as given by the client that created it
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """One message for a handler, all of it values; there is nothing to call on it.
+    """One message for a handler. It holds values only; there is nothing to call on it.
 
-    ``history`` are the conversation's messages before this one, oldest first. ``session`` is the session that
-    it came in, None without one; ``thread`` names the conversation, empty for one that nobody can come back
-    to. ``principal`` is the id of who asks; ``params`` are those of the run, merged, by their names in
-    snake_case; ``metadata`` is the session's. ``stream``: the caller hears the text as it is written.
-
-    A caller who goes away, a deadline and a ``cancel`` all cancel the task that runs the handler: it sees
+    A caller that disconnects, a deadline and a ``cancel`` all cancel the task that runs the handler: it gets
     ``asyncio.CancelledError`` where it waits.
     """
 
     text: str
     images: tuple[Image, ...] = ()
-    history: tuple[Message, ...] = ()
-    session: Session | None = None
-    thread: str = ""
-    principal: str = "anonymous"
-    params: Mapping[str, Any] = _NOTHING
+    history: tuple[Message, ...] = ()  # the messages before this one, oldest first
+    session: Session | None = None  # None outside of a session
+    thread: str = ""  # the conversation; empty for one that cannot be continued
+    principal: str = "anonymous"  # the id of the caller
+    params: Mapping[str, Any] = _NOTHING  # those of the run, merged, in snake_case
     run_id: str = ""
     agent: str = ""
-    metadata: Mapping[str, Any] = _NOTHING
-    stream: bool = False
+    metadata: Mapping[str, Any] = _NOTHING  # that of the session
+    stream: bool = False  # whether the caller gets the text while it is written
 
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """What a handler answers; ``usage`` where it knows how many tokens that took."""
+    """The answer of a handler."""
 
     text: str
     stop_reason: StopReason = "end_turn"
-    usage: Usage | None = None
+    usage: Usage | None = None  # None if the number of tokens is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of the answer; those of one stream are joined as they come. ``index`` is for its reader."""
+    """A piece of the answer. The chunks of a stream are joined in order; ``index`` is for the reader."""
 
     text: str
     index: int | None = None
@@ -83,14 +79,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The end of a stream: ``result`` is the whole answer, whatever was in the chunks before."""
+    """The end of a stream. ``result`` is the whole answer and replaces the chunks before it."""
 
     result: PromptResult | str
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The end of a stream that failed; its caller reads ``message``."""
+    """The end of a stream that failed. The caller gets ``message``."""
 
     message: str
     retryable: bool = False
@@ -101,19 +97,20 @@ StreamEvent = Chunk | Final | Error
 
 @runtime_checkable
 class AgentHandler(Protocol):
-    """An agent in plain Python. ``id`` is its name, and one of the two methods below is needed.
+    """An agent in plain Python. ``id`` is its name; it needs one of these two methods:
 
-    All others are optional and found by their names: ``capabilities`` (words for what it can do), ``vision``
-    (True: it takes pictures), ``on_session_create(session)``, ``on_session_close(session, reason)`` and
-    ``cancel(session)``. Every method is written with ``async def``; one that is not is refused when the
-    handler is registered, as nothing in a fleet may block its loop. The names of SPEC 7.4
-    (``onSessionCreate``, ``onSessionClose``) are understood as well.
-
-    * ``async def prompt(request: PromptRequest) -> PromptResult | str`` answers at once;
+    * ``async def prompt(request: PromptRequest) -> PromptResult | str`` answers at once.
     * ``async def stream(request: PromptRequest)`` yields ``Chunk``, ``Final`` and ``Error``. A stream that
       ends without ``Final`` is its chunks, joined.
-    * ``on_session_create`` that raises: there is no session, and whoever asked is told so (UPSTREAM).
-      ``on_session_close`` that raises: it is closed all the same. Each has ten seconds.
+
+    All others are optional and found by name: ``capabilities`` (words for what it can do), ``vision`` (True
+    if it takes pictures), ``on_session_create(session)``, ``on_session_close(session, reason)`` and
+    ``cancel(session)``. Every method is an ``async def``; a handler with another one is refused when it is
+    registered, since nothing in a fleet may block its loop. The names of SPEC 7.4 (``onSessionCreate``,
+    ``onSessionClose``) are accepted as well.
+
+    If ``on_session_create`` raises, no session is created and the caller gets a Fault (UPSTREAM). If
+    ``on_session_close`` raises, the session is closed all the same. Each has ten seconds.
     """
 
     @property
@@ -134,12 +131,12 @@ class Streaming(AgentHandler, Protocol):
     """A handler that writes its answer piece by piece."""
 
     def stream(self, request: PromptRequest) -> AsyncIterator[StreamEvent]:
-        """Answer one message: an ``async def`` with ``yield`` in it."""
+        """Answer one message; an ``async def`` that yields."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Registered:
-    """A handler as it was given to a fleet; each time it is given, it is another one."""
+    """A handler as it was registered with a fleet. Registering the same handler twice makes two of these."""
 
     handler: Any = field(repr=False)

@@ -1,4 +1,4 @@
-"""What a handler's own code may reach while it handles one message, by the context that it runs in."""
+"""What a typed handler's code may use while it handles one message, bound to the context that it runs in."""
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -12,92 +12,90 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one completion, or of an agent's together."""
+    """Tokens of one completion, or the sum over an agent's."""
 
     prompt: int = 0
     completion: int = 0
 
     @property
     def total(self) -> int:
-        """Both together."""
+        """The sum of both."""
         return self.prompt + self.completion
 
 
 @dataclass(frozen=True, slots=True)
 class LLMResponse:
-    """What a model answered (SPEC 5.1). ``backend`` is who; ``raw`` what else it said, plain values."""
+    """The response of a model (SPEC 5.1)."""
 
     content: str
     model: str = ""
     usage: TokenUsage = TokenUsage()
     finish_reason: str = "stop"
-    backend: str = ""
-    raw: Mapping[str, Any] = _NOTHING
+    backend: str = ""  # the backend that answered
+    raw: Mapping[str, Any] = _NOTHING  # the rest of the response, as plain values
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a handler asks of a model. ``messages`` are ``{"role": ..., "content": ...}``."""
+    """A request of a handler to a model."""
 
     model: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, Any]]  # ``{"role": ..., "content": ...}``
     params: Mapping[str, Any] = _NOTHING
 
 
 class Completer(Protocol):
-    """Asks a model on behalf of a handler; who asks, for which thread and run is known to it already."""
+    """Asks a model on behalf of a handler. It is bound to one handler, thread and run."""
 
     async def complete(self, wanted: Completion) -> LLMResponse:
-        """Raises Fault."""
+        """Ask the model. Raises Fault."""
         ...
 
 
 class TodoList(Protocol):
-    """The todos of one conversation of a handler, for code that keeps them without messages."""
+    """The todos of one conversation of a handler, for code that uses them without messages."""
 
     def register(self, wait_for: str, from_listener: str, description: str) -> str:
-        """The id of a new one. Raises Fault."""
+        """Add a todo and return its id. Raises Fault."""
         ...
 
     def raised(self) -> Sequence[Any]:
-        """Those for which what they wait for has come, each with ``id``, ``wait_for``, ``description``."""
+        """The todos whose message has arrived, each with ``id``, ``wait_for`` and ``description``."""
         ...
 
     def pending(self) -> Sequence[Any]:
-        """Those for which it has not."""
+        """The todos whose message has not arrived."""
         ...
 
     def complete(self, id: str) -> bool:  # noqa: A002 - as in the messages
-        """Close one; whether there was one."""
+        """Close a todo; False if there is none of that id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One message that is being handled. ``scratch`` is the frame's own, gone when the frame is over.
-
-    ``todos`` None where the handler can only send messages to ``system.todo``.
-    """
+    """One message that is being handled."""
 
     agent: str
     thread_id: str
     run_id: str = ""
     completer: Completer | None = None
+    # belongs to the frame and is dropped with it
     scratch: MutableMapping[str, Any] = field(default_factory=dict)
-    todos: TodoList | None = None
+    todos: TodoList | None = None  # None if the handler can only message ``system.todo``
 
 
 _current: ContextVar[Invocation | None] = ContextVar("pallas_invocation", default=None)
 
 
 def current() -> Invocation | None:
-    """The message that this code handles; None outside of one."""
+    """The message that this code handles, None outside of one."""
     return _current.get()
 
 
 @contextmanager
 def handling(invocation: Invocation) -> Iterator[None]:
-    """What happens in this block, and in the tasks begun in it, is done for that message."""
+    """Bind this block, and the tasks started in it, to that message."""
     token = _current.set(invocation)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Small JSON files that are kept between two starts, written as a whole or not at all."""
+"""Small JSON files that persist between two starts, written as a whole or not at all."""
 
 import json
 import os
@@ -13,13 +13,13 @@ MAX_FILE: Final = 1024 * 1024
 
 
 class JsonFile:
-    """The document in the file at ``path``. Nothing secret may be put into it."""
+    """The document in the file at ``path``. Do not put secrets into it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> tuple[Any, str]:
-        """The document, and what is wrong with the file in one line. Not there: None and no mistake."""
+        """The document, and a problem with the file in one line. A missing file is None without a problem."""
         name = self.path.name
         try:
             with self.path.open("rb") as file:
@@ -30,13 +30,13 @@ class JsonFile:
         except FileNotFoundError:
             return None, ""
         except (OSError, ValueError, RecursionError) as error:
-            return None, f"{name}: cannot be read ({one_line(str(error), 120)}); mend or delete it"
+            return None, f"{name}: cannot be read ({one_line(str(error), 120)}); fix or delete it"
 
     def save(self, document: Any) -> None:
-        """Write all of it at once, readable by this user only; raises OSError."""
+        """Write the document atomically, readable by this user only. Raises OSError."""
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder, so that the exchange is one step and a full disk leaves the old file whole.
+        # In the same folder, so that the replacement is atomic and a full disk leaves the old file intact.
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             draft.unlink(missing_ok=True)

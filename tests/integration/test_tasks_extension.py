@@ -277,10 +277,10 @@ async def test_an_agent_asks_on_the_way_and_goes_on_with_the_answer(ledger: Ledg
         await client.answer(made, {second: {"action": "decline"}})
         done = await client.until(made)
         assert done["result"]["content"][0]["text"] == "Ada decline {}"
-        # Whoever cannot be asked is told so, by a task as by a plain call.
+        # A caller that cannot be asked gets that as the answer, from a task as from a plain call.
         shy = await TaskClient(fleet.url).call(message="hi")
         done = await client.until(shy["taskId"])
-        assert "nobody can be asked" in done["result"]["content"][0]["text"]
+        assert "the caller cannot be asked" in done["result"]["content"][0]["text"]
 
 
 async def test_what_was_under_way_when_the_fleet_stopped_has_failed_and_what_was_over_still_answers(

@@ -1,4 +1,4 @@
-"""What callers of a session are told when it is not for them, over, busy, or too much for it."""
+"""The Faults of sessions: unknown, another caller's, over, busy, full, or too large a prompt."""
 
 import json
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line
 
 VALID: Final = "sessionValid"
-"""The key in a Fault's data that says whether the session can be used on."""
+"""The key in a Fault's data that says whether the session can still be used."""
 
 
 def no_session(session: str, ended: str = "") -> Fault:
-    """There is none of that id: never, or no more (UPSTREAM). ``ended`` says how it ended."""
+    """There is no session of that id, or no longer (UPSTREAM). ``ended`` says how it ended."""
     data = {VALID: False, REASON: "not_found", **({"ended": ended} if ended else {})}
     return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
 
 
 def not_theirs(session: str) -> Fault:
-    """It is another caller's (UPSTREAM). Its id cannot be guessed, so that may be said."""
+    """The session is another caller's (UPSTREAM). The Fault may say so, since its id cannot be guessed."""
     data = {VALID: False, REASON: "not_found"}
     text = f"Session not found: {one_line(session, 80)} was {OTHER_IDENTITY}"
     return Fault(FaultType.UPSTREAM, text, data=data)
 
 
 def no_thread(thread: str, agent: str) -> Fault:
-    """A session cannot begin on a thread that is not there for its owner (UPSTREAM)."""
+    """The caller has no such thread to begin a session on (UPSTREAM)."""
     text = (
         f"Thread not found: {one_line(thread, 80)}; it is no thread of yours with {agent}: name its agent as "
         "agentId, or leave threadId out to begin another"
@@ -36,13 +36,13 @@ def no_thread(thread: str, agent: str) -> Fault:
 
 
 def is_busy(session: str) -> Fault:
-    """A prompt is under way in it (UPSTREAM, DR-11)."""
+    """A prompt is under way in the session (UPSTREAM, DR-11)."""
     text = f"Session {session} is busy — concurrent prompts not allowed"
     return Fault(FaultType.UPSTREAM, text, data={VALID: True})
 
 
 def has_failed(session: str, why: str) -> Fault:
-    """It failed and was not opened again (UPSTREAM, DR-10)."""
+    """The session failed and was not opened again (UPSTREAM, DR-10)."""
     text = (
         f"Session {session} failed: {one_line(why, 300)}; open it again with sessions_create and metadata "
         f'{{"resume": "{session}"}}, or create another'
@@ -51,7 +51,7 @@ def has_failed(session: str, why: str) -> Fault:
 
 
 def is_replaced(session: str, agent: str) -> Fault:
-    """Another agent has the name of the one that it was opened with (UPSTREAM, DR-17)."""
+    """Another agent has the name of the agent that the session was opened with (UPSTREAM, DR-17)."""
     text = (
         f"Session {session} is over: the agent {agent} that it was opened with is gone, and another one of "
         "that name never answers in its place; create another session"
@@ -60,19 +60,19 @@ def is_replaced(session: str, agent: str) -> Fault:
 
 
 def no_room(limit: int, whose: str) -> Fault:
-    """As many sessions are open as there may be (UPSTREAM, DR-14)."""
+    """The limit of open sessions is reached (UPSTREAM, DR-14)."""
     data = {"limit": limit, "hint": f"at most {limit} sessions {whose}: close one, or come again later"}
     return Fault(FaultType.UPSTREAM, "Session capacity reached", data=data)
 
 
 def too_big(what: str, size: int, limit: int, **data: Any) -> Fault:
-    """More bytes than are taken (UPSTREAM, DR-20)."""
+    """The prompt or the metadata has too many bytes (UPSTREAM, DR-20)."""
     text = f"{what} has {size} bytes; at most {limit} are taken: send less"
     return Fault(FaultType.UPSTREAM, text, data={"limit": limit, "size": size, **data})
 
 
 def check_prompt(text: str, limit: int) -> None:
-    """Raises Fault (UPSTREAM) for a prompt of more than ``limit`` bytes in UTF-8."""
+    """Raise Fault (UPSTREAM) for a prompt of more than ``limit`` bytes in UTF-8."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
         raise too_big("the prompt", size, limit, **{VALID: True})

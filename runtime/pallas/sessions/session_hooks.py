@@ -1,4 +1,4 @@
-"""Executors that want to know of sessions are told (``SessionHooks``), each time within a deadline."""
+"""Calls the session hooks of executors that have them (``SessionHooks``), each within a deadline."""
 
 import asyncio
 import logging
@@ -15,11 +15,14 @@ log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 30.0
 HOOK_SECONDS: Final = 12.0
-"""What an executor has to do its part when a session opens, and when one ends or is cancelled."""
+"""Deadlines of an executor's hooks: when a session opens, and when one ends or is cancelled."""
 
 
 async def opened(agent: LiveAgent, session: str, metadata: Mapping[str, Any]) -> None:
-    """A session is about to begin. Raises Fault: then it does not (DR-27)."""
+    """Call the hook for a session that is about to begin.
+
+    If it raises Fault, the session does not begin (DR-27).
+    """
     hook = getattr(agent.executor, "session_opened", None)
     if hook is None:
         return
@@ -39,12 +42,12 @@ async def opened(agent: LiveAgent, session: str, metadata: Mapping[str, Any]) ->
 
 
 async def closed(agent: str, executor: Executor | None, session: str, reason: str) -> None:
-    """A session is over; what goes wrong is logged."""
+    """Call the hook for a session that is over. Errors are logged."""
     await _told(agent, getattr(executor, "session_closed", None), session, reason)
 
 
 async def cancelled(agent: str, executor: Executor | None, session: str) -> None:
-    """What ran in a session was cancelled; what goes wrong is logged."""
+    """Call the hook for a prompt that was cancelled. Errors are logged."""
     await _told(agent, getattr(executor, "session_cancelled", None), session)
 
 
@@ -55,6 +58,6 @@ async def _told(agent: str, hook: Callable[..., Awaitable[None]] | None, session
         async with asyncio.timeout(HOOK_SECONDS):
             await hook(session, *more)
     except Exception:
-        # No more of an id than tells two apart.
+        # The whole id opens the session: log only enough to tell two apart.
         text = "%s: a hook of the session %s failed"
         log.exception(text, agent, session[:8], extra={"agent": agent})

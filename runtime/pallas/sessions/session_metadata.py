@@ -1,4 +1,4 @@
-"""What the metadata of a session asks for (SPEC C11, DR-10, DR-20, DR-24, DR-25)."""
+"""Reads the metadata of a session (SPEC C11, DR-10, DR-20, DR-24, DR-25)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ PROVIDER: Final = "provider"
 PARAMS: Final = "runtimeParams"
 RESUME: Final = "resume"
 THREAD: Final = "threadId"
-"""The keys that mean something here; all others are for the agent alone."""
+"""The keys that sessions read; all others are for the agent alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionMetadata:
-    """``metadata`` is all of it, as plain JSON values. Empty or None: not given."""
+    """The metadata of a session. An empty or None field was not given."""
 
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # all of it, as plain JSON values
     provider: str = ""
     params: Params | None = None
     resume: str = ""
@@ -36,7 +36,7 @@ class SessionMetadata:
 
 
 def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata:
-    """The metadata as read; at most ``limit`` bytes. Raises Fault (UPSTREAM for more; PROTOCOL)."""
+    """Read the metadata. Raises Fault: UPSTREAM for more than ``limit`` bytes, PROTOCOL if it is invalid."""
     given = check_metadata(metadata or {}, limit)
     params = given.get(PARAMS)
     if given.get(RESUME) is not None and given.get(THREAD) is not None:
@@ -52,12 +52,12 @@ def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata
 
 
 def check_provider(info: ExecutorInfo, provider: str) -> None:
-    """Raises Fault (CONFIG, DR-24) for a provider that the agent does not have."""
+    """Raise Fault (CONFIG, DR-24) for a provider that the agent does not have."""
     check_among(provider, [each.id for each in info.providers_known or ()])
 
 
 def check_room(counts: Leases, entry: DirectoryEntry) -> None:
-    """Raises Fault (UPSTREAM, DR-14) where no more sessions can be opened with that agent now."""
+    """Raise Fault (UPSTREAM, DR-14) if no more sessions can be opened with that agent now."""
     agent, kind, own = entry.info.id, entry.kind, entry.capacity
     if counts.full(agent, kind, own):
         whose = "of all agents in this process" if kind in IN_PROCESS else f"with {agent}"

@@ -1,4 +1,4 @@
-"""How a session begins, or begins again after it failed."""
+"""Opens sessions, and opens failed ones again."""
 
 import secrets
 from collections.abc import Callable
@@ -23,11 +23,11 @@ REOPENED: Final = "reopened"
 CLOSED: Final = "closed"
 
 Permit = Callable[[str, Principal, TraceContext | None], None]
-"""Raises Fault for who may not use an agent (any more)."""
+"""Raises Fault if the principal may not use the agent (any more)."""
 
 
 class SessionOpener:
-    """Parts as in ``Sessions``; what it opens is in the ``table``."""
+    """Opens sessions and adds them to the ``table``. Arguments as in ``Sessions``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class SessionOpener:
         self._clock = clock
 
     async def new(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionRecord:
-        """A session with that agent. Raises Fault; then there is none."""
+        """Open a session with that agent. Raises Fault, and then leaves nothing behind."""
         known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
         lease = self._lease(agent, principal, wanted)
         if wanted.thread:
@@ -61,7 +61,10 @@ class SessionOpener:
         return await self._opened(lease)
 
     async def _thread(self, agent: str, principal: Principal, handle: str) -> str:
-        """The durable thread of that handle, empty where none is kept. Raises Fault: not this principal's."""
+        """The durable thread of that handle, empty if none is stored.
+
+        Raises Fault if it is not this principal's.
+        """
         self._kernel.ready(agent)
         try:
             key = key_of(handle, None)
@@ -73,10 +76,10 @@ class SessionOpener:
         return found.thread if found is not None else ""
 
     def _lease(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionLease:
-        """A session that nobody knows of yet. Raises Fault where there is none to be had."""
+        """A lease that is not in the table yet. Raises Fault if no session can be opened."""
         answering, executor = self._kernel.ready(agent)
         entry = self._directory.entry(agent)
-        if entry is None or entry.agent is not answering:  # it goes in this moment
+        if entry is None or entry.agent is not answering:  # it is being removed
             raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
         check_provider(executor.info, wanted.provider)
         self._table.expire()
@@ -96,7 +99,10 @@ class SessionOpener:
         )
 
     async def resume(self, wanted: SessionMetadata, agent: str | None, principal: Principal) -> SessionRecord:
-        """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
+        """Open a failed session again, with its thread.
+
+        A session that did not fail stays as it is (DR-10).
+        """
         lease = self._table.find(wanted.resume, principal)
         if agent is not None and agent != lease.agent:
             text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
@@ -124,7 +130,7 @@ class SessionOpener:
     async def _opened(self, lease: SessionLease) -> SessionRecord:
         lease.opening, lease.used_at = False, self._clock()
         lease.last = lease.answering.executor
-        if lease.over:  # meanwhile
+        if lease.over:  # it ended while it was being opened
             await session_hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
             raise no_session(lease.id, lease.over)
         self._table.tell(lease)

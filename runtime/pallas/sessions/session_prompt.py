@@ -1,4 +1,6 @@
-"""One prompt of a session: its turn, its run, and what it says of the session when it goes wrong."""
+"""Runs one prompt of a session: waits for its turn, runs it, and decides whether an error fails the
+session.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,17 +32,17 @@ from .session_faults import VALID, has_failed, is_replaced, no_session
 SURFACE: Final = "bridge"
 _FAILING: Final = frozenset({FaultType.UPSTREAM, FaultType.PROTOCOL})
 _REFUSALS: Final = frozenset({"key", "limit", "cancelled", REASON})
-"""In the data of a Fault that says no to this prompt, and nothing of the next one."""
+"""Keys in the data of a Fault that refuses this prompt only: the next one may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRequestFacts:
-    """What is asked, and by whom. ``timeout`` in seconds from now on."""
+    """The arguments of a prompt."""
 
     text: str
     principal: Principal
     images: Sequence[Image] = ()
-    timeout: float | None = None
+    timeout: float | None = None  # seconds from now on
     params: Params = NO_PARAMS
     listener: Listener | None = None
     bearer: str | None = field(default=None, repr=False)
@@ -55,9 +57,9 @@ async def answer(
     asked: PromptRequestFacts,
     gone: Callable[[SessionLease], bool],
 ) -> RunResult:
-    """What comes of a prompt, when those before it are over. Raises Fault; the session may have failed.
+    """Run a prompt after those before it. Raises Fault; the session may have failed.
 
-    ``gone`` says whether the agent of the session is no longer there: no other one answers then (DR-17).
+    ``gone`` says whether the session's agent has left the fleet: no other agent answers in its place (DR-17).
     """
     began = monotonic()
     async with lease.turn.turn(asked.timeout):
@@ -75,17 +77,18 @@ async def answer(
 
 
 def stop(kernel: Kernel, prompt: SessionPrompt) -> None:
-    """Cancel a prompt: its run where it has begun, else all that it waits for."""
+    """Cancel a prompt: its run if it has begun, else its wait."""
     prompt.stopped = True
     if not kernel.cancel(prompt.run_id) and prompt.work is not None:
         prompt.work.cancel()
 
 
 def fails(fault: Fault) -> bool:
-    """Whether a session is no good any more after this: the agent broke on it, and would again.
+    """Whether a session cannot be used after this Fault: the agent broke on it, and would break again.
 
-    What only refused this prompt, what may pass, a deadline and a cancel leave the session as it is, and so
-    does a message that does not fit what a typed handler takes: it never saw it.
+    The session stays usable after a refusal of this prompt, an error that may pass, a deadline and a
+    cancellation, and also after a message that does not fit a typed handler's schema, since the handler never
+    saw it.
     """
     if fault.retryable or not _REFUSALS.isdisjoint(fault.data) or fault.data.get("system") == "validation":
         return False
@@ -93,17 +96,17 @@ def fails(fault: Fault) -> bool:
 
 
 def about(fault: Fault, *, valid: bool) -> Fault:
-    """The same Fault, which says whether the session can be used on."""
+    """The same Fault with ``sessionValid`` in its data: whether the session can still be used."""
     if VALID in fault.data:
         return fault
     data = {**fault.data, VALID: valid}
-    told = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
-    told.of_agent = fault.of_agent
-    return told
+    marked = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+    marked.of_agent = fault.of_agent
+    return marked
 
 
 def _told(fault: Fault, bearer: str | None) -> str:
-    """Why a session failed, in a line that others may read; the run is over, and its bearer forgotten."""
+    """The reason why a session failed, in one line that others may read. The bearer of the run is masked."""
     text = fault.message.replace(bearer, "[redacted]") if bearer else fault.message
     return one_line(redact_text(text), 300)
 
@@ -161,23 +164,23 @@ async def _run(
         work.cancel()
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
-    if work.cancelled():  # before it had begun
+    if work.cancelled():  # before it began
         raise Fault(FaultType.UPSTREAM, "the run was cancelled", data={"cancelled": True})
     return work.result()
 
 
 def _found(kernel: Kernel, lease: SessionLease, fault: Fault | None) -> None:
-    """What is known of its thread by now."""
+    """Update the lease with what is known of its thread now."""
     known = kernel.conversation(lease.agent, lease.handle)
     if fault is not None and lease.begun and fault.data.get(REASON) == "not_found":
-        # Its owner deleted the thread: what is said next begins another.
+        # Its owner deleted the thread: the next prompt begins another.
         lease.handle, lease.begun, lease.thread = mint(), False, ""
     elif known is not None:
         lease.begun, lease.thread = True, known.thread
 
 
 def _cancelled(lease: SessionLease, prompt: SessionPrompt, partial: str, seconds: float) -> RunResult:
-    """What a prompt comes to that somebody cancelled: no error, and what it had written (DR-16)."""
+    """The result of a prompt that was cancelled: no error, and the text it had written (DR-16)."""
     return RunResult(
         run_id=prompt.run_id,
         texts=(partial,) if partial else (),

@@ -1,4 +1,4 @@
-"""The sessions that are open, and how each of them ends: once, and told to whom it concerns."""
+"""The open sessions. Ends each session once and publishes that."""
 
 import asyncio
 from collections import OrderedDict
@@ -19,18 +19,18 @@ from .session_faults import is_replaced, no_session, not_theirs
 EXPIRED: Final = "expired"
 GONE: Final = "agent-gone"
 SHUTDOWN: Final = "shutdown"
-"""Why a session ends by itself."""
+"""Reasons why a session ends without a request of its client."""
 KEPT: Final = 1_000
-"""Sessions that are over of which it is known why, the last ones."""
+"""How many of the last ended sessions are remembered, with the reason."""
 END_SECONDS: Final = 1.5
 STOP_SECONDS: Final = 2.0
-"""What all sessions have to end when the fleet stops, and what a prompt has that is cancelled by an end."""
+"""Seconds for all sessions to end when the fleet stops, and for the prompts of a session that ends."""
 
 
 class SessionTable:
-    """Belongs to the fleet's event loop; ``all`` may be copied from any thread.
+    """The open sessions by id. Belongs to the fleet's event loop; any thread may copy ``all``.
 
-    ``gone`` says whether the agent that a session was opened with is no longer there under its name.
+    ``gone`` says whether the agent that a session was opened with has left the fleet or lost its name.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class SessionTable:
         self.all: dict[str, SessionLease] = {}
 
     def add(self, lease: SessionLease) -> None:
-        """One more, which nobody knows of yet."""
+        """Add a session. It is not published yet."""
         self.all[lease.id] = lease
         self._kernel.leases.taken(lease.agent, lease.kind)
 
     def find(self, session: str, principal: Principal) -> SessionLease:
-        """The session, while it is not over.
+        """The open session of that id.
 
-        Raises Fault (UPSTREAM): there is none, it is another's, or its agent is gone.
+        Raises Fault (UPSTREAM): there is none, it is another caller's, or its agent is gone.
         """
         lease = self.all.get(session)
         if lease is None:
@@ -76,21 +76,21 @@ class SessionTable:
         return lease
 
     def look(self) -> None:
-        """Those are over whose agent is gone, busy ones once they are not."""
+        """End the sessions whose agent is gone; busy ones end when they are no longer busy."""
         for lease in tuple(self.all.values()):
             if not lease.opening and self._gone(lease):
-                lease.left = lease.executor  # in a moment it is no longer the agent's
+                lease.left = lease.executor  # the agent is about to lose it
                 if not lease.busy:
                     self.end(lease, GONE)
 
     def expire(self) -> set[asyncio.Task[None]]:
-        """End those that are too old, or idle for too long."""
+        """End the sessions that are too old or idle for too long."""
         limits, now = self._limits(), self._clock()
         late = [lease for lease in self.all.values() if lease.expired(limits, now)]
         return {self.end(lease, EXPIRED) for lease in late}
 
     def end(self, lease: SessionLease, reason: str) -> asyncio.Task[None]:
-        """It is over from now on, if it was not; what is left to be done about that is the task's."""
+        """End a session at once, if it is open; the returned task does the clean-up."""
         first = self.take_out(lease, reason)
         lease.left = lease.executor
         # A session that is being opened is closed by the task that opens it, when it finds that it is over.
@@ -101,7 +101,10 @@ class SessionTable:
         return task
 
     def take_out(self, lease: SessionLease, reason: str) -> bool:
-        """It is there no more; False where it was not. Nobody is told of one that was never opened."""
+        """Remove a session; False if it is over already.
+
+        Only a session that was opened is published as closed.
+        """
         if lease.over:
             return False
         lease.over = reason
@@ -115,18 +118,18 @@ class SessionTable:
         return True
 
     def tell(self, lease: SessionLease) -> None:
-        """Say where it is in its life."""
+        """Publish its status."""
         lease.told = True
         self.publish(lease, lease.status, lease.failed)
 
     def publish(self, lease: SessionLease, status: str, reason: str) -> None:
-        """No more of its id than tells two apart: it opens the session."""
+        """Publish an event with the beginning of its id: the whole id would open the session."""
         self._hub.publish(
             SessionChanged(agent=lease.agent, session=lease.id[:8], status=status, reason=reason)
         )
 
     async def close(self) -> None:
-        """All are over, soon. Runs in flight are somebody else's to end."""
+        """End all sessions within a short time. Runs in flight are not ended here."""
         for lease in tuple(self.all.values()):
             self.end(lease, SHUTDOWN)
         if self._endings:

@@ -1,4 +1,4 @@
-"""The sessions of a fleet: opened, asked, closed, expired (SPEC 7.4)."""
+"""The sessions of a fleet: open, prompt, close, expire (SPEC 7.4)."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,11 +97,11 @@ async def delegate(
 
 
 AGAIN: float = 1.0
-"""Seconds after which one that was refused does well to come again."""
+"""Seconds after which a refused client should try again."""
 
 
 class Admission:
-    """Counts the requests under way; ``limit`` is asked at each. One event loop only."""
+    """Counts the requests under way. ``limit`` is called at each. One event loop only."""
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
@@ -109,9 +109,9 @@ class Admission:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """One request, from its beginning to its end.
+        """Count one request while the block runs.
 
-        Raises Fault (TRANSPORT, retryable) ``Server overloaded`` where too many are under way; none waits.
+        Raises Fault (TRANSPORT, retryable) ``Server overloaded`` if too many are under way; no request waits.
         """
         limit = self._limit()
         if self.active >= limit:
@@ -125,12 +125,12 @@ class Admission:
 
 
 class Sessions:
-    """Leases on threads. Belongs to the fleet's event loop; counts and records may be read from any thread.
+    """Leases on threads. Belongs to the fleet's event loop; any thread may read counts and records.
 
-    A session is its principal's: for all others there is none of that id. It remembers which agent it was
-    opened with, and no other one ever answers in it (DR-17). Its first prompt begins a thread, which outlives
-    it (C11). ``limits`` are asked each time; ``permit`` raises a Fault for who may not use an agent (any
-    more); ``clock`` is Unix seconds.
+    A session belongs to its principal; for all others there is none of that id. It remembers which agent it
+    was opened with, and no other agent answers in it (DR-17). Its first prompt begins a thread, which
+    outlives it (C11). ``limits`` is called each time; ``permit`` raises Fault if a principal may not use an
+    agent (any more); ``clock`` is Unix seconds.
     """
 
     def __init__(
@@ -156,17 +156,19 @@ class Sessions:
 
     @property
     def active(self) -> int:
-        """Sessions that are open."""
+        """The number of open sessions."""
         return self._counts.active
 
     @property
     def capacity(self) -> int:
-        """Sessions that there may be: of agents in this process together, and of each other one."""
+        """The most sessions that may be open: those of all agents in this process, plus those of each other
+        agent.
+        """
         others = (entry for entry in self._directory.entries() if entry.kind not in IN_PROCESS)
         return self._limits().max + sum(self._counts.capacity(each.kind, each.capacity) for each in others)
 
     def of(self, agent: str) -> int:
-        """Sessions that are open with an agent."""
+        """The number of open sessions with an agent."""
         return self._counts.of(agent)
 
     def records(self, principal: Principal | None = None) -> tuple[SessionRecord, ...]:
@@ -182,12 +184,12 @@ class Sessions:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> SessionRecord:
-        """A new session with that agent, or with the one that ``AgentDirectory.resolve`` finds without.
+        """Open a session with that agent, or with the one that ``AgentDirectory.resolve`` chooses without.
 
-        ``metadata`` may have ``provider`` (the agent's to be asked), ``runtimeParams`` (for all its prompts),
-        ``threadId`` (a thread of the principal's with that agent, to go on with), and ``resume``: the id of a
-        session that failed, which is opened again in place of a new one.
-        Raises Fault; then nothing is left behind.
+        ``metadata`` may have ``provider`` (which of the agent's providers to use), ``runtimeParams`` (for all
+        prompts), ``threadId`` (a thread of the principal with that agent, to continue) and ``resume`` (the id
+        of a failed session, which is opened again in place of a new one). Raises Fault, and then leaves
+        nothing behind.
         """
         limits = self._limits()
         wanted = wanted_by(metadata, limits.metadata_bytes)
@@ -213,10 +215,10 @@ class Sessions:
         caller: str = "",
         images: Sequence[Image] = (),
     ) -> RunResult:
-        """Ask in a session; ``timeout`` in seconds, the wait included.
+        """Send a prompt to a session; ``timeout`` in seconds includes the wait.
 
-        One that is busy refuses, unless with ``queue``. A run that is cancelled ends with the
-        ``stop_reason`` ``cancelled`` and what it had written. Raises Fault; its data says ``sessionValid``.
+        A busy session refuses unless ``queue`` is set. A cancelled run ends with the ``stop_reason``
+        ``cancelled`` and the text it had written. Raises Fault; its data says ``sessionValid``.
         """
         lease = self._table.find(session_id, principal)
         try:
@@ -236,7 +238,7 @@ class Sessions:
             raise about(fault, valid=not (lease.failed or lease.over)) from fault.__cause__
 
     async def cancel(self, session_id: str, principal: Principal, run_id: str | None = None) -> bool:
-        """Stop what runs in a session now, or only that run; False where nothing does. Raises Fault."""
+        """Stop the prompt that runs in a session, or only that run; False if none runs. Raises Fault."""
         lease = self._table.find(session_id, principal)
         found = next((each for each in lease.prompts if run_id in (None, each.run_id)), None)
         if found is None:
@@ -250,13 +252,13 @@ class Sessions:
         return self._table.find(session_id, principal).record(self._limits())
 
     async def close(self, session_id: str, principal: Principal, reason: str = CLOSED) -> bool:
-        """End a session; False where there is none of that id any more, or ever: that is no error."""
+        """End a session; False, and no error, if there is no open one of that id."""
         lease = self._table.all.get(session_id)
         if lease is None or not may_continue(lease.owner.id, principal, secret=True):
             return False
         for each in tuple(lease.prompts):
             stop(self._kernel, each)
-        # Whoever gives up waiting, or ends the ending itself, cancels that and nobody else.
+        # Wait, not await: a cancelled caller must not cancel the clean-up.
         await asyncio.wait({self._table.end(lease, one_line(reason) or CLOSED)})
         return True
 
@@ -274,7 +276,7 @@ class Sessions:
         trace: TraceContext | None = None,
         caller: str = "",
     ) -> DelegationOutcome:
-        """A session for this prompt alone, closed when it is over. Raises nothing but what cancels it."""
+        """Run one prompt in a session of its own, which is closed afterwards. Raises only CancelledError."""
         return await delegate(
             self,
             text,
@@ -290,23 +292,25 @@ class Sessions:
         )
 
     def look(self) -> None:
-        """Agents may have come or gone: sessions of those that went are over, busy ones once they are not."""
+        """End the sessions of agents that left the fleet; busy ones end when they are no longer busy."""
         self._table.look()
 
     async def reap(self) -> int:
-        """End those that are too old or idle for too long, none that is busy; how many (DR-13)."""
+        """End the sessions that are too old or idle for too long, none that is busy; returns how many
+        (DR-13).
+        """
         if ended := self._table.expire():
             await asyncio.wait(ended)
         return len(ended)
 
     async def tend(self) -> None:
-        """``reap`` now and then, until cancelled."""
+        """Call ``reap`` at intervals until cancelled."""
         while True:
             await asyncio.sleep(max(0.01, self._limits().reap_every))
             await self.reap()
 
     async def end(self) -> None:
-        """The fleet stops: all are over, within two seconds. Runs in flight are somebody else's to end."""
+        """End all sessions within two seconds, because the fleet stops. Runs in flight are not ended here."""
         self._closing = True
         await self._table.close()
 
@@ -330,6 +334,6 @@ class Sessions:
                         self._table.end(lease, GONE)
 
     def _gone(self, lease: SessionLease) -> bool:
-        """Whether what it was opened with has left, or another one has its name (DR-17)."""
+        """Whether the agent that it was opened with has left, or another agent has its name (DR-17)."""
         entry = self._directory.entry(lease.agent)
         return entry is None or entry.agent is not lease.answering or entry.kind != lease.kind

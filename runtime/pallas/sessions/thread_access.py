@@ -1,8 +1,8 @@
-"""Durable threads as principals may see them: the one place that asks whose they are (SPEC AG-21, C27).
+"""Durable threads for one principal: the only place that checks who owns a thread (SPEC AG-21, C27).
 
-A thread belongs to who began it. Another one's is not found, unless who asks may look at everybody's:
-``view:agents`` and ``admin:threads`` together. A caller who claims the same unverified identity may continue
-and read a thread whose id it knows (``pallas.identity``), and do no more.
+A thread belongs to the principal that began it. For others it is not found, unless they may see all threads
+(``view:agents`` and ``admin:threads`` together). A caller with the same unverified identity may continue and
+read a thread whose id it knows (``pallas.access.identity``), and nothing else.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,12 +19,11 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 
 
 class Threads:
-    """The threads of one fleet's ledger. ``forget`` hears agent and id of each that is deleted.
+    """The threads of one fleet's ledger.
 
-    ``unwritten`` tells the runs that the ledger does not know yet, and may know in a moment.
-
-    Every verb raises Fault: ``not_found``, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT when the
-    database does not answer.
+    ``forget`` is called with agent and id of each thread that is deleted; ``unwritten`` returns the runs that
+    the ledger does not have yet. Every method raises Fault: ``not_found``, PROTOCOL on a bad limit or cursor,
+    TRANSPORT and TIMEOUT if the database does not answer.
     """
 
     def __init__(
@@ -42,15 +41,15 @@ class Threads:
     async def create(
         self, agent: str, principal: Principal, *, title: str = "", origin: str = "rest"
     ) -> ThreadRecord:
-        """A new thread of the principal's with that agent, in which nothing was said yet."""
+        """Create an empty thread of the principal with that agent."""
         return await self._ledger.threads.create(agent, principal.id, origin=origin, title=title)
 
     async def find(self, name: str, principal: Principal, *, agent: str = "") -> ThreadRecord:
-        """The thread of that id or caller's own handle, to continue or to read it: also with another token of
-        the same identity.
+        """The thread of that id or handle, to continue or read it, also with another token of the same
+        identity.
 
-        ``agent`` says whose, where the caller has that handle with several. Raises Fault (conflict) there
-        without it.
+        ``agent`` selects one if the caller uses the handle with several agents. Without it that raises Fault
+        (conflict).
         """
         named = await self._ledger.threads.named(name)
         found = self._continued(name, named, principal)
@@ -64,7 +63,7 @@ class Threads:
         return found[0]
 
     async def named(self, name: str, principal: Principal) -> tuple[ThreadRecord, ...]:
-        """The thread of that id, or those with that caller's own handle, as ``find`` would return them."""
+        """The thread of that id, or all threads with that handle, as ``find`` would return them."""
         return self._continued(name, await self._ledger.threads.named(name), principal)
 
     def _continued(
@@ -74,7 +73,7 @@ class Threads:
         return tuple(each for each in found if all_ or may_continue(each.owner, principal, secret=secret))
 
     async def _own(self, name: str, principal: Principal, agent: str) -> ThreadRecord:
-        """The thread of that id or handle, to change it: for its own principal."""
+        """The thread of that id or handle, to change it: its own principal only."""
         found = await self.find(name, principal, agent=agent)
         if not self._may_see(found.owner, principal):
             raise _no_thread()
@@ -83,7 +82,7 @@ class Threads:
     async def list(
         self, principal: Principal, *, agent: str | None = None, limit: int = 50, cursor: str = ""
     ) -> Page[ThreadRecord]:
-        """The principal's threads, or everybody's for who may see those, the last used first."""
+        """The principal's threads, or all threads if it may see them, last used first."""
         self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
         return await self._ledger.threads.list(agent=agent, owner=owner, limit=limit, cursor=cursor)
@@ -98,7 +97,7 @@ class Threads:
         cursor: str = "",
         newest_first: bool = False,
     ) -> Page[MessageRecord]:
-        """Rows of a thread, also those in error and those that a summary stands for."""
+        """Rows of a thread, also those in error and those that a summary replaces."""
         found = await self.find(id, principal, agent=agent)
         return await self._ledger.threads.messages(
             found.id, limit=limit, cursor=cursor, newest_first=newest_first
@@ -112,18 +111,18 @@ class Threads:
         *,
         agent: str = "",
     ) -> ThreadRecord:
-        """The thread with another title."""
+        """Give a thread another title."""
         found = await self._own(id, principal, agent)
         return await self._ledger.threads.rename(found.id, title)
 
     async def delete(self, id: str, principal: Principal, *, agent: str = "") -> None:  # noqa: A002 - as above
-        """The thread goes, with all that was said in it."""
+        """Delete a thread with all its messages."""
         found = await self._own(id, principal, agent)
         await self._ledger.threads.delete(found.id)
         self._forget(found.agent, found.id)
 
     async def run(self, run_id: str, principal: Principal) -> RunRecord:
-        """A run of the principal's, or of anybody's for who may see those."""
+        """A run of the principal, or any run if it may see all."""
         early = next((each for each in self._unwritten() if each.id == run_id), None)
         found = await self._ledger.runs.get(run_id) or early
         if found is None or not self._may_see(found.owner, principal):
@@ -140,7 +139,7 @@ class Threads:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[RunRecord]:
-        """The principal's runs, or everybody's, the newest first; ``thread`` is an id or caller's handle."""
+        """The principal's runs, or all if it may see them, newest first. ``thread`` is an id or a handle."""
         self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
         if thread is not None:
@@ -171,4 +170,4 @@ def _no_thread() -> Fault:
 
 
 ADMIN = "control:full"
-"""The principal of who has the fleet's own control token: it may do everything."""
+"""The principal of the fleet's own control token: it may do everything."""

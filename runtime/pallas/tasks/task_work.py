@@ -1,4 +1,4 @@
-"""One task while it is under way: what it does, how far it has come, what it waits to be told."""
+"""One task under way: its work, its progress, and the questions that it asks its caller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Set
@@ -20,49 +20,40 @@ MAX_QUESTIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What came of the work: ``result`` is what its tool answers (a CallToolResult as JSON), ``text`` the
-    answer in it. ``fault`` is what went wrong where that is told in a result of another form; ``thread`` the
-    durable thread that it was said in, where it is known.
-    """
+    """The outcome of a task's work."""
 
-    result: Mapping[str, Any]
-    text: str = ""
-    thread: str = ""
-    fault: Fault | None = None
+    result: Mapping[str, Any]  # the result of its tool: a CallToolResult as JSON
+    text: str = ""  # the answer in it
+    thread: str = ""  # the durable thread, if that is known
+    fault: Fault | None = None  # the error, if ``result`` reports it in another form
 
 
 MakeRun = Callable[[Listener], Awaitable[TaskOutcome]]
-"""Does the work; the listener is to hear the run's events. Raises Fault."""
+"""Does the work and passes the run's events to the listener. Raises Fault."""
 
 
 def is_over(task: TaskRecord) -> bool:
-    """Whether it has come to its end."""
+    """Whether the task has ended."""
     return task.status not in ("working", "input_required")
 
 
 @dataclass(slots=True, eq=False)
 class TaskWork:
-    """``record`` is the task as it is now; ``task`` does the work.
+    """A task under way. Belongs to one event loop."""
 
-    ``cancelled`` once somebody asked for that, ``stopped`` once the fleet ends it; ``doing`` from the moment
-    that it can be interrupted to its end, from which on it is only written down.
-
-    Belongs to one event loop. ``told`` hears each change of the status.
-    """
-
-    record: TaskRecord
-    told: Callable[[TaskRecord], None]
-    task: asyncio.Task[None] | None = None
-    cancelled: bool = False
-    stopped: bool = False
-    doing: bool = False
+    record: TaskRecord  # the task as it is now
+    told: Callable[[TaskRecord], None]  # called when the status changes
+    task: asyncio.Task[None] | None = None  # does the work
+    cancelled: bool = False  # its caller asked for that
+    stopped: bool = False  # the fleet ends it
+    doing: bool = False  # it can be interrupted; afterwards its end is only written
     unkept: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: dict[str, asyncio.Future[Answered]] = field(default_factory=dict)
     _questions: int = 0
 
     def change(self, **values: Any) -> None:
-        """The record has these from now on; who follows it hears of that."""
+        """Change fields of the record, and wake its followers."""
         before = self.record.status
         self.record = replace(self.record, updated_at=time(), **values)
         self.unkept.set()
@@ -72,19 +63,19 @@ class TaskWork:
             self.told(self.record)
 
     def interrupt(self) -> None:
-        """End it: at once, or before it begins."""
-        # A task that is cancelled before its first step would never say that it was.
+        """End it, at once or before it begins."""
+        # An asyncio task that is cancelled before its first step would never record its end.
         if self.doing and self.task is not None:
             self.task.cancel()
 
     async def changes(self, seconds: float) -> None:
-        """Until something is different, ``seconds`` at most."""
+        """Wait until the record changes, at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     def hear(self, event: Event) -> None:
-        """An event of its run."""
+        """Take one event of its run."""
         if isinstance(event, RunStarted):
             if not self.record.run_id:
                 self.change(run_id=event.run_id)
@@ -92,7 +83,7 @@ class TaskWork:
             self.change(progress=line)
 
     async def ask(self, message: str, schema: Mapping[str, Any], seconds: float) -> Answered:
-        """Ask the task's owner, and wait. Raises Fault (UPSTREAM, TIMEOUT)."""
+        """Ask the task's owner, and wait for the answer. Raises Fault (UPSTREAM, TIMEOUT)."""
         if len(self._asked) >= MAX_QUESTIONS:
             raise Fault(FaultType.UPSTREAM, f"{MAX_QUESTIONS} questions of this task wait for an answer")
         self._questions += 1
@@ -110,23 +101,23 @@ class TaskWork:
                 return await answer
         except TimeoutError:
             raise Fault(
-                FaultType.TIMEOUT, f"nobody answered within {seconds:g} s: {one_line(message, 120)}"
+                FaultType.TIMEOUT, f"no answer within {seconds:g} s: {one_line(message, 120)}"
             ) from None
         finally:
             del self._asked[key]
             self._has_answers({key})
 
     def answer(self, answers: Mapping[str, Answered]) -> None:
-        """Answers by the keys of their questions; those that nobody waits for say nothing.
+        """Set answers by the keys of their questions. Answers to unknown questions are ignored.
 
-        An answered question is no longer asked once this returns, whenever the work goes on.
+        When this returns, an answered question is no longer listed, even if the work has not continued yet.
         """
-        heard = set()
+        answered = set()
         for key, answer in answers.items():
             if (waiting := self._asked.get(key)) is not None and not waiting.done():
                 waiting.set_result(answer)
-                heard.add(key)
-        self._has_answers(heard)
+                answered.add(key)
+        self._has_answers(answered)
 
     def _has_answers(self, keys: Set[str]) -> None:
         asked = self.record.request or {}
@@ -139,7 +130,7 @@ class TaskWork:
 
 
 def _line(event: Event) -> str:
-    """What an event says of how far it is, in the words of C2; empty for one that says nothing of that."""
+    """The progress line of an event in the words of C2; empty for an event without progress."""
     if isinstance(event, StepStarted):
         return one_line(f"{event.actor} step {event.step} ({event.kind})", MAX_LINE)
     if isinstance(event, ToolEvent):

@@ -1,7 +1,7 @@
-"""The tasks of one fleet: begun, followed, answered, cancelled, found again.
+"""The tasks of one fleet: begin, follow, answer, cancel, find again.
 
-A task is written down before its work begins, and belongs to who asked for it: another one's is not found,
-in the same words as one that is not there. What it does goes on when its caller's connection ends.
+A task is written to the ledger before its work begins, and belongs to its caller: for others it is not found,
+in the same words as one that does not exist. Its work continues when the caller's connection ends.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
 
 type End = dict[str, Any]
-"""The fields of a record that its end changes."""
+"""The fields of a record that change when a task ends."""
 
 
 def end_of(work: TaskWork, done: TaskOutcome, *, gone: bool) -> End:
-    """How it ends with what came of it. ``gone``: the fleet stops."""
+    """The end of a task with that outcome. ``gone``: the fleet stops."""
     if done.fault is None:
         end: End = {"status": "completed", "result": done.result, "text": done.text}
     else:
@@ -50,7 +50,7 @@ def end_of(work: TaskWork, done: TaskOutcome, *, gone: bool) -> End:
 
 
 def failed(work: TaskWork, fault: Fault, *, gone: bool) -> End:
-    """How it ends with that Fault. Without a result where the fleet went before there was one."""
+    """The end of a task with that Fault. It has no result if the fleet stopped before there was one."""
     cut = bool(fault.data.get("cancelled"))
     if cut and not work.cancelled and (work.stopped or gone):
         left = {key: fault.data[key] for key in ("partial", "conversation_id") if key in fault.data}
@@ -64,25 +64,26 @@ def failed(work: TaskWork, fault: Fault, *, gone: bool) -> End:
 
 
 def broken(fault: Fault) -> End:
-    """How it ends where what did it broke: without a result, since none was ever given."""
+    """The end of a task whose work broke: no result, since none was ever returned."""
     return {"status": "failed", "fault": fault.to_body()}
 
 
 log = logging.getLogger(__name__)
 
 KEEP_EVERY: Final = 5.0
-"""Seconds between two times that a task's progress is written down."""
+"""Seconds between two writes of a task's progress."""
 LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at a task that another fleet of the same ledger does."""
+"""Seconds between two looks at a task that another fleet of the same ledger runs."""
 _TRIES: Final = (1.0, 5.0, 20.0)
-"""Seconds after which an end that could not be written down is tried again."""
+"""Seconds after which a failed write of an end is retried."""
 
 
 class Tasks:
-    """Belongs to the fleet's event loop. ``stopping`` says whether the fleet ends, ``config`` what holds now.
+    """The tasks of a fleet. Belongs to the fleet's event loop.
 
-    Every verb raises Fault: not found, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT when the
-    database does not answer.
+    ``stopping`` says whether the fleet ends, ``config`` returns the current limits. Every method raises
+    Fault: not found, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT if the database does not
+    answer.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Tasks:
 
     @property
     def under_way(self) -> int:
-        """How many are."""
+        """The number of tasks under way."""
         return len(self._works)
 
     async def begin(
@@ -122,9 +123,9 @@ class Tasks:
         run_id: str = "",
         answers: bool = False,
     ) -> TaskRecord:
-        """Write a task down, then have its work begin. With ``answers`` its owner can be asked on the way.
+        """Write a task to the ledger, then start its work. With ``answers`` the work may ask its owner.
 
-        Raises Fault (TRANSPORT) where the fleet ends, or ``max`` are under way.
+        Raises Fault (TRANSPORT) if the fleet ends or ``max`` tasks are under way.
         """
         config = self._config()
         if self._closed or self._stopping():
@@ -150,10 +151,10 @@ class Tasks:
             await self._store.begin(record)
         except BaseException:
             del self._works[record.id]
-            self._spawn(self._forget(record.id))  # it may have been written, and nobody will ever ask for it
+            self._spawn(self._forget(record.id))  # it may have been written, but no caller has its id
             raise
         self._tell(record)
-        # Nothing of the request that asked for it goes along: that is over long before the work is.
+        # The work outlives the request that began it, so it must not inherit its context.
         context = Context()
         if answers:
             context.run(asker.set, work.ask)
@@ -166,10 +167,10 @@ class Tasks:
         return record
 
     async def find(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - the word of the record
-        """The task of that id, as it is now."""
+        """The task of that id as it is now."""
         work = self._works.get(id)
         found = work.record if work is not None else await self._store.get(id)
-        # Its id has 128 random bits: it is a handle, by which what was begun with one token goes on.
+        # Its id has 128 random bits, so it is a handle: another token of the same identity may continue it.
         if found is None or not (
             may_continue(found.owner, principal, secret=True) or self._sees_all(principal)
         ):
@@ -185,16 +186,16 @@ class Tasks:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[TaskRecord]:
-        """The principal's tasks, or everybody's for who may see those, the newest first, without answers."""
+        """The principal's tasks, or all if it may see them, newest first, without answers."""
         self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
         page = await self._store.list(agent=agent, owner=owner, status=status, limit=limit, cursor=cursor)
         return Page(tuple(self._now(each) for each in page.items), page.next)
 
     async def cancel(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - as above
-        """Ask for it to be cancelled: it ends in a moment. One that is over stays as it is.
+        """Ask for the task to be cancelled; it ends soon. A task that is over stays as it is.
 
-        Raises Fault (conflict) for one that another fleet of the same ledger does.
+        Raises Fault (conflict) for a task of another fleet that uses the same ledger.
         """
         found = await self.find(id, principal)
         if is_over(found):
@@ -209,13 +210,13 @@ class Tasks:
         return work.record
 
     async def answer(self, id: str, principal: Principal, answers: Mapping[str, Answered]) -> None:  # noqa: A002
-        """What its owner says to its questions; nothing for those that nobody waits for an answer to."""
+        """Answer questions of a task. Answers to unknown questions are ignored."""
         await self.find(id, principal)
         if (work := self._works.get(id)) is not None:
             work.answer(answers)
 
     async def follow(self, id: str, principal: Principal) -> AsyncGenerator[TaskRecord]:  # noqa: A002
-        """The task as it is, and whenever that is different, to its end."""
+        """Yield the task as it is, and again after each change, until its end."""
         told = await self.find(id, principal)
         yield told
         while not is_over(told):
@@ -229,7 +230,7 @@ class Tasks:
                 yield told
 
     async def wait(self, id: str, principal: Principal, seconds: float) -> TaskRecord:  # noqa: A002
-        """The task once it is over, or as it is after so many ``seconds``."""
+        """The task once it is over, or as it is after ``seconds``."""
         found = await self.find(id, principal)
         until = monotonic() + seconds
         while not is_over(found) and (left := until - monotonic()) > 0:
@@ -242,7 +243,10 @@ class Tasks:
         return found
 
     async def close(self, seconds: float = 1.0) -> None:
-        """The fleet ends: what is still under way has failed, and is told so. Safe to call twice."""
+        """End all tasks because the fleet stops; those under way fail with that reason.
+
+        Safe to call twice.
+        """
         self._closed = True
         for work in self._works.values():
             work.stopped = True
@@ -270,7 +274,7 @@ class Tasks:
         finally:
             work.doing = False
             keeping.cancel()
-        # Nobody is told that it is over before it would still be so after a restart.
+        # Written before it is published, so that a task reported as over is so after a restart too.
         over = replace(work.record, updated_at=time(), request=None, **end)
         try:
             await self._finish(over)
@@ -291,7 +295,7 @@ class Tasks:
                 return
 
     async def _keep(self, work: TaskWork) -> None:
-        """Write down how far it has come, now and then."""
+        """Write the task's progress at intervals."""
         while True:
             await work.unkept.wait()
             work.unkept.clear()
@@ -309,7 +313,7 @@ class Tasks:
 
     def _tell(self, task: TaskRecord) -> None:
         fault = (task.fault or {}).get("error", "")
-        # Its id opens a task for its owner: no more of it is shown than tells two apart.
+        # The id opens the task for its owner: publish only enough to tell two apart.
         event = TaskChanged(
             agent=task.agent, task=task.id[:8], status=task.status, detail=one_line(str(fault), 200)
         )
