@@ -1,4 +1,4 @@
-"""The ports of a fleet: taken together, opened and closed as agents come and go."""
+"""The operations of a fleet, whether it runs in this process or elsewhere."""
 
 import asyncio
 import socket

@@ -1,4 +1,12 @@
-"""The words of Pallas as immutable values: no I/O, nothing imported of ours."""
+"""The values that all of Pallas shares: frozen, without I/O, without imports from other rooms.
+
+``snapshot`` is the fleet at one moment, ``event_types`` what happens in it, ``run_values`` a run's request
+and result, ``ledger_records`` threads, messages and runs as stored, ``discovery`` agents, sessions and tasks
+as clients find them. ``port`` and ``operations`` declare what can be asked of a fleet. ``params`` and
+``param_checks`` are the parameters of a run, ``fault`` and ``refusals`` the errors, ``grant_rules`` the
+language of grants. ``codec`` writes all of these as JSON. ``safe_text`` and ``redaction`` clean text from
+outside and mask secrets.
+"""
 
 from .discovery import (
     AgentInfo,

@@ -1,7 +1,7 @@
-"""The model's values as JSON and back, for whoever looks at a fleet from another process.
+"""Encodes the model's values as JSON and decodes them, for processes that watch a fleet from outside.
 
-The form is that of the fields; an event says its kind in ``type``. What a newer Pallas adds is left out by
-an older one: unknown fields are ignored, an event of an unknown kind is not decoded.
+The JSON has the fields of the value; an event also has its kind in ``type``. An older Pallas ignores unknown
+fields and does not decode events of an unknown kind.
 """
 
 from typing import Any, Final
@@ -52,29 +52,29 @@ EVENTS: Final[dict[str, type[Event]]] = {
         ServerMissing,
     )
 }  # fmt: skip
-"""The kinds of events by the name they travel under."""
+"""The event classes by the name in ``type``."""
 
 Value = FleetSnapshot | AgentDetail | ToolOutcome | tuple[Exchange, ...]
-"""What is encoded as a whole."""
+"""The values that ``encode`` takes."""
 
 
 class Undecodable(Exception):
-    """What came is not the value that was expected; the message says where, and repeats nothing of it."""
+    """A document does not have the expected form. The message says where, and repeats nothing of it."""
 
 
 def encode(value: Value) -> bytes:
-    """A value as JSON. Text that no encoder takes is made visible first."""
+    """A value as JSON. Text that cannot be encoded is made visible first."""
     kind: Any = tuple[Exchange, ...] if isinstance(value, tuple) else type(value)
     return dumps(_adapter(kind).dump_python(value))
 
 
 def encode_as(kind: Any, value: Any) -> bytes:
-    """A value as JSON, where its type alone does not say what is in it (``Page[ThreadRecord]``)."""
+    """A value as JSON by the given type, for a type with parameters (``Page[ThreadRecord]``)."""
     return dumps(_adapter(kind).dump_python(value))
 
 
 def decode[T](kind: type[T], document: Any) -> T:
-    """The value of ``kind`` that plain JSON values stand for. Raises Undecodable."""
+    """The value of ``kind`` from plain JSON values. Raises Undecodable."""
     try:
         value: T = _adapter(kind).validate_python(document)
     except ValidationError as error:
@@ -83,7 +83,7 @@ def decode[T](kind: type[T], document: Any) -> T:
 
 
 def encode_fields(value: Any) -> dict[str, Any]:
-    """The fields of a value of ours as plain values for ``dumps``."""
+    """The fields of a model value as plain values for ``dumps``."""
     fields: dict[str, Any] = _adapter(type(value)).dump_python(value)
     return fields
 
@@ -95,7 +95,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_event(document: Any) -> Event | None:
-    """The event that plain JSON values stand for; None for a kind that is not known. Raises Undecodable."""
+    """The event from plain JSON values, None for an unknown kind. Raises Undecodable."""
     if not isinstance(document, dict):
         raise Undecodable("an event is no JSON object")
     kind = EVENTS.get(str(document.get("type", "")))
@@ -119,7 +119,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def visible(document: Any) -> Any:
-    """``document`` with every text in it sanitised, names of fields included."""
+    """A copy of ``document`` with every text in it sanitised, keys included."""
     if isinstance(document, str):
         return document if document.isascii() and document.isprintable() else sanitize(document)
     if isinstance(document, dict):
@@ -130,7 +130,7 @@ def visible(document: Any) -> Any:
 
 
 def fault_of(document: Any, otherwise: str) -> Fault:
-    """The Fault whose ``to_body`` came; INTERNAL with ``otherwise`` for anything else."""
+    """The Fault of a ``to_body`` document; for anything else INTERNAL with the message ``otherwise``."""
     body = document if isinstance(document, dict) else {}
     data = body.get("data")
     data = dict(data) if isinstance(data, dict) else {}
@@ -151,7 +151,7 @@ _adapters: Final[dict[Any, TypeAdapter[Any]]] = {}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # Making one takes milliseconds; two threads that make the same one at once do no harm.
+    # Building an adapter takes milliseconds; it is harmless if two threads build the same one.
     adapter = _adapters.get(kind)
     if adapter is None:
         adapter = _adapters[kind] = TypeAdapter(kind)

@@ -1,4 +1,4 @@
-"""What can be found and asked: agents as discovery shows them, sessions, providers, tasks (SPEC 7)."""
+"""What clients can find and ask: agents, their providers, sessions and tasks (SPEC 7)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,14 +13,12 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """A provider of an agent as discovery shows it (DR-23): what was declared, and what is known of models.
-
-    ``capabilities`` are ``streaming``, ``tools``, ``vision``, ``jsonMode``; empty where none is known.
-    """
+    """A provider of an agent as discovery shows it (DR-23): as declared, with what is known of its models."""
 
     id: str
     models: tuple[str, ...]
     kind: ProviderKind = "llm"
+    # ``streaming``, ``tools``, ``vision``, ``jsonMode``; empty if unknown
     capabilities: Mapping[str, bool] = field(default_factory=dict)
     display_name: str = ""
     description: str = ""
@@ -28,12 +26,7 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """An agent as one principal may find it. All text is sanitised.
-
-    ``reason`` says why it is not ready, or what is wrong with one that is. ``providers`` is None where it has
-    no choice of them. ``shadows`` are the kinds of agents of the same id that it stands before (C14).
-    ``match`` says why it was found, empty where nothing was asked for.
-    """
+    """An agent as one principal finds it. All text is sanitised."""
 
     id: str
     capabilities: tuple[str, ...] = ()
@@ -41,42 +34,32 @@ class AgentInfo:
     kind: AgentKind = "llm"
     title: str = ""
     description: str = ""
-    reason: str = ""
-    providers: tuple[ProviderFacts, ...] | None = None
-    shadows: tuple[AgentKind, ...] = ()
-    match: str = ""
+    reason: str = ""  # why it is not ready, or what is wrong with a ready one
+    providers: tuple[ProviderFacts, ...] | None = None  # None if it has no choice of them
+    shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same id that it hides (C14)
+    match: str = ""  # why it was found; empty without a search
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session: a lease on a thread. Times are Unix seconds, ``expires_at`` 0 for one that never does.
+    """A session: a lease on a thread. Times are Unix seconds."""
 
-    ``thread`` is empty until something was said.
-
-    ``id`` is 32 hex digits and opens the session for its owner: no more of it is shown than tells two apart.
-    """
-
-    id: str
+    id: str  # 32 hex digits. It opens the session for its owner, so only its beginning is ever shown
     agent: str
     status: SessionStatus
     created_at: float
     last_activity_at: float
-    expires_at: float
+    expires_at: float  # 0 if it never expires
     owner: str = "anonymous"
     provider: str = ""
-    thread: str = ""
+    thread: str = ""  # empty until its first prompt
     turns: int = 0
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """Long work with a durable handle. Times are Unix seconds, ``ttl`` seconds after its end, None for ever.
-
-    ``text`` is the answer, ``fault`` the body of what went wrong (SPEC 7.3), both empty until it is over;
-    ``progress`` is its last line of progress, ``request`` what an agent waits to be told. ``kind`` says how
-    it was asked for: ``send_message`` or ``tasks_delegate``.
-    """
+    """Long work with a durable handle. Times are Unix seconds."""
 
     id: str
     agent: str
@@ -86,11 +69,11 @@ class TaskRecord:
     updated_at: float
     run_id: str = ""
     thread: str = ""
-    kind: str = "send_message"
+    kind: str = "send_message"  # how it was begun: ``send_message`` or ``tasks_delegate``
     preview: str = ""
-    progress: str = ""
-    request: Mapping[str, Any] | None = None
-    text: str = ""
+    progress: str = ""  # its last line of progress
+    request: Mapping[str, Any] | None = None  # the questions that wait for an answer
+    text: str = ""  # the answer, empty until it is over
     result: Mapping[str, Any] | None = None
-    fault: Mapping[str, Any] | None = None
-    ttl: float | None = None
+    fault: Mapping[str, Any] | None = None  # the body of its Fault (SPEC 7.3)
+    ttl: float | None = None  # seconds it is kept after its end, None for ever

@@ -1,7 +1,7 @@
-"""What a run or the fleet says while it happens.
+"""The events of runs and of the fleet.
 
-Every surface encodes these same events: MCP progress, the workbench's feed, the log. All text in
-them is sanitised by whoever makes the event. ``seq`` is given by the hub and grows by one.
+Every surface encodes these same events: MCP progress, the workbench's feed, the log. Their text is sanitised
+by the code that makes the event. The hub sets ``seq``, which grows by one.
 """
 
 from dataclasses import dataclass, field
@@ -39,11 +39,11 @@ class FleetChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChanged(Event):
-    """An agent moved to another state; ``detail`` is one line, for example why it failed."""
+    """An agent moved to another state."""
 
     agent: str
     state: AgentState
-    detail: str = ""
+    detail: str = ""  # one line, for example why it failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,283 +64,242 @@ class RunEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(RunEvent):
-    """A message was accepted; ``preview`` is its first line, at most 120 characters.
+    """A message was accepted. The ids are those of W3C Trace Context."""
 
-    ``conversation`` is the beginning of the caller's handle, never all of a long one. ``principal`` is the
-    fingerprint of who asked, empty for anonymous; ``identity`` who that is where it was verified, for example
-    ``token:ci``, or ``unverified:1a2b3c4d`` for the issuer and subject that an unchecked JWT claims, else
-    empty; ``caller`` what the client calls itself. ``trace_id``
-    (32 hex digits), ``span_id`` (16, this run's own) and ``parent_span`` (the ``span_id`` of the ToolEvent or
-    client that asked, empty without one) are those of W3C Trace Context. ``surface`` is how the message came
-    in, ``thread`` the beginning of its durable thread's id.
-    """
-
-    preview: str = ""
+    preview: str = ""  # its first line, at most 120 characters
     images: int = 0
-    conversation: str = ""
-    principal: str = ""
+    conversation: str = ""  # the beginning of the caller's handle
+    principal: str = ""  # the fingerprint of the caller, empty for anonymous
+    # The caller's verified name, for example ``token:ci``; ``unverified:1a2b3c4d`` for the issuer and subject
+    # that an unchecked JWT claims; else empty
     identity: str = ""
-    caller: str = ""
-    trace_id: str = ""
-    span_id: str = ""
-    parent_span: str = ""
-    surface: str = ""
-    thread: str = ""
+    caller: str = ""  # the client's name for itself
+    trace_id: str = ""  # 32 hex digits
+    span_id: str = ""  # 16 hex digits, the run's own span
+    parent_span: str = ""  # the span of the ToolEvent or client that asked, or empty
+    surface: str = ""  # how the message came in
+    thread: str = ""  # the beginning of its durable thread's id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted(RunEvent):
-    """The agent's loop goes to step ``step`` (from 1). ``actor`` differs from the agent for a child."""
+    """The agent's loop begins step ``step`` (from 1)."""
 
-    actor: str
+    actor: str  # differs from the agent for a child
     step: int
     kind: Literal["llm", "tool"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEvent(RunEvent):
-    """A downstream call began or ended. ``call_id`` pairs the two; ``nested`` when a sub-agent made it.
-
-    ``span_id`` is what the call sends along in ``traceparent``, empty where it is not known: a run of another
-    agent with that ``parent_span`` is what this call asked for. ``relayed``: a call of a run below, told to
-    this run's caller alone; whoever watches the fleet has it from that run.
-    """
+    """A downstream call began or ended."""
 
     server: str
     tool: str
     phase: ToolPhase
-    call_id: str
-    nested: bool = False
+    call_id: str  # the same at the beginning and the end of a call
+    nested: bool = False  # a sub-agent made the call
+    # Sent with the call in ``traceparent``, empty if unknown; the run of another agent with this
+    # ``parent_span`` belongs to this call
     span_id: str = ""
+    # A call of a run below, for this run's caller only; others get the event from that run
     relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta(RunEvent):
-    """Model text as it streams. ``rollback`` says that this attempt's text so far is taken back.
-
-    ``actor`` is who wrote it where that is an agent further down, else empty.
-    """
+    """A piece of streamed model text."""
 
     text: str
     reasoning: bool = False
-    rollback: bool = False
-    actor: str = ""
+    rollback: bool = False  # the text of this attempt so far is withdrawn
+    actor: str = ""  # the agent further down that wrote it, else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthHop(RunEvent):
-    """One HTTP request of a run to a downstream, and the credential that went with it.
-
-    ``source``: ``forwarded`` is the caller's own bearer, ``configured`` one from the project's files.
-    ``fingerprint`` is salted and tells credentials apart, empty for ``none``; never the token. ``audience``
-    and ``expires_at`` (Unix seconds) are what a JWT claims, unverified. ``status`` is the HTTP status, None
-    when no answer came; ``method`` the JSON-RPC method, empty where there is none.
-    """
+    """One HTTP request of a run to a downstream, and the credential that was sent with it."""
 
     downstream: str
+    # ``forwarded`` is the caller's bearer, ``configured`` one from the project's files
     source: CredentialSource
-    fingerprint: str = ""
-    audience: tuple[str, ...] = ()
-    expires_at: float | None = None
-    status: int | None = None
-    method: str = ""
+    fingerprint: str = ""  # salted, never the token; empty for ``none``
+    audience: tuple[str, ...] = ()  # as a JWT claims, unverified, like ``expires_at``
+    expires_at: float | None = None  # Unix seconds
+    status: int | None = None  # the HTTP status, None without a response
+    method: str = ""  # the JSON-RPC method, or empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopStopped(RunEvent):
-    """A guard ended the agent's loop: the same call with the same result again and again, or the cap.
-
-    ``tool`` is ``server/tool`` of the repeated call, ``count`` how often it was made or how many steps.
-    """
+    """A guard ended the agent's loop: repeated calls with the same result, or too many steps."""
 
     reason: LoopStop
-    tool: str = ""
-    count: int = 0
+    tool: str = ""  # ``server/tool`` of the repeated call
+    count: int = 0  # the number of its calls, or of steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopMessage(RunEvent):
-    """A message of the agent's own loop is complete: what the model decided to call, or what came back.
+    """A complete message of the agent's own loop: the model's tool calls, or their results.
 
-    For the ledger and for the caller of this run, never published: it holds whole texts and arguments.
-    ``native`` is the executor's own form of the message as JSON text. What a run ends with is in its result.
+    For the ledger and the caller of this run; never published, since it holds whole texts and arguments. The
+    final answer is in the run's result.
     """
 
     role: Role
     text: str
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[ToolAnswer, ...] = ()
-    native: str = ""
+    native: str = ""  # the executor's own form of the message as JSON text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted(RunEvent):
-    """The conversation came near the model's window: ``messages`` older ones are now told by a summary.
-
-    ``before`` and ``after`` are its tokens as they are estimated, ``window`` the model's.
-    """
+    """The conversation came near the model's window: ``messages`` older ones were replaced by a summary."""
 
     messages: int
-    before: int
+    before: int  # its estimated tokens before, and ``after``
     after: int
-    window: int
+    window: int  # the model's window in tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed(RunEvent):
-    """A router chose who answers: ``to`` is the agent, ``why`` one line, ``by`` what it went by.
+    """A router chose an agent."""
 
-    ``others`` are those that it could have chosen, best first.
-    """
-
-    to: str
-    by: str
-    why: str
-    others: tuple[str, ...] = ()
+    to: str  # the agent
+    by: str  # the criterion
+    why: str  # one line
+    others: tuple[str, ...] = ()  # the other candidates, best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerouted(RunEvent):
-    """Another provider answers than the one that was asked for (C13, DR-32); ``why`` is one line."""
+    """Another provider answers than the requested one (C13, DR-32)."""
 
     asked: str
     to: str
-    why: str
+    why: str  # one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMissing(RunEvent):
-    """The run has to do without the tools of an MCP server; ``why`` is a few words."""
+    """The run goes on without the tools of an MCP server."""
 
     server: str
-    why: str
+    why: str  # a few words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePassed(RunEvent):
-    """One message between handlers went where it goes, or did not (SPEC 5.1).
+    """One message between handlers was delivered, refused or dropped (SPEC 5.1). Frames are UUIDs.
 
-    ``number`` counts the messages of the run from 1; ``frame`` is where it is delivered, ``parent`` the frame
-    above that, both UUIDs; ``span_id`` the frame's span: a run with that ``parent_span`` hangs below it.
     ``route``: ``call`` opens ``frame``; ``self`` stays in it; ``respond`` goes back to ``frame`` and ends
-    ``left``, the frame of ``sender``, with all below it; ``result`` does so to whoever began the run;
-    ``error`` is a SystemError to ``to``; ``end`` says that ``left`` ended without a message. ``payload`` is
-    the name of its class. ``code`` is that of a refusal, ``detail`` why, for operators alone: both one line.
+    ``left`` with all frames below it; ``result`` does so to the caller of the run; ``error`` is a SystemError
+    to ``to``; ``end`` says that ``left`` ended without a message.
     """
 
-    number: int
+    number: int  # counts the messages of the run from 1
     sender: str
     to: str
-    frame: str
+    frame: str  # where it is delivered
     route: MessageRoute
     outcome: MessageOutcome = "delivered"
-    parent: str = ""
-    left: str = ""
-    payload: str = ""
+    parent: str = ""  # the frame above ``frame``
+    left: str = ""  # the frame of ``sender`` that ended
+    payload: str = ""  # the name of its class
     size: int = 0
-    code: str = ""
-    detail: str = ""
-    span_id: str = ""
+    code: str = ""  # that of a refusal, one line
+    detail: str = ""  # why, one line, for operators only
+    span_id: str = ""  # the frame's span: a run with this ``parent_span`` belongs below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TodoChanged(RunEvent):
-    """A handler waits for something (``TodoUntil``): ``todo`` is its id, ``actor`` who waits in ``frame``.
+    """A todo of a handler (``TodoUntil``) changed. All text is one line."""
 
-    ``was_raised`` once it is closed. All text on one line.
-    """
-
-    todo: str
-    actor: str
+    todo: str  # its id
+    actor: str  # the handler that waits in ``frame``
     frame: str
     status: TodoStatus
     wait_for: str = ""
     from_agent: str = ""
     description: str = ""
-    was_raised: bool = False
+    was_raised: bool = False  # set when it is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChosen(RunEvent):
-    """What answers a handler's ``complete``: ``actor`` asked for ``model``, ``backend`` is asked, ``why``.
+    """A backend was chosen for a handler's ``complete``, or its attempt ended."""
 
-    ``attempt`` counts from 1 over all backends; ``outcome`` is empty as it is asked, and then how it ended:
-    ``ok``, ``busy``, ``limited``, ``failed``, ``refused``, ``unreachable``, ``timeout``, ``cancelled``.
-    ``seconds`` it waited for its turn, and then what it took. ``instead`` is the backend that failed before.
-    """
-
-    actor: str
+    actor: str  # the handler that asked for ``model``
     model: str
     backend: str
-    why: str
-    attempt: int = 1
+    why: str  # why this ``backend`` was chosen
+    attempt: int = 1  # counts from 1 over all backends
+    # Empty at the start, then ``ok``, ``busy``, ``limited``, ``failed``, ``refused``, ``unreachable``,
+    # ``timeout`` or ``cancelled``
     outcome: str = ""
-    seconds: float = 0.0
+    seconds: float = 0.0  # the wait for its turn, and at the end the whole time
     tokens_in: int | None = None
     tokens_out: int | None = None
-    instead: str = ""
+    instead: str = ""  # the backend that failed before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(RunEvent):
-    """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none.
-
-    ``partial`` is what a run had answered that was cut short, sanitised; empty for one that was answered.
-    ``cause`` is what callers are not told beside ``fault``.
-    """
+    """The run is over."""
 
     outcome: Outcome
-    seconds: float
+    seconds: float  # wall time
     steps: int = 0
     tools: int = 0
-    tokens_in: int | None = None
+    tokens_in: int | None = None  # None if the provider gave none, like ``tokens_out``
     tokens_out: int | None = None
     fault: str = ""
-    cause: str = ""
-    partial: str = ""
+    cause: str = ""  # for operators, in addition to ``fault``
+    partial: str = ""  # the sanitised text of a run that was cut short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChanged(Event):
-    """A session was opened, moved or ended (``closed``); ``session`` is the first part of its id."""
+    """A session was opened, changed its status, or ended (``closed``)."""
 
     agent: str
-    session: str
+    session: str  # the beginning of its id
     status: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChanged(Event):
-    """A task began, moved or ended; ``status`` as in ``TaskRecord``."""
+    """A task began, changed or ended."""
 
     agent: str
-    task: str
-    status: str
+    task: str  # the beginning of its id
+    status: str  # as in ``TaskRecord``
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(Event):
-    """Something a person should know that belongs to no run; ``agent`` may be empty."""
+    """A message for operators that belongs to no run."""
 
     level: Literal["info", "warning", "error"]
     text: str
-    agent: str = ""
+    agent: str = ""  # may be empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
-    """Code of an agent kept the fleet's event loop from going on, and every other agent with it.
+    """An agent's code blocks the fleet's event loop, and with it every other agent.
 
-    ``seconds`` so far; told once when it is noticed, with ``over`` False, and once when it is over. ``agent``
-    is empty where nobody can be named; ``place`` is the ``file:line`` in the project, ``stack`` the lines of
-    the call stack, outermost first; both sanitised.
+    Published when that is noticed, with ``over`` False, and again when it is over.
     """
 
-    seconds: float
-    agent: str = ""
-    place: str = ""
-    stack: str = ""
+    seconds: float  # so far
+    agent: str = ""  # empty if no agent can be named
+    place: str = ""  # ``file:line`` in the project, sanitised
+    stack: str = ""  # the call stack, outermost first, sanitised
     over: bool = False

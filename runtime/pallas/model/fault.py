@@ -1,4 +1,4 @@
-"""The one error type that crosses a boundary."""
+"""Fault, the one error type that crosses a boundary."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 
 class FaultType(StrEnum):
-    """What kind of thing went wrong (SPEC 7.3)."""
+    """The kinds of errors (SPEC 7.3)."""
 
     CONFIG = "CONFIG"
     AUTH = "AUTH"
@@ -27,7 +27,7 @@ _CODES: Final = {
     FaultType.PROTOCOL: -32000,
     FaultType.INTERNAL: -32603,
 }
-# What handlers are told (SPEC 5.1, C9): the same words for whatever is behind it, and no name in them.
+# The texts for handlers (SPEC 5.1, C9): the same whatever the cause is, and without names.
 _TO_HANDLERS: Final = {
     "routing": "Message could not be delivered. Please verify your target and try again.",
     "validation": "Message does not fit its schema. Please correct it and try again.",
@@ -38,13 +38,13 @@ _RETRYABLE: Final = frozenset({FaultType.TIMEOUT, FaultType.TRANSPORT})
 
 
 class Fault(Exception):
-    """A failure as a caller may see it: short, without secrets, and saying how to mend it.
+    """A failure as a caller may see it: short, without secrets, and with a hint how to fix it.
 
-    ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault
-    that stands for a provider's 429 or 5xx is retryable, others are not. ``data`` holds plain
-    JSON values. Tracebacks stay in the log, at their origin. ``of_agent`` says that the agent's own work
-    came to this; else something refused the work, or ended it. ``cause`` is what operators are told beside
-    the message, in the log and the workbench: it is in no body.
+    ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault for a
+    provider's 429 or 5xx is retryable, others are not. ``data`` holds plain JSON values. ``of_agent`` says
+    that the agent's own work failed; without it, something refused or ended the work. ``cause`` is for
+    operators: it is in the log and the workbench, and in no body. Tracebacks stay in the log where they
+    happened.
     """
 
     of_agent = False
@@ -80,19 +80,19 @@ class Fault(Exception):
 
     @property
     def system_code(self) -> str:
-        """What handlers know it by: ``routing``, ``validation``, else its type in lower case."""
+        """The code for handlers: ``routing``, ``validation``, else the type in lower case."""
         return str(self.data.get("system") or self.type.value.lower())
 
     @property
     def system_message(self) -> str:
-        """What handlers are told of it. Only of their own payload, where that is wrong, they learn more."""
+        """The text for handlers. Only an error in the handler's own payload is reported in detail."""
         if self.system_code == "validation":
             return self.message
         return _TO_HANDLERS.get(self.system_code, _FAILED)
 
     @property
     def system_retryable(self) -> bool:
-        """Whether a handler may try again: always where the message was its own mistake."""
+        """Whether a handler may try again; always if the message was its own mistake."""
         return self.retryable or self.system_code in ("routing", "validation")
 
     def to_system_error(self) -> str:

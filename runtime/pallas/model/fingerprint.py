@@ -1,4 +1,4 @@
-"""A salted fingerprint for each credential, so that callers are told apart without keeping a token."""
+"""Salted fingerprints of credentials: they tell callers apart, and no token is stored."""
 
 import hashlib
 import secrets
@@ -7,24 +7,25 @@ _salt = secrets.token_bytes(16)
 
 
 def fingerprint(credential: str) -> str:
-    """A salted fingerprint, 24 hex digits: the same for the same credential while this process lives."""
+    """A salted fingerprint of 24 hex digits, the same for one credential while this process lives."""
     return hashlib.blake2b(credential.encode(), key=_salt, digest_size=12).hexdigest()
 
 
 def subject_id(name: str, issuer: str, subject: str) -> str:
-    """The id of the principal who is ``subject`` at the issuer called ``name``, whose own name is ``issuer``.
+    """The principal id of ``subject`` at the issuer that the project calls ``name`` and whose own name is
+    ``issuer``.
 
-    A token that was refreshed is the same caller's. It says nothing of who that is.
+    It stays the same when the token is refreshed, and reveals nothing of the person.
     """
     return f"jwt:{name}:{fingerprint(f'{issuer}\0{subject}')}"
 
 
 def salt() -> bytes:
-    """What fingerprints are made with, for a process of ours that has to make the same."""
+    """The salt of this process, for a child process that must make the same fingerprints."""
     return _salt
 
 
 def adopt_salt(given: bytes) -> None:
-    """Make the fingerprints that the process makes which gave this salt."""
+    """Make the same fingerprints as the process with this salt."""
     global _salt
     _salt = given

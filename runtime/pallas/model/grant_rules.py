@@ -1,4 +1,4 @@
-"""The language of grants: what may be granted, to whom, and what one grant covers (SPEC AG-20)."""
+"""The language of grants: verbs, resources, and what one grant covers (SPEC AG-20)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,29 +17,32 @@ VERBS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "projects": _CHANGES,
     "threads": ("admin",),
 }
-"""What can be done with each kind of thing. ``admin:threads`` is to read and delete those of others, with
-``view:agents`` beside it (C27)."""
+"""The verbs of each kind of resource. ``admin:threads`` together with ``view:agents`` allows reading and
+deleting the threads of others (C27)."""
 VERBS: Final = (*_CHANGES, "run", "admin")
 
 ANONYMOUS: Final = "anonymous"
-"""Whoever calls: what is granted here, those whose token is known may do as well."""
+"""All callers. Callers with a known token have the grants of this name too."""
 AUTHENTICATED: Final = "authenticated"
-"""Everyone whose token was verified."""
+"""All callers whose token was verified."""
 CONTROL_FULL: Final = "control:full"
 CONTROL_READ: Final = "control:read"
-"""Who holds ``PALLAS_CONTROL_TOKEN`` or ``PALLAS_CONTROL_READ_TOKEN``: no rule changes what they may."""
+"""The holders of ``PALLAS_CONTROL_TOKEN`` and ``PALLAS_CONTROL_READ_TOKEN``.
+
+No rule changes what they may do.
+"""
 
 
 def holds_control(principal: Principal) -> bool:
-    """Whether who asks showed a token of the control API."""
+    """Whether the principal showed a token of the control API."""
     return principal.is_local or principal.id in (CONTROL_FULL, CONTROL_READ)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """``verb:resource:name``; a part that is ``*`` covers all, and so does a name that is not there.
+    """A grant ``verb:resource:name``. A ``*`` covers all, and so does a missing name.
 
-    Verbs are exact: who may edit may not view by that, and who may run one agent may run no other.
+    Verbs are exact: ``edit`` does not include ``view``, and ``run`` of one agent does not include another.
     """
 
     verb: str
@@ -47,14 +50,14 @@ class Grant:
     name: str = ANY
 
     def covers(self, verb: str, resource: str, name: str) -> bool:
-        """Whether it allows that. Without a ``name`` all things of that kind are meant."""
+        """Whether it allows the verb on the resource. An empty ``name`` means all resources of that kind."""
         return self.verb in (ANY, verb) and self.resource in (ANY, resource) and self.name in (ANY, name)
 
     def __str__(self) -> str:
         parts = [self.verb, self.resource, self.name]
         while len(parts) > 1 and parts[-1] == ANY:
             del parts[-1]
-        # `view` alone would be no grant that can be written.
+        # `view` alone is not a valid grant.
         return ":".join([*parts, ANY] if len(parts) == 1 and parts != [ANY] else parts)
 
 
@@ -66,21 +69,16 @@ WHERE_NOBODY_ASKS: Final = tuple(Grant(verb) for verb in (*_CHANGES, "run"))
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Those named in ``to`` may do what is in ``allow``.
+    """Grants for some principals."""
 
-    ``to`` has ``token:NAME``, ``jwt:ISSUER:SUBJECT``, ``jwt:ISSUER:*``, ``authenticated`` and ``anonymous``.
-    """
-
+    # ``token:NAME``, ``jwt:ISSUER:SUBJECT``, ``jwt:ISSUER:*``, ``authenticated``, ``anonymous``
     to: tuple[str, ...]
     allow: tuple[Grant, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RbacConfig:
-    """``rbac:`` of a project. ``enabled`` is None where the project does not say.
-
-    Then its rules hold wherever callers are asked who they are.
-    """
+    """The ``rbac:`` section of a project."""
 
     rules: tuple[Rule, ...] = ()
-    enabled: bool | None = None
+    enabled: bool | None = None  # None if not set: then the rules apply if callers are authenticated

@@ -1,11 +1,11 @@
-"""The one health record."""
+"""The health record of an agent and of its downstreams."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class HealthStatus(StrEnum):
-    """ok: all reachable; degraded: works, with a named lack; error: cannot answer (SPEC 4.1)."""
+    """ok: all reachable; degraded: works, but something named is missing; error: cannot answer (SPEC 4.1)."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -19,20 +19,16 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How an agent is, why, and since when.
-
-    ``message`` is never empty unless the status is ok. ``since`` and ``checked_at`` are Unix
-    seconds: when the status last changed, and when it was last looked at.
-    """
+    """The health of an agent. Times are Unix seconds."""
 
     status: HealthStatus
-    message: str = ""
-    since: float = 0.0
-    checked_at: float = 0.0
+    message: str = ""  # why; empty only if the status is ok
+    since: float = 0.0  # when the status last changed
+    checked_at: float = 0.0  # when it was last checked
 
 
 class ProbeResult(StrEnum):
-    """What a probe of one downstream found."""
+    """The result of probing one downstream."""
 
     UNKNOWN = "unknown"
     OK = "ok"
@@ -43,30 +39,23 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of the last real call of an agent to a downstream, as opposed to a probe.
+    """The outcome of an agent's last real call to a downstream, as opposed to a probe."""
 
-    ``ok`` when the call completed; ``at`` is Unix seconds, ``detail`` one line, empty when all was well.
-    ``reach`` is what the call says of the downstream itself: ``ok`` also for a tool that answered with an
-    error, ``unknown`` where the failure is no fault of the downstream (the caller's own token was refused).
-    """
-
-    ok: bool
-    at: float
-    detail: str = ""
+    ok: bool  # whether the call completed
+    at: float  # Unix seconds
+    detail: str = ""  # one line, empty if all was well
+    # What the call shows of the downstream itself: ``ok`` also for a tool error, ``unknown`` if the failure
+    # is not the downstream's (it refused the caller's own token)
     reach: ProbeResult = ProbeResult.OK
 
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """An MCP server that an agent calls, and how it was last found.
-
-    ``transport`` is ``http`` or ``stdio``; ``target`` is its URL without query, or its command. ``last_call``
-    is None until a run has called it.
-    """
+    """An MCP server that an agent calls, and its last known state."""
 
     name: str
-    transport: str
-    target: str
+    transport: str  # ``http`` or ``stdio``
+    target: str  # its URL without query, or its command
     reach: ProbeResult = ProbeResult.UNKNOWN
     detail: str = ""
-    last_call: CallOutcome | None = None
+    last_call: CallOutcome | None = None  # None until a run called it

@@ -4,5 +4,5 @@ import secrets
 
 
 def mint() -> str:
-    """A new handle with 144 random bits: nobody guesses it."""
+    """A new conversation handle with 144 random bits."""
     return f"conv-{secrets.token_urlsafe(18)}"

@@ -1,31 +1,31 @@
-"""What can be looked up about an agent and about a run, as values: fetched when somebody asks."""
+"""Details of an agent and of a run, fetched on request."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
 Side = Literal["inbound", "downstream"]
-"""``inbound``: a request that an agent answered; ``downstream``: one that it made."""
+"""``inbound``: a request to an agent; ``downstream``: a request of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDetail:
-    """A tool as its server lists it. The schemas are JSON texts, ``output_schema`` empty for none."""
+    """A tool as its server lists it. Schemas are JSON texts."""
 
     name: str
     title: str = ""
     description: str = ""
     input_schema: str = "{}"
-    output_schema: str = ""
+    output_schema: str = ""  # empty if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChanges:
-    """What differs in a tool list from the one seen before; ``since`` is when that one was seen."""
+    """The difference between a tool list and the previous one."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    since: float | None = None
+    since: float | None = None  # when the previous list was seen
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -33,20 +33,17 @@ class ToolChanges:
 
 @dataclass(frozen=True, slots=True)
 class ServerDetail:
-    """An MCP server and its tools; ``server`` is empty for the agent's own endpoint.
+    """An MCP server and its tools."""
 
-    ``problem`` says in one line why there are no tools.
-    """
-
-    server: str
+    server: str  # empty for the agent's own endpoint
     tools: tuple[ToolDetail, ...] = ()
     changes: ToolChanges = field(default_factory=ToolChanges)
-    problem: str = ""
+    problem: str = ""  # why there are no tools, one line
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadDetail:
-    """What a typed handler takes: the name of its class, its JSON schema as text, an example as XML."""
+    """The payload that a typed handler accepts: its class name, its JSON schema, an example in XML."""
 
     name: str
     input_schema: str = "{}"
@@ -55,64 +52,53 @@ class PayloadDetail:
 
 @dataclass(frozen=True, slots=True)
 class AgentDetail:
-    """Everything about an agent that does not fit on a line.
-
-    ``source`` is where it is configured (``agents.yaml:12``), ``defined`` where its code or card is
-    (``agents/research.py:8``), ``registry_entry`` its JSON in the registry, ``payload`` what it takes, None
-    for an agent that takes text, ``peers`` those that it may send messages to. All text is sanitised.
-    """
+    """The details of an agent. All text is sanitised."""
 
     name: str
-    source: str = ""
-    defined: str = ""
+    source: str = ""  # where it is configured (``agents.yaml:12``)
+    defined: str = ""  # where its code or card is (``agents/research.py:8``)
     instruction: str = ""
-    registry_entry: str = ""
+    registry_entry: str = ""  # its JSON in the registry
     servers: tuple[ServerDetail, ...] = ()
-    payload: PayloadDetail | None = None
-    peers: tuple[str, ...] = ()
+    payload: PayloadDetail | None = None  # None for an agent that takes text
+    peers: tuple[str, ...] = ()  # agents that it may send messages to
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a tool that was called by hand gave back: ``content`` is the result as JSON text."""
+    """The result of a tool that was called by hand."""
 
     ok: bool
-    content: str
+    content: str  # the result as JSON text
     seconds: float
     texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One JSON-RPC request of a run and its answer, as they went over the wire, secrets masked.
+    """One JSON-RPC request of a run and its response, as sent, with secrets masked.
 
-    ``peer`` is the downstream's name, or the caller's for an ``inbound`` one. Headers hold no credential,
-    only its fingerprint. ``cut`` says that a body was longer than what is kept. ``status`` is the HTTP
-    status, None for stdio and where no answer came; ``seconds`` is None while there is none.
+    Headers hold the fingerprint of a credential, never the credential.
     """
 
     run_id: str
     at: float
     side: Side
-    peer: str
+    peer: str  # the downstream's name, or the caller's if ``inbound``
     method: str
     request: str = ""
     response: str = ""
     request_headers: tuple[tuple[str, str], ...] = ()
     response_headers: tuple[tuple[str, str], ...] = ()
-    status: int | None = None
-    seconds: float | None = None
+    status: int | None = None  # the HTTP status; None for stdio and without a response
+    seconds: float | None = None  # None while there is no response
     span_id: str = ""
-    cut: bool = False
+    cut: bool = False  # a body was longer than what is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One message between handlers as it is kept for operators; the fields as in ``MessagePassed``.
-
-    ``xml`` is the whole envelope (SPEC 5.1), masked and sanitised, ``cut`` where it was too long to keep;
-    ``seconds`` is how long ``to`` took with it, None where that is not over or nobody got it.
-    """
+    """One message between handlers as stored for operators. Fields as in ``MessagePassed``."""
 
     run_id: str
     agent: str
@@ -128,6 +114,6 @@ class Envelope:
     payload: str = ""
     code: str = ""
     detail: str = ""
-    xml: str = ""
-    cut: bool = False
-    seconds: float | None = None
+    xml: str = ""  # the whole envelope (SPEC 5.1), masked and sanitised
+    cut: bool = False  # it was too long to keep
+    seconds: float | None = None  # how long ``to`` took; None if it is not over, or was not delivered

@@ -1,4 +1,4 @@
-"""What the ledger holds, as values: threads, their messages, runs (SPEC 6.1)."""
+"""The records of the ledger: threads, their messages, runs and resources (SPEC 6.1)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,27 +12,22 @@ RowRole = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Page[T]:
-    """Some of a list, and what to ask for the rest with; ``next`` is empty at its end."""
+    """Part of a list."""
 
     items: tuple[T, ...]
-    next: str = ""
+    next: str = ""  # the cursor of the next page, empty at the end
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
-    """A durable conversation. Times are Unix seconds.
+    """A durable conversation. Times are Unix seconds."""
 
-    ``id`` is a handle as well: whoever may use the thread says it as ``conversation_id`` or ``threadId``.
-    ``owner`` is the id of the principal it belongs to, ``origin`` the surface that began it (``mcp``,
-    ``rest``, ``chat`` ...), ``messages`` how many rows it has.
-    """
-
-    id: str
+    id: str  # also a handle: callers send it as ``conversation_id`` or ``threadId``
     agent: str
-    owner: str
+    owner: str  # the id of its principal
     title: str = ""
-    origin: str = ""
-    messages: int = 0
+    origin: str = ""  # the surface that began it (``mcp``, ``rest``, ``chat`` ...)
+    messages: int = 0  # the number of its rows
     created_at: float = 0.0
     updated_at: float = 0.0
     last_turn_at: float | None = None
@@ -40,41 +35,32 @@ class ThreadRecord:
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """One row of a thread. ``turn_index`` is unique and grows within it; gaps are possible.
-
-    ``tool_calls`` are those of an assistant row, ``tool_call_id`` what a tool row answers, ``tool_ok``
-    whether that call worked. ``reason`` says why a row is in error; ``summary`` that it stands for what was
-    said before it when a model is asked.
-    """
+    """One row of a thread."""
 
     id: str
     thread: str
-    turn_index: int
+    turn_index: int  # unique and growing within the thread; gaps are possible
     role: RowRole
     content: str
     status: MessageStatus
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
-    tool_ok: bool = True
+    tool_calls: tuple[ToolCall, ...] = ()  # those of an assistant row
+    tool_call_id: str = ""  # the call that a tool row answers
+    tool_ok: bool = True  # whether that call succeeded
     images: tuple[Image, ...] = ()
     run: str = ""
-    reason: str = ""
-    summary: bool = False
+    reason: str = ""  # why the row is in error
+    summary: bool = False  # models see this row in place of all rows before it
     created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run as the ledger knows it; ``thread`` is empty for one of which nothing is remembered.
-
-    ``turn_index`` is that of its answer's row, None while there is none. ``fault`` and ``partial`` are what
-    its caller was told.
-    """
+    """One run as the ledger knows it."""
 
     id: str
     agent: str
     owner: str
-    thread: str = ""
+    thread: str = ""  # empty for a run that is not remembered
     surface: str = ""
     status: RunStatus = "running"
     started_at: float = 0.0
@@ -84,8 +70,8 @@ class RunRecord:
     tools: int = 0
     tokens_in: int | None = None
     tokens_out: int | None = None
-    turn_index: int | None = None
-    fault: str = ""
+    turn_index: int | None = None  # the row of its answer, None without one
+    fault: str = ""  # as its caller got it, like ``partial``
     partial: str = ""
 
 
@@ -94,19 +80,18 @@ ResourceKind = Literal["agent", "llm", "secret", "project"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """An agent, an LLM, a secret or a project as a thing that can be made, changed and deleted.
-
-    ``spec`` is what its author may write, as plain JSON values, complete; a secret's has the names of its
-    keys and never a value. ``status`` is what is so and cannot be written: for an agent ``source`` (``api``,
-    or the ``file:line`` that declares it), ``state``, ``health``, ``url``. ``version`` grows with changes.
-    """
+    """An agent, an LLM, a secret or a project that can be created, changed and deleted over the API."""
 
     kind: ResourceKind
     id: str
     name: str
+    # the part that its author writes, complete, as plain JSON values; of a secret the names of its keys,
+    # never a value
     spec: dict[str, Any]
-    version: int = 1
+    version: int = 1  # grows with each change
     owner: str = ""
     created_at: float = 0.0
     updated_at: float = 0.0
+    # the read-only part: for an agent ``source`` (``api``, or the ``file:line`` that declares it), ``state``,
+    # ``health``, ``url``
     status: dict[str, Any] = field(default_factory=dict)

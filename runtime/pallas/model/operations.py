@@ -1,8 +1,8 @@
-"""Operations: what can be asked of a fleet, each declared once, as a method of ``FleetPort``.
+"""Operations: what can be asked of a fleet. Each is declared once, as a method of ``FleetPort``.
 
 The signature of such a method is the table entry. ``@operation`` adds what the wire needs: the HTTP method
-and path below ``/api/v1/fleet``, the scope of the token and the deadline. From this come the routes of the
-control API and the requests of its client; a port only says how it carries an operation.
+and path below ``/api/v1/fleet``, the scope of the token and the deadline. The routes of the control API and
+the requests of its client are derived from this; a port only defines how it carries an operation.
 """
 
 import inspect
@@ -25,17 +25,17 @@ from typing import (
 from urllib.parse import quote, urlencode
 
 REQUIRED: Final = inspect.Parameter.empty
-"""The default of a parameter that has none."""
+"""Marks a parameter without a default."""
 
 READ_ONLY: Final = "read-only: this token may only look"
 """The refusal of a change to a token that may only look."""
 
 MAX_ID: Final = 200
-"""Characters of a part of a path; the rest is cut off, as no name or id is longer."""
+"""Most characters of a path segment. The rest is cut off, since no name or id is longer."""
 
 
 class TokenScope(StrEnum):
-    """``read`` may look, ``texts`` may also read what was said, ``full`` may also change things."""
+    """``read`` may look, ``texts`` may also read conversations, ``full`` may also make changes."""
 
     READ = "read"
     TEXTS = "texts"
@@ -49,7 +49,7 @@ class TokenScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentRules:
-    """What the wire asks of an argument, beside its type. Used as ``Annotated[str, Rules(...)]``."""
+    """Rules of the wire for an argument, besides its type. Used as ``Annotated[str, ArgumentRules(...)]``."""
 
     alias: str = ""
     """Its name in a query, where that is not the name of the parameter."""
@@ -60,13 +60,13 @@ class ArgumentRules:
     maximum: int | None = None
     """The most characters of a text, the largest number."""
     default: Any = REQUIRED
-    """What an HTTP client may leave out though a caller in Python must give it."""
+    """The default for HTTP clients, if callers in Python must pass a value."""
     shown: int = 80
-    """Characters that a title shows: of a handle not enough to use it."""
+    """Characters that a title shows; for a handle too few to use it."""
     log_field: str = ""
     """The field of the audit record that holds it."""
     is_agent: bool = False
-    """It is the name of an agent of the fleet; any other one is not found."""
+    """It is the name of an agent of the fleet; another value is "not found"."""
     is_secret: bool = False
     """It is masked in every log record while the operation lasts."""
 
@@ -78,7 +78,7 @@ class OperationParameter:
     name: str
     type: Any
     default: Any
-    """``REQUIRED`` without one."""
+    """``REQUIRED`` if there is none."""
     place: Literal["path", "query", "body"]
     rules: ArgumentRules
 
@@ -103,19 +103,19 @@ class Operation:
     """One entry of the table."""
 
     function: Callable[..., Any] = field(repr=False)
-    """The method as declared: its name, its parameters and its result are those of the operation."""
+    """The declared method: its name, parameters and result are those of the operation."""
     http_method: str
     path: str
-    """Below the control API's base; ``{name}`` is a parameter."""
+    """The path below the control API's base; ``{name}`` is a parameter."""
     scope: TokenScope
     title: str
-    """What it does, in the words of a log record; ``{name}`` is an argument."""
+    """What it does, for the audit log; ``{name}`` is an argument."""
     result_key: str
-    """The key of the JSON object that holds the result; empty where the result is the document."""
+    """The key of the result in the JSON response; empty if the result is the whole document."""
     deadline_s: float
-    """Seconds within which the fleet has answered."""
+    """Seconds within which the fleet must answer."""
     when_stopped: Any
-    """What a fleet of this process gives while it does not run; a Fault for ``REQUIRED``."""
+    """The result of a local fleet that does not run; ``REQUIRED`` raises Fault."""
 
     def __post_init__(self) -> None:
         if (self.http_method == "GET") is (self.scope is TokenScope.FULL):
@@ -125,12 +125,15 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """That of the method."""
+        """The name of the method."""
         return self.function.__name__
 
     @property
     def waits(self) -> bool:
-        """Whether the caller waits for the result; else it returns at once, and an event says how it went."""
+        """Whether the caller waits for the result.
+
+        Otherwise it returns at once, and an event reports the outcome.
+        """
         return inspect.iscoroutinefunction(self.function)
 
     @cached_property
@@ -145,13 +148,13 @@ class Operation:
         return tuple(self._parameter(each) for each in declared)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments of a call by name, those that were left out with their defaults."""
+        """All arguments of a call by name, defaults included."""
         bound = inspect.signature(self.function).bind(None, *args, **kwargs)
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[1:])
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
-        """The title with the arguments in it: of a handle its beginning, of a secret nothing."""
+        """The title with its arguments filled in: handles shortened, secrets left out."""
         title, shown = self.title, {}
         for each in self.parameters:
             text = "" if each.rules.is_secret else str(arguments[each.name])
@@ -161,7 +164,7 @@ class Operation:
         return title.format(**shown)
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """The path with its query, and the JSON of the body, with which a client asks for it."""
+        """The path with query, and the JSON body, of a client's request."""
         path_values: dict[str, str] = {}
         query: dict[str, Any] = {}
         body: dict[str, Any] = {}
@@ -202,8 +205,8 @@ def operation[F: Callable[..., Any]](
 ) -> Callable[[F], F]:
     """Declare a method as an operation, for example ``@operation("POST /threads/{thread}/rename")``.
 
-    The method needs no body. What a port does when it is called is in ``_call``, or in ``_send`` where it is
-    no coroutine function.
+    The method needs no body: the port's ``_call`` carries it out, or its ``_send`` if it is not a coroutine
+    function.
     """
     http_method, path = route.split(" ")
 
@@ -236,7 +239,7 @@ def operation[F: Callable[..., Any]](
 
 
 def operations_of(port: type) -> tuple[Operation, ...]:
-    """All operations that a class of port declares or inherits, in the order of their declaration."""
+    """All operations that a port class declares or inherits, in the order of their declaration."""
     found: dict[str, Operation] = {}
     for each in reversed(port.__mro__):
         for name, value in vars(each).items():

@@ -1,4 +1,4 @@
-"""The agent library's own form of a message, while it is in a process that has no use for it."""
+"""The agent library's native form of a message, for processes that only pass it on."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A message's native form as JSON text, from an agent in a process of its own."""
+    """A message's native form as JSON text, from an agent in another process."""
 
     json: str
 
 
 def packed_of(native: Any) -> str | None:
-    """The JSON of a native form, whichever kind of executor made it; None where there is none."""
+    """The JSON of a native form from any kind of executor, None if there is none."""
     if isinstance(native, Packed):
         return native.json
     dump = getattr(native, "model_dump_json", None)

@@ -40,14 +40,10 @@ FAILED: Final = "task-failed"
 
 @dataclass(frozen=True, slots=True)
 class DelegationOutcome:
-    """What came of it: ``result``, else ``fault``. ``session_id`` is empty where none could be opened.
+    """The outcome of a delegation: ``result``, else ``fault``. Its session is closed by then."""
 
-    The session is closed by then, as ``task-complete`` or ``task-failed``. ``agent`` is empty where nobody
-    could be found.
-    """
-
-    session_id: str
-    agent: str
+    session_id: str  # empty if no session could be opened
+    agent: str  # empty if no agent was found
     result: RunResult | None = None
     fault: Fault | None = None
 
@@ -66,7 +62,7 @@ async def delegate(
     trace: TraceContext | None = None,
     caller: str = "",
 ) -> DelegationOutcome:
-    """As ``Sessions.delegate``."""
+    """Implement ``Sessions.delegate``."""
     began = monotonic()
     try:
         opened = await sessions.create(agent, principal, metadata=metadata)
@@ -90,8 +86,8 @@ async def delegate(
         return DelegationOutcome(opened.id, opened.agent, result)
     except Fault as fault:
         data = {**fault.data, VALID: False}
-        told = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
-        return DelegationOutcome(opened.id, opened.agent, fault=told)
+        closed = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+        return DelegationOutcome(opened.id, opened.agent, fault=closed)
     finally:
         await sessions.close(opened.id, principal, reason)
 
