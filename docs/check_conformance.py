@@ -18,6 +18,12 @@ ROWS = {"PI": 26, "PR": 36, "HC": 36, "AG": 31, "DR": 32, "UN": 6}
 """How many rows each part of the SPEC has; they are numbered from 1 without a gap."""
 
 TABLE = "docs/conformance.md"
+FOLDERS = ("integration", "security", "unit", "contract", "pilot", "pty", "snapshot")
+"""Folders of ``tests/`` in the order in which their tests are shown as proofs."""
+MOST_SHOWN = 3
+"""Proofs that the table shows of a row; its other tests count, but are not shown."""
+MOST_CHARACTERS = 110
+"""Characters of a sentence of a requirement: one line."""
 HEADER = ["id", "requirement", "proof"]
 OPEN = "open"
 SEPARATOR = "<br>"
@@ -137,6 +143,8 @@ def _row_fault(cells: Sequence[str], known: set[str]) -> str:
         return f"{row_id} does not exist; the last one is {row_id.split('-')[0]}-{ROWS[row_id.split('-')[0]]}"
     if not requirement:
         return f"{row_id} has no requirement"
+    if (longest := max(map(len, requirement.split(". ")))) > MOST_CHARACTERS:
+        return f"{row_id} has a sentence of {longest} characters; {MOST_CHARACTERS} fit a line"
     if not proof:
         return f"{row_id} has no proof; name its tests or write {OPEN!r}"
     return ""
@@ -275,12 +283,27 @@ def check_marks(rows: Sequence[Row], tests: Mapping[str, Marked]) -> Iterator[Pr
                 yield Problem(test.file, line, f"{test.name}: {text}")
 
 
+def shown_proofs(row_id: str, tests: Mapping[str, Marked]) -> list[str]:
+    """The tests that the table shows of those that carry the id: one of a folder, in the order of FOLDERS.
+
+    The test that carries the fewest other ids is the one about this row; among equals the name decides.
+    """
+    best: dict[str, tuple[int, str]] = {}
+    for ref, test in tests.items():
+        if test.carries(row_id):
+            folder = ref.split("/")[1]
+            rank = len({found for found, _ in test.ids}), ref
+            best[folder] = min(rank, best.get(folder, rank))
+    folders = sorted(best, key=lambda each: (FOLDERS.index(each) if each in FOLDERS else len(FOLDERS), each))
+    return [best[folder][1] for folder in folders[:MOST_SHOWN]]
+
+
 def fixed(text: str, tests: Mapping[str, Marked]) -> str:
-    """The table with each proof as the tests have it; a row without any keeps its reason or is open."""
+    """The table with the proofs that the tests carry; a row without any keeps its reason or is open."""
     lines = text.splitlines()
     for row in read_table(text)[0]:
-        carriers = sorted(ref for ref, test in tests.items() if test.carries(row.id))
-        proof = SEPARATOR.join(f"`{ref}`" for ref in carriers) or (row.proof if row.is_open else OPEN)
+        shown = shown_proofs(row.id, tests)
+        proof = SEPARATOR.join(f"`{ref}`" for ref in shown) or (row.proof if row.is_open else OPEN)
         lines[row.line - 1] = row.with_proof(proof)
     return "\n".join(lines) + "\n"
 
@@ -332,7 +355,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.summary:
         print(summary(rows))
     if problems:
-        print(f"conformance: {len(problems)} to mend", file=sys.stderr)
+        print(f"conformance: {len(problems)} to fix", file=sys.stderr)
         return 1
     lacking = sum(row.is_open for row in rows)
     print(f"conformance: {len(rows)} rows, {len(rows) - lacking} tested, {lacking} open")

@@ -99,7 +99,7 @@ def test_all_that_is_wrong_is_told_at_once_and_counted(tree: Tree) -> None:
         f"{TABLE}:{second}:",
         "conformance:",
     ]
-    assert "2 to mend" in err
+    assert "2 to fix" in err
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,7 @@ def test_all_that_is_wrong_is_told_at_once_and_counted(tree: Tree) -> None:
         (["| QQ-7 | one | open |"], "first", "malformed id 'QQ-7'"),
         (["| PR-7 | one | open |", "| PR-37 | more | open |"], "second", "PR-37 does not exist"),
         (["| PR-7 |  | open |"], "first", "PR-7 has no requirement"),
+        ([f"| PR-7 | {'x' * 111} | open |"], "first", "PR-7 has a sentence of 111 characters"),
         (["| PR-7 | one |  |"], "first", "PR-7 has no proof"),
         (["| | | |"], "first", "malformed id ''"),
         (["| PR-7 | one | or two | open |"], "first", "4 cells where 3 belong"),
@@ -270,10 +271,11 @@ def test_files_that_pytest_does_not_collect_are_not_read(tree: Tree) -> None:
     assert (status, err) == (0, "")
 
 
-def test_fix_names_all_tests_that_carry_the_id_in_order_and_once(tree: Tree) -> None:
+def test_fix_shows_one_test_of_a_folder_and_three_at_most(tree: Tree) -> None:
     tree.write(
         "tests/unit/test_z.py",
-        "def test_c():\n    # PI-3\n    pass  # PI-3\n\n\ndef test_b():\n    pass  # PI-3\n",
+        "def test_c():\n    # PI-3\n    pass  # PI-3\n\n\ndef test_b():\n    pass  # PI-3\n\n\n"
+        "def test_a():\n    pass  # PI-3, PI-5\n",
     )
     tree.write(
         "tests/pilot/test_y.py", 'class TestY:\n    async def test_a(self):\n        """PI-3, PI-4."""\n'
@@ -282,13 +284,35 @@ def test_fix_names_all_tests_that_carry_the_id_in_order_and_once(tree: Tree) -> 
     tree.set_proof("PI-9", "tests/gone.py::test_old")
     status, _, err = tree.run("--fix")
     assert (status, err) == (0, "")
+    # Of a folder the test that is about this row alone; of equals the first by name.
     assert tree.proof("PI-3").split("<br>") == [
-        "`tests/pilot/test_y.py::TestY::test_a`",
         "`tests/unit/test_z.py::test_b`",
-        "`tests/unit/test_z.py::test_c`",
+        "`tests/pilot/test_y.py::TestY::test_a`",
     ]
     assert tree.proof("PI-4") == "`tests/pilot/test_y.py::TestY::test_a`"
     assert tree.proof("PI-9") == "open"
+
+    for folder in ("snapshot", "integration", "security"):
+        tree.write(f"tests/{folder}/test_{folder}.py", "def test_a():\n    # PI-3\n    assert True\n")
+    assert tree.run("--fix")[0] == 0
+    assert tree.proof("PI-3").split("<br>") == [
+        "`tests/integration/test_integration.py::test_a`",
+        "`tests/security/test_security.py::test_a`",
+        "`tests/unit/test_z.py::test_b`",
+    ]
+
+
+def test_a_test_that_is_not_shown_counts_all_the_same(tree: Tree) -> None:
+    for name in ("a", "b"):
+        tree.write(f"tests/unit/test_{name}.py", "def test_it():\n    # PI-3\n    assert True\n")
+    assert tree.run("--fix")[0] == 0
+    assert tree.proof("PI-3") == "`tests/unit/test_a.py::test_it`"
+    (tree.root / "tests/unit/test_a.py").unlink()
+    assert tree.run()[0] == 1
+    assert tree.run("--fix")[0] == 0
+    assert tree.proof("PI-3") == "`tests/unit/test_b.py::test_it`"
+    tree.set_proof("PI-3", "open")
+    assert tree.run()[0] == 1
 
 
 def test_fix_changes_nothing_but_proofs_and_nothing_at_all_the_second_time(tree: Tree) -> None:
