@@ -106,7 +106,7 @@ class AgentEntry(FileModel):
         tuple[Loose, ...] | None, Field(max_length=50, examples=[["Why does this test fail?"]])
     ] = None
     """Questions that it is good at; routers choose by them."""
-    depends_on: Annotated[Needs | None, Field(examples=[["research"]])] = None
+    depends_on: Annotated[Needs | None, Field(examples=[["archivist"]])] = None
     """Agents that are started first: names, or names each with ``started``, ``ready`` or ``healthy``."""
     icons: Icons = ()
     """Pictures in the catalogue: a URL or path, or a list of them and of ``{src, sizes}``."""
