@@ -67,7 +67,7 @@ def icon_at(project: Project, path: str) -> Response | None:
 
 
 def _icon_path(src: str) -> str:
-    """The path at which a relative icon is published; empty for an address elsewhere."""
+    """Return the path at which a relative icon is published; empty for an address elsewhere."""
     parts = urlsplit(src)
     return "" if parts.scheme or parts.netloc else unquote(urlsplit(urljoin("/", src)).path)
 

@@ -1,4 +1,4 @@
-"""One turn of a warm instance: its history in, the model and its tools asked, what was said out."""
+"""One turn of a warm instance: load the history, run the model with its tools, return what was said."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -52,9 +52,10 @@ async def generate(
     progress: RunProgress,
     emit: Emit,
 ) -> TurnResult:
-    """Ask the model that the instance holds now; ``model`` is its name. Raises Fault, and what it raises."""
+    """Run the turn on the instance's current model; ``model`` is its name. Raises Fault and fast-agent's
+    errors."""
     agent = instance.agent
-    # Thousands of new entries are built beside the loop, where others are answered.
+    # Thousands of new entries are built in a thread, to keep the loop free for other runs.
     many = are_many_new(turn.history)
     built = await asyncio.to_thread(natives, turn.history) if many else natives(turn.history)
     loaded = [*instance.prefix, *built]
@@ -89,7 +90,7 @@ async def generate(
         seam.load_history(agent, loaded)
         if agent.usage_accumulator is not None:
             agent.usage_accumulator.reset()
-        # Finished as it comes: the places that copy it are given the same.
+        # Frozen: a copy of it is the same object.
         question = keep(user_message(turn.text, turn.images))
         wants_text = asking_for_text(turn.stream_text)
         allowing = sampling_seam.allowing(turn.agent, turn.run_id)
@@ -98,7 +99,7 @@ async def generate(
             try:
                 answer = await agent.generate([question], wish.over(params), **wish.tools)
             except Exception as error:
-                if failure_of(agent) is error:  # the model's own, and no tool's
+                if failure_of(agent) is error:  # usage of the model, without that of tools
                     raise provider_failure(error) from error
                 raise
         raise_failure(answer, failure_of(agent))
@@ -107,7 +108,7 @@ async def generate(
     finally:
         request_bearer_token.reset(provider_token)
         instance.text = None
-        # Sub-agents of the same instance remember too: nobody's words stay for the next run.
+        # Sub-agents of the same instance remember too: no text may stay for the next run.
         for each in instance.all:
             each.clear(clear_prompts=False)
     said = guard.said_by(agent)
@@ -116,7 +117,7 @@ async def generate(
 
 
 def _notices(model: str, params: Params, limit: int | None) -> tuple[str, ...]:
-    """What the caller is told of its parameters (AG-9)."""
+    """Return notices for the caller about its parameters (AG-9)."""
     wanted = params.get("max_tokens")
     if wanted is None or limit is not None or not model:
         return ()
@@ -137,7 +138,7 @@ def _result(
 ) -> TurnResult:
     kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
     new = history[len(loaded) :] if kept_all else history[prefix:]
-    if kept_all and not new:  # an agent that records nothing itself: a router, a chain, one without memory
+    if kept_all and not new:  # an agent without a history of its own: a router, a chain, one without memory
         new = said or [question, answer]
     messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
     turn = new if kept_all else _last_turn(new)

@@ -1,6 +1,6 @@
-"""Work that fast-agent does for a terminal or does again at every step, left out: a third of a short run.
+"""Skips work that fast-agent does for a terminal or repeats at every step: a third of a short run.
 
-``tests/contract/test_lean_seam.py`` fails when what stands here moves.
+``tests/contract/test_lean_seam.py`` fails when the wrapped code changes.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from pallas.mcp_client.library_hooks import Hook
 
 
 def no_panels(agent: Any) -> None:
-    """Do not lay out the panels of questions and answers: nobody sees them.
+    """Skip the layout of the panels of questions and answers, which no user sees.
 
     ``quiet`` only keeps them from being written.
     """
@@ -21,18 +21,18 @@ def no_panels(agent: Any) -> None:
         return
 
     async def shown(message: Any, *_: Any, **__: Any) -> None:
-        agent.clear_deferred_hook_status_messages()  # what waits to be shown with it
+        agent.clear_deferred_hook_status_messages()  # the panels that wait to be shown with it
 
     agent.show_assistant_message = shown
     agent._display_trailing_user_messages = _not_shown
 
 
 class _Merged(RequestParams):
-    """Parameters that hold their model's defaults already."""
+    """Parameters that already include their model's defaults."""
 
 
 def merge_once(agent: Any) -> None:
-    """Merge the parameters of a run into the model's defaults once, not at each of six places."""
+    """Merge a run's parameters into the model's defaults once rather than in six places."""
     llm = getattr(agent, "llm", None)
     merge = getattr(llm, "_merge_request_params", None)
     if llm is None or merge is None:
@@ -40,7 +40,7 @@ def merge_once(agent: Any) -> None:
 
     def merged(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
         if isinstance(provided_params, _Merged):
-            # Whoever asked sets an automatic time-out on a copy; where there is a fixed one, it makes none.
+            # An automatic time-out is set by the caller on a copy; with a fixed one it makes no copy.
             fixed = "streaming_timeout" in provided_params.model_fields_set
             return provided_params.model_copy() if fixed else provided_params
         params = merge(default_params, provided_params)
@@ -58,7 +58,7 @@ def _kept_elsewhere(summarise: Any) -> Any:
     return auto_compact_history
 
 
-# The next turn brings its own history: a summary of this one after its end would be paid for and dropped.
+# The next turn loads its own history: a summary after the end of this one would be paid for and dropped.
 NO_SUMMARY_AFTER: Final = Hook(
     name="no-summary-after-a-turn",
     owner=compaction,
@@ -69,5 +69,5 @@ NO_SUMMARY_AFTER: Final = Hook(
 
 
 def install() -> None:
-    """Install what is for every agent. Raises Fault (CONFIG) where its place has moved."""
+    """Install the hooks that apply to every agent. Raises Fault (CONFIG) if the wrapped code has moved."""
     library_hooks.install(NO_SUMMARY_AFTER)

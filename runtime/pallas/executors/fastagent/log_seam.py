@@ -1,4 +1,5 @@
-"""Logging stays ours: fast-agent sets up its loggers at every start of an agent, and we put ours back."""
+"""Keeps Pallas' logging: fast-agent sets up its loggers at every start of an agent, and this restores
+ours."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,7 +12,7 @@ from pallas.telemetry.log import reapply_logging
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 

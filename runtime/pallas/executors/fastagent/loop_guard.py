@@ -1,4 +1,4 @@
-"""An agent's loop that gets nowhere is stopped, and its answer says why (SPEC PR-24)."""
+"""Stops an agent's loop that makes no progress, and explains this in its answer (SPEC PR-24)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ def merged[T](
     first: Callable[[ToolRunner, T], Awaitable[None]] | None,
     second: Callable[[ToolRunner, T], Awaitable[None]] | None,
 ) -> Callable[[ToolRunner, T], Awaitable[None]] | None:
-    """One after the other; either may be missing."""
+    """Return a hook that calls both, one after the other; either may be missing."""
     if first is None or second is None:
         return first or second
 
@@ -35,7 +35,7 @@ def merged[T](
     return in_order
 
 
-# What fast-agent puts between a server and its tool.
+# fast-agent's separator between a server and its tool.
 _SEPARATOR: Final = "__"
 MAX_CALLS: Final = 200
 """Tool calls that a model may make in one answer."""
@@ -54,10 +54,10 @@ class _Loop:
 class LoopGuard:
     """Watches the loops of one run: use ``watching`` around it, and ``params`` for it.
 
-    The same call (tool and arguments) with the same result ``threshold`` times, whatever came between,
-    stops the loop that made it; 0 never does. So does ``max_iterations`` calls of the model. Either way
-    the answer ends in text that says which, how often and what to do, the history has a result for each
-    tool call, and a ``LoopStopped`` is told.
+    The same call (tool and arguments) with the same result ``threshold`` times, not necessarily in
+    succession, stops its loop; 0 turns this off. So do ``max_iterations`` calls of the model. Either way
+    the answer ends in a text that gives the reason, the count and the remedy, the history has a result for
+    each tool call, and a ``LoopStopped`` event is sent.
     """
 
     def __init__(self, run_id: str, agent: str, emit: Emit, *, threshold: int, max_iterations: int) -> None:
@@ -70,12 +70,12 @@ class LoopGuard:
         self._turns: dict[int, tuple[PromptMessageExtended, ...]] = {}
 
     def params(self, **more: Any) -> RequestParams:
-        """The run's parameters with its cap: fast-agent counts what follows the first model call."""
+        """Return the run's parameters with its cap: fast-agent does not count the first model call."""
         return RequestParams(max_iterations=self._max_iterations - 1, **more)
 
     @contextmanager
     def watching(self, agents: Iterable[Any]) -> Iterator[None]:
-        """Stand among the hooks of these agents until the block ends; the user's own go on working."""
+        """Add hooks to these agents until the block ends; the user's own hooks stay active."""
         before = [(agent, agent.tool_runner_hooks) for agent in agents if hasattr(agent, "tool_runner_hooks")]
         for agent, hooks in before:
             agent.tool_runner_hooks = self._among(hooks)
@@ -87,7 +87,7 @@ class LoopGuard:
             self._loops.clear()
 
     def said_by(self, agent: Any) -> tuple[PromptMessageExtended, ...]:
-        """All messages of the agent's last loop in this run; empty when it had none that ended."""
+        """Return all messages of the agent's last finished loop in this run; empty without one."""
         return self._turns.get(id(agent), ())
 
     def _among(self, hooks: ToolRunnerHooks | None) -> ToolRunnerHooks:
@@ -140,7 +140,7 @@ class LoopGuard:
 
 
 async def _unless_too_many(runner: ToolRunner, answer: PromptMessageExtended) -> None:
-    """Make no call of an answer that asks for too many: each could be one to a server, all at once."""
+    """Drop an answer's tool calls if there are too many: each could go to a server, all at once."""
     if (count := len(answer.tool_calls or ())) > MAX_CALLS:
         raise Fault(
             FaultType.UPSTREAM,
@@ -162,7 +162,7 @@ _CAPPED: Final = (
 
 
 def _explain(agent: Any, answer: PromptMessageExtended, text: str) -> None:
-    """Put the explanation at the end of the answer, and of the history where that holds the turn."""
+    """Append the explanation to the answer, and to the history if that holds the turn."""
     block = TextContent(type="text", text=text)
     history = agent.message_history
     if history and history[-1].tool_results:
@@ -174,14 +174,14 @@ def _explain(agent: Any, answer: PromptMessageExtended, text: str) -> None:
 
 
 def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
-    """What tells a call with its result from any other, and the call's name as server/tool."""
+    """Return a key for each call with its result, and the call's name as server/tool."""
     found: dict[bytes, str] = {}
     for call_id, result in results.items():
         if (call := made.get(call_id)) is None:
             continue
         name, arguments = call.params.name, call.params.arguments or {}
         digest = blake2b(digest_size=16)
-        # No more of the result than what the model is shown: metadata holds times and ids.
+        # Only the part of the result that the model sees: metadata holds times and ids.
         shown = result.model_dump_json(include={"content", "structured_content", "is_error"})
         for part in (name, dumps(arguments, sort_keys=True, default=str), shown):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -190,7 +190,7 @@ def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
 
 
 async def _let_go(runner: ToolRunner, answer: PromptMessageExtended) -> None:
-    """Leave nothing of the turn: fast-agent would copy it, message by message, and keep it on the agent."""
+    """Drop the turn's messages: fast-agent would copy each of them and keep them on the agent."""
     runner.turn_messages.clear()
 
 

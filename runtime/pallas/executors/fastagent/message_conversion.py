@@ -1,4 +1,4 @@
-"""Between our messages and fast-agent's."""
+"""Converts between our messages and fast-agent's."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -24,10 +24,10 @@ _MANY: Final = 200
 
 
 class FrozenMessage(PromptMessageExtended):
-    """A finished message of a conversation: nobody changes it, so a copy of it is itself.
+    """A finished message of a conversation. It never changes, so a copy of it is itself.
 
-    fast-agent copies the whole history deeply at every model call; with these, turn 300 costs what
-    turn 1 costs.
+    fast-agent copies the whole history deeply at every model call; with these, turn 300 costs as much as
+    turn 1.
     """
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
@@ -40,7 +40,7 @@ class FrozenMessage(PromptMessageExtended):
 
 
 def keep(message: PromptMessageExtended) -> FrozenMessage:
-    """The message in its kept form, sharing its content."""
+    """Return the message in its frozen form, sharing its content."""
     if isinstance(message, FrozenMessage):
         return message
     return FrozenMessage.model_construct(
@@ -49,19 +49,19 @@ def keep(message: PromptMessageExtended) -> FrozenMessage:
 
 
 def text_of(message: PromptMessageExtended) -> str:
-    """All text blocks of the message itself, without tool results."""
+    """Return all text blocks of the message itself, without tool results."""
     return _text(message.content)
 
 
 def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtended:
-    """One user message: its text, then its pictures (PR-17)."""
+    """Return one user message: its text, then its images (PR-17)."""
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
     content += [ImageContent(type="image", data=image.data, mime_type=image.mime_type) for image in images]
     return PromptMessageExtended(role="user", content=content)
 
 
 def to_message(native: PromptMessageExtended) -> Message:
-    """A fast-agent message as an entry of a thread, with its own form kept beside it."""
+    """Convert a fast-agent message to an entry of a thread that keeps its native form."""
     kept = keep(native)
     if kept.tool_results:
         blocks = [block for result in kept.tool_results.values() for block in result.content]
@@ -79,7 +79,7 @@ def to_message(native: PromptMessageExtended) -> Message:
 
 def _text(blocks: Iterable[ContentBlock]) -> str:
     said = "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
-    return str(encodable(said))  # nobody could read half of a surrogate pair
+    return str(encodable(said))  # half of a surrogate pair is not readable
 
 
 def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
@@ -87,18 +87,19 @@ def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
 
 
 def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
-    """Entries of a thread as fast-agent takes them; those made elsewhere are built from what they say."""
-    # Once a run over the whole thread: the usual case stays a single look.
+    """Convert entries of a thread to fast-agent's messages; entries without a native form are built from
+    their text."""
+    # Runs over the whole thread once a run, so the usual case is a single check.
     return [each.native if type(each.native) is FrozenMessage else _native(each) for each in history]
 
 
 def are_many_new(history: Sequence[Message]) -> bool:
-    """Whether so many entries have to be built that others would notice."""
+    """Return whether so many entries have to be built that it would block other runs."""
     return sum(type(each.native) is not FrozenMessage for each in history) > _MANY
 
 
 def revived(message: Message) -> Message:
-    """The entry with its own form in use again, where that came as JSON."""
+    """Return the entry with its native form restored if that came as JSON."""
     return replace(message, native=_native(message)) if isinstance(message.native, Packed) else message
 
 
@@ -106,7 +107,7 @@ def _native(message: Message) -> FrozenMessage:
     if isinstance(message.native, Packed):
         try:
             return FrozenMessage.model_validate_json(message.native.json)
-        except ValidationError:  # made by another release: what was said is still there
+        except ValidationError:  # written by another release: use its text
             pass
     if message.role == "assistant":
         said: list[ContentBlock] = [TextContent(type="text", text=message.text)]

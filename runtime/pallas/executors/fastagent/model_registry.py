@@ -1,4 +1,4 @@
-"""Models that fast-agent does not know, registered with what the project declares or the defaults."""
+"""Registers models that fast-agent does not know, with the project's declarations or defaults."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from pallas.config import AgentConfig, Capabilities, Project
 
 
 def register(model: str, capabilities: Capabilities) -> None:
-    """Make ``model`` (no provider prefix) known to fast-agent; one it knows is left alone (PR-13).
+    """Register ``model`` (no provider prefix) with fast-agent; a model it knows is left alone (PR-13).
 
-    Agents may declare different capabilities for one name: fast-agent then sends pictures to it as soon
-    as one of them has vision, and ``has_vision`` keeps the others' pictures out.
+    Agents may declare different capabilities for one name: fast-agent then sends images to it as soon as
+    one of them has vision, and ``has_vision`` keeps the other agents' images out.
     """
     if not _ours(model):
         return
@@ -30,29 +30,29 @@ def register(model: str, capabilities: Capabilities) -> None:
 
 
 def declared(config: AgentConfig) -> Capabilities:
-    """What an agent declares of its model, else the defaults."""
+    """Return the capabilities that an agent declares for its model, else the defaults."""
     return config.model_capabilities or Capabilities()
 
 
 def known(model: str) -> bool:
-    """Whether fast-agent itself knows a model, by its name without a provider."""
+    """Return whether fast-agent itself knows a model, by its name without a provider."""
     return bool(model) and not _ours(model)
 
 
 def provider_of(llm: Any) -> str:
-    """What fast-agent calls the provider of a model object; empty where that is unknown."""
+    """Return fast-agent's name for the provider of a model object; empty if it is unknown."""
     return str(getattr(getattr(llm, "provider", None), "config_name", ""))
 
 
 def parsed(spec: str, project: Project) -> ModelConfig:
-    """A model as it is named in code or configuration. Raises what fast-agent has against it."""
+    """Parse a model name from code or configuration. Raises fast-agent's error for an invalid one."""
     return ModelFactory.parse_model_string(_referred(spec, project))
 
 
 def max_output(model: str, capabilities: Capabilities | None) -> int | None:
-    """How many tokens a model can write at once: as fast-agent knows it, and as the agent declares.
+    """Return how many tokens a model can write at once: by fast-agent, or by the agent's declaration.
 
-    None where nobody can tell.
+    None if neither knows.
     """
     declared = _declared_output(capabilities)
     if not model or _ours(model):
@@ -64,22 +64,22 @@ def max_output(model: str, capabilities: Capabilities | None) -> int | None:
 
 
 def window(model: str, capabilities: Capabilities | None) -> int:
-    """How many tokens a model takes in at once: as fast-agent knows it, and as the agent declares."""
+    """Return a model's context window in tokens: by fast-agent, or by the agent's declaration."""
     declared = (capabilities or Capabilities()).context_window
     if not model or _ours(model):
         return declared
     known = ModelDatabase.get_context_window(model)
     if known is None:
         return declared
-    # What was not written down is no limit of a model that is known better.
+    # A default is no limit for a model that fast-agent knows.
     return known if declared == Capabilities().context_window else min(known, declared)
 
 
 def keep_to(agent: Any, capabilities: Capabilities | None) -> None:
     """Give an agent's model the window that the agent declares.
 
-    fast-agent knows one window for a name, and would shorten the history of every agent in this process by
-    the smallest that any of them declares.
+    fast-agent has one window per model name, and would shorten the history of every agent in this process
+    to the smallest declared one.
     """
     llm = getattr(agent, "llm", None)
     usage, model = getattr(llm, "usage_accumulator", None), getattr(llm, "model_name", None)
@@ -88,7 +88,7 @@ def keep_to(agent: Any, capabilities: Capabilities | None) -> None:
 
 
 def has_vision(model: str, capabilities: Capabilities | None) -> bool:
-    """Whether an agent's model sees pictures: as fast-agent knows it, else as the agent declares."""
+    """Return whether an agent's model accepts images: by fast-agent, else by the agent's declaration."""
     if not model:
         return False
     if _ours(model):
@@ -97,23 +97,23 @@ def has_vision(model: str, capabilities: Capabilities | None) -> bool:
 
 
 def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | None:
-    """The providers behind models as they are named in code; one that names none has the project's.
+    """Return the providers of model names in code; a name without one has the project's provider.
 
-    None where one of them is not known, and so may have any.
+    None if one of them is unknown, so that it may have any provider.
     """
     default = f"{project.provider}.{project.model}" if project.provider else project.model
     found = set()
     for model in models:
         try:
             spec = parsed(model, project) if model else ModelFactory.parse_model_string(default)
-        except Exception:  # whatever is wrong with a model is told by whoever needs it
+        except Exception:  # an invalid model is reported where it is used
             return None
         found.add(spec.provider.config_name)
     return tuple(sorted(found))
 
 
 def _declared_output(capabilities: Capabilities | None) -> int | None:
-    """What was written down; the default is no limit of a model that nobody has declared."""
+    """Return the declared value; the default is no limit of a model that was not declared."""
     if capabilities is None:
         return None
     output = capabilities.max_output_tokens
@@ -121,7 +121,7 @@ def _declared_output(capabilities: Capabilities | None) -> int | None:
 
 
 def _referred(model: str, project: Project) -> str:
-    """``$group.name`` as ``model_references`` has it; any other text as it is."""
+    """Resolve ``$group.name`` by ``model_references``; return any other text unchanged."""
     if not model.startswith("$"):
         return model
     group, _, name = model[1:].partition(".")

@@ -1,9 +1,9 @@
-"""No OAuth flow is ever started by a server.
+"""Prevents fast-agent from starting an OAuth flow for a server.
 
-fast-agent answers a 401 of a downstream with an OAuth flow: it fetches the address that the answer names,
-registers a client there, and opens a browser. Nobody sits before a server, and the address is whatever the
-other side wrote. The settings of each server say ``oauth: false`` (``auth_seam``); for servers that come
-by another way, what would make the flow makes none.
+fast-agent answers a 401 of a downstream with an OAuth flow: it fetches the address in the response,
+registers a client there, and opens a browser. No person sits at a server process, and the other side
+chooses that address. The settings of each server say ``oauth: false`` (``auth_seam``); this covers servers
+that are configured in another way.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _PARAMETERS: Final = (
 
 
 def install() -> None:
-    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
@@ -38,7 +38,7 @@ def _never(original: Callable[..., Any]) -> Callable[..., Any]:
         abort_event: Any = None,
         allow_paste_fallback: bool = True,
     ) -> None:
-        """No provider: requests go without, and a 401 stays a 401."""
+        """Return no provider: requests go without, and a 401 stays a 401."""
 
     return build_oauth_provider
 

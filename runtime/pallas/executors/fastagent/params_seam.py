@@ -1,8 +1,8 @@
-"""A run's parameters on their way into the requests that fast-agent makes for it (SPEC 6.2).
+"""Puts a run's parameters into the requests that fast-agent makes for it (SPEC 6.2).
 
-What fast-agent has a field for goes there. The rest is written into each request when it is finished, by
-hooks that look only at the run they are in and at the model of the agent that was asked: no other run, no
-sub-agent and no later turn comes to it. ``tests/contract/test_params_seam.py`` fails when a place moves.
+Parameters that fast-agent has a field for go there. The others are written into each finished request by
+hooks that check the current run and the model of the agent that was called: they affect no other run, no
+sub-agent and no later turn. ``tests/contract/test_params_seam.py`` fails when the wrapped code changes.
 """
 
 import logging
@@ -37,7 +37,7 @@ from .tool_allowlist import Allowed, find_one
 
 log = logging.getLogger(__name__)
 
-# Providers of chat completions that are one company's own, and refuse what they do not know.
+# Providers of chat completions with an API of their own, which refuse unknown keys.
 _STRICT: Final = frozenset({"azure", "deepseek", "googleoai", "groq", "moonshot", "zai", "xai", "metaai"})
 _WORKFLOW: Final = "fast_agent.agents.workflow."
 _METHODS: Final[tuple[tuple[Family, str, tuple[str, ...]], ...]] = (
@@ -53,7 +53,7 @@ _METHODS: Final[tuple[tuple[Family, str, tuple[str, ...]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the run in this context wants of the requests to one model."""
+    """The edit that the run in this context makes to requests to one model."""
 
     llm: Any
     edit: Callable[[dict[str, Any]], None]
@@ -63,9 +63,9 @@ _asked: ContextVar[_Asked | None] = ContextVar("pallas_params", default=None)
 
 
 class RequestedParams:
-    """The parameters of one run, ready for the agent that was asked.
+    """The parameters of one run, ready for the agent that was called.
 
-    ``tools`` are what ``generate`` is given beside the messages and ``over(...)``; use ``held`` around it.
+    ``tools`` goes to ``generate`` next to the messages and ``over(...)``; use ``held`` around the call.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RequestedParams:
         self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
 
     def over(self, request: RequestParams) -> RequestParams:
-        """The run's parameters laid over those of the agent's definition and of its model (AG-8)."""
+        """Return the run's parameters merged over those of the agent's definition and of its model (AG-8)."""
         if not self._params or self._llm is None:
             return request
         wanted = fields(self._params, self._family, self._limit)
@@ -98,12 +98,12 @@ class RequestedParams:
         for field in wanted.keys() - given.keys():
             setattr(merged, field, None)
         if self._told != self._before:
-            merged.system_prompt = self._told  # fast-agent looks here where the model has been told nothing
+            merged.system_prompt = self._told  # fast-agent uses this if the model has no value of its own
         return merged
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For as long as the agent answers; afterwards it is as it was."""
+        """Apply the parameters to the agent until the block ends."""
         edit = self._edit() if self._params and self._llm is not None else None
         token = _asked.set(_Asked(self._llm, edit) if edit is not None else None)
         try:
@@ -114,7 +114,7 @@ class RequestedParams:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """The instruction of this call in the place of the agent's own (AG-13)."""
+        """Replace the agent's instruction by that of this call (AG-13) until the block ends."""
         if self._told == self._before:
             yield
             return
@@ -122,7 +122,7 @@ class RequestedParams:
         try:
             yield
         finally:
-            if self._llm.instruction is self._told:  # else it was made anew meanwhile
+            if self._llm.instruction is self._told:  # otherwise it was replaced in the meantime
                 self._llm.instruction = self._before
 
     def _edit(self) -> Callable[[dict[str, Any]], None]:
@@ -142,7 +142,7 @@ class RequestedParams:
 
 
 def _plans(agent: Any) -> bool:
-    """Whether an agent's model only says which others answer (a router, a planner): these are not asked."""
+    """Return whether an agent's model only decides which agents answer (a router, a planner)."""
     module = type(agent).__module__
     return module.startswith(_WORKFLOW) and module != f"{_WORKFLOW}agents_as_tools_agent"
 
@@ -150,10 +150,10 @@ def _plans(agent: Any) -> bool:
 async def requested_params(
     agent: Any, params: Params, limit: int | None, prompts: str = ""
 ) -> RequestedParams:
-    """The parameters as they hold for this agent.
+    """Return the parameters for this agent.
 
-    ``limit`` is how many tokens its model can write, ``prompts`` what of its instruction is its project's.
-    Raises Fault (PROTOCOL) where they name tools that are not there, or could be several.
+    ``limit`` is how many tokens its model can write, ``prompts`` the part of its instruction that is its
+    project's. Raises Fault (PROTOCOL) if they name unknown or ambiguous tools.
     """
     choice = params.get("tool_choice")
     listed, named = params.get("tools_allowlist"), named_in(choice)
@@ -174,12 +174,12 @@ async def requested_params(
 
 
 def family_of(llm: Any) -> Family:
-    """How requests to this model are written."""
+    """Return the family of request formats that this model uses."""
     return next((family for family, method, _ in _METHODS if hasattr(llm, method)), "other")
 
 
 def is_compatible(llm: Any) -> bool:
-    """Whether the model is behind an endpoint that speaks as OpenAI does, and is not OpenAI's (vLLM)."""
+    """Return whether the model is behind an OpenAI-compatible endpoint that is not OpenAI's (vLLM)."""
     provider = str(getattr(getattr(llm, "provider", None), "value", ""))
     if provider in _STRICT:
         return False
@@ -191,13 +191,13 @@ def is_compatible(llm: Any) -> bool:
 
 
 def prepare(agent: Any) -> None:
-    """Have the hooks on the class of the agent's model, once for each class. Raises Fault (CONFIG)."""
+    """Install the hooks on the class of the agent's model, once for each class. Raises Fault (CONFIG)."""
     for hook in hooks_for(type(getattr(agent, "llm", None))):
         library_hooks.install(hook)
 
 
 def hooks_for(kind: type) -> tuple[Hook, ...]:
-    """The hooks that a model of this class needs, each on the class that has the function."""
+    """Return the hooks for models of this class, each on the class that defines the function."""
     wanted = [
         (f"params-{family}", method, parameters, _WRAPS[family]) for family, method, parameters in _METHODS
     ]
@@ -208,7 +208,7 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
     )
     found: list[Hook] = []
     for name, method, parameters, wrap in wanted:
-        # What a project's own class puts over it still comes to this one.
+        # An override in a project's own class still calls this one.
         ours = (each for each in kind.__mro__ if each.__module__.startswith("fast_agent."))
         owner = next((each for each in ours if method in vars(each)), None)
         if owner is not None:
@@ -223,7 +223,7 @@ def _editing(llm: Any, arguments: dict[str, Any]) -> None:
     if asked is not None and asked.llm is llm:
         asked.edit(arguments)
     drop_empty_tools(arguments)
-    # What a model or a server wrote: a request that cannot be encoded would be tried again for seconds.
+    # Text of a model or a server: a request that cannot be encoded would be retried for seconds.
     for key in ("messages", "input", "system", "instructions"):
         if key in arguments:
             arguments[key] = encodable(arguments[key])
@@ -265,7 +265,7 @@ _WRAPS: Final[dict[Family, Callable[[Any], Any]]] = {
     "responses": _responses,
 }
 _REASONING: Final = ("self", "reasoning_mode", "reasoning_text", "reasoning_active", "reasoning_segments")
-# What fast-agent hands on as a model's reasoning; of a model it does not know it would keep it to itself.
+# The fields that fast-agent passes on as reasoning; for a model it does not know it would drop them.
 _HANDED_ON: Final = frozenset({"tags", "stream", "reasoning_content", "gpt_oss"})
 
 
@@ -277,13 +277,13 @@ def _every_reasoning(handle: Any) -> Any:
     return handle_delta
 
 
-# Messages of a request from which on the library's own pass over them is left out.
+# From this number of messages in a request on, the library's own pass over them is skipped.
 _MANY: Final = 200
 _STREAMING: Final = ("self", "client", "request", "capture_filename")
 
 
 def _as_they_are(create: Any) -> Any:
-    """Send many messages as they are: the library looks at each field of each, for seconds, in the loop."""
+    """Send many messages without the library's pass over each field, which takes seconds in the loop."""
 
     async def create_streaming_response(self: Any, client: Any, request: Any, capture_filename: Any) -> Any:
         messages = request.arguments.get("messages")
@@ -300,7 +300,7 @@ def _as_they_are(create: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON takes a value, and without a change."""
+    """Return whether JSON can hold a value unchanged."""
     if isinstance(value, dict):
         return all(type(each) is str or _is_plain(each) for each in value.values())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The agents that a model may ask, as it sees them: a tool each. Values and words alone."""
+"""The agents that a model may call, as one tool each: values and texts only."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from pallas.model.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn
 
-if TYPE_CHECKING:  # it reads XML, which an agent without peers does not need
+if TYPE_CHECKING:  # it imports XML, which an agent without peers does not need
     from pallas.messaging.messaging_port import PeerFacts
 
 SEND_MESSAGE: Final = "send_message"
 """What is called of an agent that takes text."""
-# What providers let the name and the description of a tool be; the strictest of each.
+# The strictest limits of all providers on a tool's name and description.
 _MAX_NAME: Final = 64
 _MAX_DESCRIPTION: Final = 1_000
 _MAX_OWN: Final = 600
@@ -29,7 +29,7 @@ _MAX_FAULT: Final = 4_000
 class PeerTool:
     """A peer as a tool. ``peer`` is the agent's name, ``schema`` the JSON schema of its arguments.
 
-    ``says`` is the class that a typed handler takes, ``send_message`` for agents that take text.
+    ``says`` is the class that a typed handler accepts, ``send_message`` for agents that accept text.
     """
 
     peer: str
@@ -40,24 +40,24 @@ class PeerTool:
 
 
 class PeerCalls(Protocol):
-    """The peers of one agent, wherever that runs."""
+    """Calls to the peers of one agent, from the process in which it runs."""
 
     def tools(self) -> tuple[PeerTool, ...]:
-        """Those that can be asked now; the very same value for as long as nothing changed."""
+        """Return the peers that are available now; the same object as long as nothing changed."""
         ...
 
     async def ask(
         self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
     ) -> str:
-        """What the peer answers, in a run of its own below the call with that span. Raises Fault.
+        """Return the peer's answer, from its own run below the call with that span. Raises Fault.
 
-        Cancelling this cancels that run. ``emit`` hears what happens in it, as ``nested`` events of ``turn``.
+        Cancelling this cancels that run. ``emit`` gets that run's events, as ``nested`` events of ``turn``.
         """
         ...
 
 
 def tool_of(facts: "PeerFacts") -> PeerTool:
-    """A peer as its agent's tool: a typed handler with its class's schema, any other with ``message``."""
+    """Return a peer as a tool: a typed handler with its class's schema, any other with ``message``."""
     payload = facts.payload
     if payload is None:
         example: Mapping[str, Any] = {"message": "What it is to do, with all that it has to know for it."}
@@ -77,9 +77,10 @@ def tool_of(facts: "PeerFacts") -> PeerTool:
 
 
 def names_for(peers: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
-    """A name for each peer's tool that every provider takes and none of ``taken`` has, whatever its case.
+    """Return a tool name for each peer that every provider accepts and that is not in ``taken``, ignoring
+    case.
 
-    A peer that may keep its own name does; which name another gets does not depend on who can be asked now.
+    A peer keeps its own name if possible; the other names do not depend on which peers are available now.
     """
     used = {name.casefold() for name in taken}
     found: dict[str, str] = {}
@@ -95,12 +96,12 @@ def names_for(peers: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
 
 
 def is_renamed(peer: str, name: str) -> bool:
-    """Whether a peer's tool has another name than its own because that one was taken."""
+    """Return whether a peer's tool was renamed because its own name was taken."""
     return name != _legal(peer)
 
 
 def text_for(tool: PeerTool, arguments: Mapping[str, Any]) -> str | None:
-    """What the peer is sent for a call; None where it takes text and there is none."""
+    """Return the message to the peer for a call; None if it accepts text and the call has none."""
     if tool.typed:
         return dumps(arguments, ensure_ascii=False)
     message = arguments.get("message")
@@ -108,7 +109,7 @@ def text_for(tool: PeerTool, arguments: Mapping[str, Any]) -> str | None:
 
 
 def told_of(fault: Fault) -> str:
-    """A Fault of a peer as the model reads it: its kind, what was wrong, whether to try again."""
+    """Return a peer's Fault as text for the model: its kind, the error, and whether to try again."""
     kind = fault.type.value
     if fault.system_code == "validation":
         kind, then = f"{kind}, validation", " Correct the arguments and call it again."
@@ -123,8 +124,10 @@ def told_of(fault: Fault) -> str:
 
 
 def in_full(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON schema without ``$schema`` and ``$id``, and each ``$ref`` to its ``$defs`` replaced by what it
-    stands for: not every provider follows them. A class that has itself inside stays a reference."""
+    """Return a JSON schema without ``$schema`` and ``$id``, with each ``$ref`` to its ``$defs`` expanded.
+
+    Not every provider follows references. A recursive class stays a reference.
+    """
     known = schema.get("$defs", {})
     left: set[str] = set()
 
@@ -150,7 +153,7 @@ def in_full(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_itself(name: str, known: Mapping[str, Any]) -> bool:
-    """Whether a definition comes back to itself."""
+    """Return whether a definition is recursive."""
     seen: set[str] = set()
     todo = [name]
     while todo:
@@ -182,9 +185,10 @@ def _described(facts: "PeerFacts", takes: str, example: Mapping[str, Any]) -> st
 
 
 def _legal(peer: str) -> str:
-    """The peer's name in letters that every provider takes: ``calculator.add`` is ``calculator_add``.
+    """Return the peer's name in letters that every provider accepts: ``calculator.add`` is
+    ``calculator_add``.
 
-    Never with two underscores, as fast-agent has them between a server and its tool.
+    Never with two underscores, which are fast-agent's separator between a server and its tool.
     """
     name = sub(r"_{2,}", "_", sub(r"[^A-Za-z0-9_-]", "_", peer))
     if not name[:1].isalpha():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FleetPeers:
-    """As ``PeerCalls`` in the fleet's own process."""
+    """``PeerCalls`` in the fleet's own process."""
 
     def __init__(self, port: PeerPort, agent: str) -> None:
         self._port = port
@@ -25,7 +25,7 @@ class FleetPeers:
         self._tools: tuple[PeerTool, ...] = ()
 
     def tools(self) -> tuple[PeerTool, ...]:
-        """As in ``PeerCalls``. One that is stopped, or failed for good, is not among them."""
+        """As in ``PeerCalls``. Leaves out agents that are stopped or have failed for good."""
         facts = self._port.peer_facts(self._agent)
         if facts != self._facts:
             self._facts, self._tools = facts, tuple(map(tool_of, facts))
@@ -34,10 +34,10 @@ class FleetPeers:
     async def ask(
         self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
     ) -> str:
-        """As in ``PeerCalls``. The peer's run has the principal of this one, and none of its credentials."""
+        """As in ``PeerCalls``. The peer's run has this run's principal, and none of its credentials."""
         span = trace.span_id if trace is not None else ""
         hear = NestedEvents(turn.run_id, turn.agent, span, emit, with_text=turn.stream_text)
-        # In a context of its own: what stands in this one (the caller's bearer) is no business of a peer.
+        # In an empty context: a peer must not get this one's values, such as the caller's bearer.
         run = asyncio.create_task(
             self._port.ask_peer(turn, peer, text, trace=trace, listener=hear),
             name=f"{turn.agent} asks {peer}",

@@ -1,6 +1,6 @@
-"""The peers of an agent among the tools of one warm instance, by fast-agent's own ``add_tool``.
+"""Adds the peers of an agent to the tools of one warm instance, by fast-agent's own ``add_tool``.
 
-``tests/contract/test_peer_tools_seam.py`` fails when a place moves.
+``tests/contract/test_peer_tools_seam.py`` fails when that changes.
 """
 
 import logging
@@ -21,15 +21,15 @@ from .peer_tools import PeerCalls, PeerTool, is_renamed, names_for, text_for, to
 
 log = logging.getLogger(__name__)
 
-# Another agent that fast-agent makes of this one is not given its peers: nobody said so.
+# An agent that fast-agent derives from this one does not get its peers: none were configured for it.
 _NOT_INHERITED: Final = {"fast_agent": {"inherit_to_clone": False}}
 
 
 class _Tool(FunctionTool):
-    """A tool whose function takes the arguments as they came: whom they are for says what they must be."""
+    """A tool that passes its arguments on unchecked: the peer validates them."""
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """What the peer answers, or the text of its Fault as an error."""
+        """Return the peer's answer, or the text of its Fault as an error."""
         result: ToolResult = await self.fn(arguments)
         return result
 
@@ -41,7 +41,7 @@ class _Serving:
 
 
 def check(agent: Any, name: str, where: str) -> None:
-    """Raises Fault (CONFIG) where an agent with peers is of a kind that has no tools."""
+    """Raise Fault (CONFIG) if an agent with peers is of a kind that has no tools."""
     if not hasattr(agent, "add_tool"):
         raise Fault(
             FaultType.CONFIG,
@@ -51,9 +51,9 @@ def check(agent: Any, name: str, where: str) -> None:
 
 
 class PeerTools:
-    """The peers of one instance's agent. Serves one run at a time, as the instance does.
+    """The peers of one instance's agent. Serves one run at a time, like the instance.
 
-    ``labels`` are the peer and what it is sent, by the name of its tool in lower case.
+    ``labels`` maps the tool's name in lower case to the peer and the class it accepts.
     """
 
     def __init__(self, agent: Any, peers: Sequence[str], calls: PeerCalls, reported: set[str]) -> None:
@@ -67,7 +67,7 @@ class PeerTools:
         self.labels: dict[str, tuple[str, str]] = {}
 
     async def refresh(self) -> None:
-        """Show the model those peers that there are now; nothing is done where they are the same."""
+        """Show the model the peers that are available now; does nothing if they are the same."""
         tools = self._calls.tools()
         if tools is self._shown:
             return
@@ -84,7 +84,8 @@ class PeerTools:
         self._shown = tools
 
     def spelled(self, turn: ExecutorTurn) -> ExecutorTurn:
-        """The turn with peers in its ``tools_allowlist`` by their tools' names, where those are others."""
+        """Return the turn with peers in its ``tools_allowlist`` replaced by their tools' names, if these
+        differ."""
         listed = turn.params.get("tools_allowlist")
         if not listed or all(self._names.get(each, each) == each for each in listed):
             return turn
@@ -94,7 +95,7 @@ class PeerTools:
 
     @contextmanager
     def serving(self, turn: ExecutorTurn, emit: Emit) -> Iterator[None]:
-        """Calls are made for this turn until the block ends; there are none outside of one."""
+        """Make calls for this turn until the block ends; outside of it calls are refused."""
         self._serving = _Serving(turn, emit)
         try:
             yield
@@ -140,7 +141,7 @@ class PeerTools:
 
 
 def _span() -> TraceContext | None:
-    """The span of the call that is made in this context."""
+    """Return the span of the call that is made in this context."""
     run, span = current_run(), current_call()
     return replace(run.context, span_id=span) if run is not None and span else None
 

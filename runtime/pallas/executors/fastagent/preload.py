@@ -1,7 +1,7 @@
-"""What a project's code imports of others, imported beforehand in a thread.
+"""Imports the libraries of a project's code beforehand, in a thread.
 
-The agent's own module is imported in the fleet's loop (see ``executor``), where every other agent waits for
-it. Nearly all of that time goes into libraries, and those may be imported anywhere.
+The agent's own module is imported in the fleet's loop (see ``fastagent_executor``), which blocks every
+other agent. Nearly all of that time goes into libraries, and those may be imported anywhere.
 """
 
 import importlib
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def preload(project: Project, agent: AgentConfig) -> None:
-    """Import the libraries that the agent's module, and what it imports of the project, name at their top.
+    """Import the libraries that the agent's module and its project imports name at their top.
 
-    Blocks; call in a thread. Never raises: what does not import is told when the module itself is.
+    Blocks; call in a thread. Never raises: a failing import is reported when the module itself is imported.
     """
     for name in find_imports(project.root, agent.module).libraries if agent.module else ():
         if name not in sys.modules:
@@ -29,7 +29,7 @@ def preload(project: Project, agent: AgentConfig) -> None:
 
 
 def files_of(project: Project, agent: AgentConfig) -> tuple[Path, ...]:
-    """The files that the agent is made of, as far as their text tells. Blocks; never raises."""
+    """Return the agent's files, as far as imports in their text show. Blocks; never raises."""
     if agent.module:
         return find_imports(project.root, agent.module).files
     return (agent.card,) if agent.card else ()

@@ -1,7 +1,7 @@
-"""What went wrong between us and a provider of models, read from the exceptions of its library.
+"""Classifies failures between us and a model provider, by the exceptions of its library.
 
-Libraries name things differently: OpenAI's calls a refused and a dropped connection a time-out. What it was
-is in the causes.
+Libraries name things differently: OpenAI's calls a refused and a dropped connection a time-out. The causes
+of the exception have the actual error.
 """
 
 import errno
@@ -29,7 +29,8 @@ _SILENT: Final = frozenset({"APITimeoutError", "ReadTimeout", "TimeoutError"})
 
 
 def connection_of(error: BaseException | None) -> tuple[Connection, str]:
-    """What became of the connection, with the reason why there was none; empty for any other failure."""
+    """Return what happened to the connection, with the reason if there was none; empty for any other
+    failure."""
     chain = list(_chain(error))
     names = [{kind.__name__ for kind in type(each).__mro__} for each in chain]
     if any(found & _UNREACHABLE for found in names):
@@ -44,12 +45,12 @@ def connection_of(error: BaseException | None) -> tuple[Connection, str]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether there was no connection, or it broke off."""
+    """Return whether there was no connection, or it broke off."""
     return connection_of(error)[0] in ("unreachable", "lost")
 
 
 def status_of(error: BaseException | None) -> int | None:
-    """The HTTP status with which a provider answered; None where it did not.
+    """Return the HTTP status of a provider's answer; None without one.
 
     Google's library calls it ``code``, and its failures are causes of fast-agent's ProviderKeyError.
     """

@@ -1,8 +1,8 @@
-"""What each kind of provider is told of a run's parameters (SPEC 6.2): pure functions on a request.
+"""Writes a run's parameters in each provider's format (SPEC 6.2): pure functions on a request.
 
 ``openai`` is chat completions, ``responses`` OpenAI's Responses API, ``anthropic`` the Messages API,
-``other`` whatever fast-agent speaks to besides (Google, Bedrock, models of its own). What a provider has no
-word for is not sent to it.
+``other`` any other provider of fast-agent (Google, Bedrock, custom models). Parameters that a provider does
+not support are not sent.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from pallas.model.params import DETAILS, KEYS
 
 
 def look(messages: Any, params: Params, kind: str) -> None:
-    """How closely the model is to look at the pictures in ``messages`` (``detail`` of SPEC 7.4)."""
+    """Set how closely the model looks at the images in ``messages`` (``detail`` of SPEC 7.4)."""
     detail = params.get("extra", {}).get("detail")
     if detail not in DETAILS:
         return
@@ -28,7 +28,7 @@ def look(messages: Any, params: Params, kind: str) -> None:
 
 Family = Literal["openai", "anthropic", "responses", "other"]
 
-# Fields of fast-agent's own request parameters, which it writes as each provider wants them.
+# Fields of fast-agent's own request parameters, which it writes in each provider's format.
 _FIELDS: Final[Mapping[Family, Mapping[str, str]]] = {
     "openai": {
         "temperature": "temperature",
@@ -56,7 +56,7 @@ _FIELDS: Final[Mapping[Family, Mapping[str, str]]] = {
         "frequency_penalty": "frequency_penalty",
     },
 }
-# Where the keys stand in a finished request.
+# The place of each key in a finished request.
 _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
     "temperature": ("temperature",),
     "top_p": ("top_p",),
@@ -93,7 +93,7 @@ _ANTHROPIC_EXTRA: Final = frozenset(
     }
 )  # fmt: skip
 _ANTHROPIC_ALONE: Final = _ANTHROPIC_EXTRA - {"metadata", "service_tier", "thinking"}
-# What nobody may set beside us: it is what the request is about, how it travels, or a parameter already.
+# Keys that ``extra`` may not set: the content, the transport, or parameters of their own.
 _OURS: Final = (
     frozenset(KEYS)
     | {
@@ -104,20 +104,20 @@ _OURS: Final = (
     }
 )  # fmt: skip
 
-# What providers accept only beside tools.
+# Keys that providers accept only together with tools.
 _ABOUT_TOOLS: Final = ("tools", "tool_choice", "parallel_tool_calls")
 
 NO_TOOL: Final = "no_tools"
 _NO_TOOLS: Final = "There are no tools in this turn."
 _JSON_ONLY: Final = "Answer with one JSON object and with nothing before or after it."
-# What fast-agent gives the Messages API, which cannot do without, where nobody says how much.
+# fast-agent's default for the Messages API, which requires a value.
 _SOME_TOKENS: Final = 16_000
 
 
 def fields(params: Params, family: Family, limit: int | None) -> dict[str, Any]:
-    """Fields of fast-agent's request parameters that say what these do; None for what is cleared.
+    """Return the fields of fast-agent's request parameters for these; None clears a field.
 
-    ``limit`` is how many tokens the model can write: more are not asked for (AG-9).
+    ``limit`` is how many tokens the model can write: no more are requested (AG-9).
     """
     found: dict[str, Any] = {}
     for key, field in _FIELDS[family].items():
@@ -136,9 +136,9 @@ def fields(params: Params, family: Family, limit: int | None) -> dict[str, Any]:
 
 
 def instruction(current: str | None, params: Params, family: Family, prompts: str = "") -> str | None:
-    """What the model is told before the conversation: as it is, or as this call has it (AG-13).
+    """Return the model's instruction: the current one, or that of this call (AG-13).
 
-    ``prompts`` are those of the agent's project: they stay when the agent's own words are replaced.
+    ``prompts`` are those of the agent's project: they stay when the agent's own text is replaced.
     """
     override = params.get("systemOverride")
     after = [params.get("systemAppend")]
@@ -152,7 +152,7 @@ def instruction(current: str | None, params: Params, family: Family, prompts: st
 
 
 def schema_of(params: Params) -> dict[str, Any] | None:
-    """The JSON schema that the answer is to follow; None where it is free."""
+    """Return the JSON schema of the answer; None if it is free."""
     wanted = params.get("response_format") or {}
     if wanted.get("type") != "json_schema":
         return None
@@ -161,9 +161,9 @@ def schema_of(params: Params) -> dict[str, Any] | None:
 
 
 def edit_openai(arguments: dict[str, Any], params: Params, *, compatible: bool) -> None:
-    """Arguments of chat completions, finished.
+    """Edit the finished arguments of chat completions.
 
-    ``compatible``: the endpoint is not OpenAI's own, and is told what we cannot know.
+    ``compatible``: the endpoint is not OpenAI's own, and also gets parameters that we do not know.
     """
     for key in ("seed", "response_format"):
         if (value := params.get(key)) is not None:
@@ -177,7 +177,7 @@ def edit_openai(arguments: dict[str, Any], params: Params, *, compatible: bool) 
 
 
 def edit_responses(arguments: dict[str, Any], params: Params, *, compatible: bool) -> None:
-    """Arguments of the Responses API, finished; ``compatible`` as for chat completions."""
+    """Edit the finished arguments of the Responses API; ``compatible`` as for chat completions."""
     text = dict(arguments.get("text") or {})
     if (wanted := params.get("response_format")) is not None:
         arguments["text"] = {**text, "format": {**wanted.get("json_schema", {}), "type": wanted["type"]}}
@@ -198,10 +198,10 @@ _ANTHROPIC_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
 def edit_anthropic(arguments: dict[str, Any], params: Params, limit: int | None) -> None:
-    """Arguments of the Messages API, finished; ``limit`` as for ``fields``.
+    """Edit the finished arguments of the Messages API; ``limit`` as for ``fields``.
 
-    The API refuses thinking together with a forced call, with sampling, and with fewer tokens than it takes:
-    then what the run asks for holds, and what the model would do by itself does not.
+    The API refuses thinking together with a forced call, with sampling, and with fewer tokens than it
+    takes: then the run's parameters take precedence over the model's defaults.
     """
     given = {key: value for key, value in _given(params) if key in _ANTHROPIC_EXTRA}
     if isinstance(betas := given.pop("betas", None), list):
@@ -209,9 +209,9 @@ def edit_anthropic(arguments: dict[str, Any], params: Params, limit: int | None)
     if isinstance(config := given.pop("output_config", None), dict):
         arguments["output_config"] = {**(arguments.get("output_config") or {}), **config}
     choice = params.get("tool_choice")
-    # A schema that is asked for by way of a tool has its own choice.
+    # A schema that is requested by a tool has its own tool choice.
     if choice is not None and arguments.get("tools") and schema_of(params) is None:
-        if _forces(choice):  # thinking is wanted in all of a turn, or in none of it
+        if _forces(choice):  # thinking must be on for a whole turn, or not at all
             arguments.pop("thinking", None)
             given.pop("thinking", None)
         if _forces(choice) and _answers_tools(arguments):
@@ -222,7 +222,7 @@ def edit_anthropic(arguments: dict[str, Any], params: Params, limit: int | None)
         arguments["max_tokens"] = most
     needed = arguments.get("max_tokens")
     _tell(arguments, params, given)
-    if params.cleared("max_tokens"):  # it cannot do without
+    if params.cleared("max_tokens"):  # the API requires it
         arguments["max_tokens"] = needed or _SOME_TOKENS
     if "thinking" not in given and _leaves_no_thinking(arguments):
         arguments.pop("thinking", None)
@@ -241,14 +241,14 @@ def _leaves_no_thinking(arguments: Mapping[str, Any]) -> bool:
 
 
 def named_in(choice: Any) -> str:
-    """The tool that a choice names; empty where it names none."""
+    """Return the tool that a choice names; empty if it names none."""
     return str(choice["function"]["name"]) if isinstance(choice, dict) else ""
 
 
 def without(arguments: dict[str, Any], hidden: Callable[[str], bool]) -> None:
-    """Take the provider's own tools (a web search) out of a request, those that are ``hidden`` by their name.
+    """Remove the provider's own tools (a web search) from a request if they are ``hidden`` by their name.
 
-    The agent's tools are not looked at: of them only those that are shown are in it.
+    Does not check the agent's tools: the request has only those that are shown.
     """
     tools = arguments.pop("tools", None) or []
     if shown := [tool for tool in tools if not _is_own(tool) or not hidden(_name(tool))]:
@@ -256,7 +256,7 @@ def without(arguments: dict[str, Any], hidden: Callable[[str], bool]) -> None:
 
 
 def drop_empty_tools(arguments: dict[str, Any]) -> None:
-    """Without tools, take out every key about tools: vLLM and others refuse ``tools: []`` (AG-31)."""
+    """Without tools, remove every key about tools: vLLM and others refuse ``tools: []`` (AG-31)."""
     beside = arguments.get("extra_body") or {}
     if arguments.get("tools") or beside.get("tools"):
         return
@@ -266,7 +266,7 @@ def drop_empty_tools(arguments: dict[str, Any]) -> None:
 
 
 def never_without_tools(arguments: dict[str, Any]) -> None:
-    """The Messages API refuses a conversation that used tools when there is none: it gets one to leave."""
+    """Add a placeholder tool: the Messages API refuses a conversation that used tools if there are none."""
     if arguments.get("tools") or not any(
         block.get("type") in ("tool_use", "tool_result")
         for message in arguments.get("messages") or ()
@@ -287,7 +287,7 @@ def _name(tool: Mapping[str, Any]) -> str:
 
 
 def _forces(choice: Any) -> bool:
-    """Whether a choice lets the model do nothing but call: once a turn, or it would never end."""
+    """Return whether a choice forces the model to call a tool: allowed once a turn, or it would never end."""
     return choice == "required" or isinstance(choice, dict)
 
 
@@ -297,7 +297,7 @@ def _answers_tools(arguments: Mapping[str, Any]) -> bool:
 
 
 def _given(params: Params) -> Iterator[tuple[str, Any]]:
-    """What of ``extra`` may be told to anybody."""
+    """Yield the entries of ``extra`` that may be sent to a provider."""
     for key, value in params.get("extra", {}).items():
         if value is not None and key not in _OURS:
             yield key, value
@@ -309,15 +309,15 @@ def _openai_extra(params: Params, known: frozenset[str], *, compatible: bool) ->
         for key, value in _given(params)
         if key in known or (compatible and key not in _ANTHROPIC_ALONE)
     }
-    if not taken.get("store"):  # OpenAI has it for what is stored only; without, it is meant for Anthropic
+    if not taken.get("store"):  # OpenAI allows it only with ``store``; without, it is meant for Anthropic
         taken.pop("metadata", None)
     if compatible and (top_k := params.get("extra", {}).get("top_k")) is not None:
-        taken["top_k"] = top_k  # vLLM's; the parameter of that name is Anthropic's
+        taken["top_k"] = top_k  # vLLM's key; the parameter of that name is Anthropic's
     return taken
 
 
 def _tell(arguments: dict[str, Any], params: Params, given: Mapping[str, Any]) -> None:
-    """Add what goes beside the arguments that the client library has names for; take out what is cleared."""
+    """Add the keys that the client library has no names for; remove those that are cleared."""
     beside = {**(arguments.get("extra_body") or {}), **given}
     for key, places in _PLACES.items():
         for place in places if params.cleared(key) else ():

@@ -1,6 +1,7 @@
-"""The providers of an agent: which there are, which one a turn asks, and which one stands in (DR-23, C13).
+"""The providers of an agent: which there are, which one a turn uses, and which one replaces it (DR-23,
+C13).
 
-Which of them failed lately is remembered for all of the agent's instances, for half a minute.
+Recent failures are remembered for half a minute, for all of the agent's instances.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,13 @@ from pallas.model.safe_text import one_line
 from . import model_registry
 
 FAILING_SECONDS: Final = 30.0
-"""For so long one that failed is tried after the others."""
+"""Seconds for which a provider that failed is tried after the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderModel:
-    """A model of a provider: ``spec`` as fast-agent names it, ``model`` without what stands before it."""
+    """A model of a provider: ``spec`` is fast-agent's name for it, ``model`` the same without the
+    provider."""
 
     id: str
     spec: str
@@ -39,7 +41,7 @@ class _Failure:
 
 
 class AgentProviders:
-    """What callers of an agent may choose among; false where there is no choice."""
+    """The providers that callers of an agent may choose among; false if there is no choice."""
 
     def __init__(self, project: Project, config: AgentConfig) -> None:
         self._config = config
@@ -53,11 +55,11 @@ class AgentProviders:
 
     @property
     def default(self) -> ProviderModel:
-        """Who answers where nobody chooses."""
+        """The provider and model that answer if the caller does not choose."""
         return self._asked(self._by_id[self._config.default_provider], "")
 
     def load(self) -> None:
-        """Look at every model's name. Raises Fault (CONFIG) for one that fast-agent cannot make sense of."""
+        """Check every model's name. Raises Fault (CONFIG) for one that fast-agent cannot parse."""
         for provider in self._answering():
             for spec in provider.models:
                 try:
@@ -73,18 +75,18 @@ class AgentProviders:
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """The models that may be asked, as fast-agent names them."""
+        """Return the models that may be used, by fast-agent's names."""
         return tuple(dict.fromkeys(spec for each in self._answering() for spec in each.models))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The same by their own names, of each provider the one that it is asked for first."""
+        """Return the same by their own names; each provider's default comes first."""
         return tuple(self._names[each.models[0]] for each in self._answering())
 
     def facts(self) -> tuple[ProviderFacts, ...] | None:
-        """What discovery shows of them; None where there is no choice.
+        """Return the providers as discovery shows them; None if there is no choice.
 
-        Of capabilities what is declared, else what fast-agent knows of all of its models alike.
+        Capabilities are the declared ones, else those that fast-agent knows of all of a provider's models.
         """
         if not self:
             return None
@@ -101,9 +103,9 @@ class AgentProviders:
         )
 
     def asked(self, provider: str, model: str) -> ProviderModel:
-        """Who is asked by a caller that chose these; either may be empty.
+        """Return the model for a caller's choice; either argument may be empty.
 
-        Raises Fault: CONFIG for a provider that is not there, PROTOCOL for a model that it has not.
+        Raises Fault: CONFIG for an unknown provider, PROTOCOL for a model that it does not have.
         """
         check_provider(provider, self._by_id)
         chosen = self._by_id[provider or self._config.default_provider]
@@ -116,25 +118,25 @@ class AgentProviders:
         return self._asked(chosen, model)
 
     def line(self, asked: ProviderModel) -> list[ProviderModel]:
-        """Who may answer, in the order of trying: the one that was asked, then those that stand in.
+        """Return the candidates in the order of trying: the requested one, then its replacements.
 
-        One that failed a moment ago comes after those that did not (HC-27).
+        A provider that failed a moment ago comes after those that did not (HC-27).
         """
         others = (each for each in self._answering() if each.failover and each.id != asked.id)
         line = [asked, *(self._asked(each, "") for each in others)]
         return sorted(line, key=lambda each: bool(self.failure(each.id)))
 
     def failure(self, provider: str) -> str:
-        """Why a provider failed a moment ago; empty where it did not."""
+        """Return why a provider failed a moment ago; empty if it did not."""
         failure = self._failures.get(provider)
         return failure.why if failure is not None and failure.until > monotonic() else ""
 
     def failed(self, provider: str, why: str) -> None:
-        """It failed just now."""
+        """Record a failure."""
         self._failures[provider] = _Failure(monotonic() + FAILING_SECONDS, why)
 
     def answered(self, provider: str) -> None:
-        """It answers again."""
+        """Clear the failure of a provider that answered."""
         self._failures.pop(provider, None)
 
     def _answering(self) -> Iterator[ProviderConfig]:
@@ -152,7 +154,8 @@ class AgentProviders:
         )
 
     def _known(self, provider: ProviderConfig) -> Mapping[str, bool]:
-        """What fast-agent knows of each of its models and says of all of them alike: nothing is guessed."""
+        """Return the capabilities that fast-agent knows to be the same for all of its models: nothing is
+        guessed."""
         said: list[dict[str, bool]] = []
         for spec in provider.models:
             name = self._names.get(spec, "")
@@ -166,7 +169,7 @@ class AgentProviders:
 
 
 def refuse_model(wanted: str, model: str, provider: str) -> None:
-    """Refuse another model than the one of an agent without a choice. Raises Fault (PROTOCOL)."""
+    """Refuse a model other than that of an agent without a choice. Raises Fault (PROTOCOL)."""
     if model and wanted in (model, f"{provider}.{model}"):
         return
     raise Fault(
@@ -178,5 +181,5 @@ def refuse_model(wanted: str, model: str, provider: str) -> None:
 
 
 def _plain(spec: str) -> str:
-    """A model as it is shown: without the settings behind its name."""
+    """Return a model's name as it is shown: without the settings after it."""
     return spec.partition("?")[0]

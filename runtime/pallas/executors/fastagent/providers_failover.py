@@ -1,4 +1,4 @@
-"""One turn asked of the provider that is meant, and of those that stand in while nothing was said (C13)."""
+"""Runs one turn on the requested provider, or on its replacements while nothing was said yet (C13)."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,14 +18,14 @@ type Answer = Callable[[ExecutorTurn, ProviderModel], Awaitable[TurnResult]]
 
 
 class HeardEvents:
-    """Hands a run's events on and knows whether the caller heard, or the agent did, anything."""
+    """Passes a run's events on and records whether any text or call was among them."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self.something = False
 
     def emit(self, event: Event) -> None:
-        """Hand one on."""
+        """Pass one on."""
         if isinstance(event, ToolEvent | LoopMessage) or (isinstance(event, TextDelta) and event.text):
             self.something = True
         self._emit(event)
@@ -34,10 +34,11 @@ class HeardEvents:
 async def answered(
     providers: AgentProviders, models: Models, turn: ExecutorTurn, heard: HeardEvents, answer: Answer
 ) -> TurnResult:
-    """What came of a turn, and who answered it. Raises Fault, with ``providerId`` where a provider failed.
+    """Return a turn's result and the provider that gave it. Raises Fault, with ``providerId`` if a provider
+    failed.
 
-    Another provider is asked only where the one before failed in a way that is its own (over its limit, 5xx,
-    no connection) and before there was any text or call; at once, and each time with a Rerouted (DR-32).
+    Another provider is called only if the previous one failed by its own fault (over its limit, 5xx, no
+    connection) and before there was any text or call; at once, and each time with a Rerouted event (DR-32).
     """
     asked = providers.asked(turn.provider, turn.params.get("model", ""))
     line = providers.line(asked)
@@ -66,7 +67,7 @@ async def answered(
 
 
 def with_id(fault: Fault, provider: str) -> Fault:
-    """The fault, with the id of the provider where it is one of a provider (DR-22)."""
+    """Return a provider's fault with the provider's id (DR-22); other faults unchanged."""
     if isinstance(fault, ProviderFault):
         fault.data = {**fault.data, "providerId": provider}
     return fault
@@ -81,7 +82,7 @@ def _tell(turn: ExecutorTurn, heard: HeardEvents, asked: str, to: str, why: str)
 
 
 def _all(tried: list[tuple[ProviderModel, ProviderFault]]) -> ProviderFault:
-    """The last fault, with those before it."""
+    """Return the last fault, with the previous ones appended."""
     *before, (_, fault) = tried
     if not before:
         return fault

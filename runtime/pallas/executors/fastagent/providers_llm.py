@@ -1,7 +1,8 @@
-"""The model objects of one instance's agent, one for each model that was asked; all with its one history.
+"""The model objects of one instance's agent, one for each model that was used; all share its history.
 
-fast-agent gives an agent one model. ``attach_llm`` makes another, which is kept; the agent has it for as long
-as a turn lasts, and then its own again. ``tests/contract/test_providers_seam.py`` fails when a place moves.
+fast-agent gives an agent one model. ``attach_llm`` makes another, which is kept; the agent has it for the
+duration of a turn, and then its own again. ``tests/contract/test_providers_seam.py`` fails when the code
+below changes.
 """
 
 import inspect
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Attached:
-    """What ``attach_llm`` leaves at an agent."""
+    """The state that ``attach_llm`` leaves at an agent."""
 
     llm: Any
     factory: Any
@@ -32,9 +33,9 @@ class _Attached:
 
 
 def answer_with(harness: Any, name: str, providers: AgentProviders) -> None:
-    """Have the agent ``name`` of a harness that was entered made with the default provider's model.
+    """Make the agent ``name`` of a harness that was entered use the default provider's model.
 
-    What its code or the project names is then not needed, and not looked at.
+    The model that its code or the project names is then not needed, and not validated.
     """
     runtime: Any = harness._runtime
     make = runtime.model_factory_func
@@ -51,7 +52,7 @@ def answer_with(harness: Any, name: str, providers: AgentProviders) -> None:
 
 
 class Models:
-    """The models that one agent was given so far; ``prepare`` does to each what all of ours need."""
+    """The models that one agent was given so far; ``prepare`` sets up each of them."""
 
     def __init__(self, agent: Any, providers: AgentProviders, prepare: Callable[[Any], None]) -> None:
         self._agent = agent
@@ -62,9 +63,9 @@ class Models:
 
     @asynccontextmanager
     async def answering(self, asked: ProviderModel, *, patient: bool) -> AsyncIterator[None]:
-        """Have the agent answer with this model until the block ends. Raises whatever it cannot be made with.
+        """Give the agent this model until the block ends. Raises any error of making it.
 
-        Unless ``patient`` a failed request is not made again: somebody else is waiting to be asked.
+        Unless ``patient``, a failed request is not retried: another provider is waiting.
         """
         try:
             attached = self._known.get(asked.spec)
@@ -77,7 +78,7 @@ class Models:
             self._put(self._home)
 
     async def close(self) -> None:
-        """Let go of what they hold; the agent's own is let go of with the agent."""
+        """Close the models; the agent's own is closed with the agent."""
         others = [each.llm for each in self._known.values() if each is not self._home]
         self._known.clear()
         for llm in others:
@@ -106,11 +107,11 @@ class Models:
         attached.llm.default_request_params.system_prompt = told.default_request_params.system_prompt
         agent._llm, agent._llm_factory_ref = attached.llm, attached.factory
         agent._llm_attach_kwargs = attached.options
-        agent._on_llm_attached(attached.llm)  # tools that are shown to one model differently
+        agent._on_llm_attached(attached.llm)  # tools that one model is shown differently
 
 
 def note_failures(agent: Any) -> None:
-    """Remember the exception behind an answer that says that the model could not be asked."""
+    """Remember the exception behind an answer that reports a failed model call."""
     llm = getattr(agent, "llm", None)
     handle = getattr(llm, "_handle_retry_failure", None)
     if llm is not None and handle is not None and not isinstance(handle, _Noting):
@@ -118,7 +119,7 @@ def note_failures(agent: Any) -> None:
 
 
 def failure_of(agent: Any) -> BaseException | None:
-    """The exception that was remembered last; it is forgotten."""
+    """Return the exception that was remembered last and forget it."""
     noted = getattr(getattr(agent, "llm", None), "_handle_retry_failure", None)
     if not isinstance(noted, _Noting):
         return None
@@ -143,7 +144,7 @@ def _taken(agent: Any) -> _Attached:
 
 
 def _factory(spec: str, agent: Any, named: Any) -> Callable[..., Any]:
-    """What makes the model ``spec`` for an agent whose code names another one."""
+    """Return the factory of the model ``spec`` for an agent whose code names another one."""
     references = get_context_model_references(agent.context)
     found = resolve_model_reference(spec, references)
     resolved = ModelFactory.resolve_model_spec(found)
@@ -153,7 +154,7 @@ def _factory(spec: str, agent: Any, named: Any) -> Callable[..., Any]:
     def factory(agent: Any, request_params: RequestParams | None = None, **options: Any) -> Any:
         params = request_params or RequestParams()
         if options.get("api_key") and not _of(named, references, provider):
-            options["api_key"] = None  # that of the provider which the code names
+            options["api_key"] = None  # the default of the provider that the code names
         wanted = params.model_copy(update={"model": resolved.wire_model_name})
         return make(agent, request_params=wanted, **options)
 
@@ -164,5 +165,5 @@ def _of(named: Any, references: Any, provider: Any) -> bool:
     try:
         model = resolve_model_reference(str(named or ""), references)
         return bool(model) and ModelFactory.parse_model_string(model).provider is provider
-    except Exception:  # whatever it is, it is not this provider's
+    except Exception:  # it belongs to another provider
         return False

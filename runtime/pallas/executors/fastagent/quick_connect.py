@@ -1,7 +1,7 @@
-"""What made connecting slow, to a downstream or to a model's provider: a caller may be waiting for it.
+"""Speeds up connecting to a downstream or a model's provider, for which a caller may be waiting.
 
-Each HTTP client read the certificates anew, tens of milliseconds on the loop; they share one store now. And
-fast-agent looks every 100 ms whether a connection has come up; it looks ten times as often now.
+Each HTTP client read the certificates again, tens of milliseconds on the loop; they share one store now.
+And fast-agent polls every 100 ms whether a connection is up; it polls ten times as often now.
 """
 
 import logging
@@ -20,7 +20,7 @@ from pallas.model import Fault
 log = logging.getLogger(__name__)
 
 _VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-# Seconds between two looks at a connection that comes up.
+# Seconds between two polls of a connection that is being opened.
 _POLL: Final = 0.01
 
 
@@ -32,7 +32,7 @@ def _share(create: Any) -> Any:
             return create(verify, cert, trust_env)
         key = (trust_env, *(os.environ.get(name) for name in _VARIABLES))
         if key not in shared:
-            shared.clear()  # the environment changed: the old one is not asked for again
+            shared.clear()  # the environment changed: the old store is not used again
             shared[key] = create(verify, cert, trust_env)
         return shared[key]
 
@@ -47,7 +47,7 @@ ONE_STORE: Final = Hook(
     wrap=_share,
 )
 
-# Where the clients of OpenAI's library get theirs: a new one for each request to a model.
+# The certificate source of OpenAI's clients: a new one for each request to a model.
 ONE_STORE_FOR_MODELS: Final = Hook(
     name="one-certificate-store-for-models",
     owner=httpx2,
@@ -80,7 +80,8 @@ SOONER: Final = Hook(
 
 
 def install() -> None:
-    """Install them. Where something has changed below us, connecting is slow again and nothing else."""
+    """Install the patches. If the patched code has changed, connecting is slow again, without other
+    effects."""
     for hook in (ONE_STORE, ONE_STORE_FOR_MODELS, SOONER):
         try:
             library_hooks.install(hook)

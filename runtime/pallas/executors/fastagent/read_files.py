@@ -1,4 +1,4 @@
-"""Which files of a project are read while an agent is made."""
+"""Records which files of a project are read while an agent is made."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from weakref import WeakSet
 
 from pallas.config import Project
 
-# Files that one version of an agent is made of, at most.
+# The limit of files recorded for one version of an agent.
 MAX_FILES: Final = 2_000
-# Folders that hold no word of a project's author.
+# Folders without files of a project's author.
 _NOT_OURS: Final = frozenset({"__pycache__", "site-packages", ".venv", "venv", "node_modules", ".git"})
 _THREAD: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _WRITING: Final = os.O_WRONLY | os.O_RDWR
@@ -23,10 +23,10 @@ _SECRETS: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml", ".env")
 
 
 class Reads:
-    """Collects, while it listens, the files below a project's folder that are opened for reading.
+    """Collects the files below a project's folder that are opened for reading while it listens.
 
-    Also those that were looked for in vain. The project's own configuration is none of them: what of that
-    concerns an agent is known without it.
+    Includes files that were looked for in vain. Excludes the project's own configuration, whose changes are
+    tracked separately.
     """
 
     def __init__(self, project: Project) -> None:
@@ -47,16 +47,16 @@ class Reads:
         return frozenset(map(Path, self._found))
 
     def add(self, *paths: Path) -> None:
-        """Files that belong to them though nobody opened them now."""
+        """Add files that were not opened now."""
         for path in paths:
             self._note(str(path))
 
     def finish(self) -> None:
-        """Take nothing more, whoever still listens."""
+        """Stop collecting, whatever code still runs."""
         self._over = True
 
     def heard(self, path: object, mode: object, flags: object) -> None:
-        """A file is about to be opened. Never raises: that would be the opener's failure."""
+        """Record a file that is about to be opened. Never raises: that would fail the opener."""
         if self._over:
             return
         if isinstance(path, bytes):
@@ -65,13 +65,13 @@ class Reads:
             self._note(os.path.abspath(path))  # noqa: PTH100 - asks nobody, where resolve() looks at files
 
     def started(self, thread: object) -> None:
-        """A thread is about to be started. Never raises."""
+        """Record a thread that is about to be started. Never raises."""
         if isinstance(thread, Thread) and not self._over:
             self._threads.add(thread)
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """Names of the threads that were started and still run."""
+        """Return the names of the started threads that still run."""
         return tuple(sorted(thread.name for thread in list(self._threads) if thread.is_alive()))
 
     def _note(self, path: str) -> None:
@@ -98,7 +98,7 @@ _installed: Final[list[bool]] = []
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    # For every audited event of the process, for ever: the first comparison decides nearly always.
+    # Called for every audited event of the process, for ever: the first comparison nearly always decides.
     if event == "open":
         if (reads := _listening.get(None)) is not None:
             reads.heard(*arguments)
@@ -108,7 +108,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def unnoted() -> Iterator[None]:
-    """What this block opens belongs to nobody."""
+    """Record none of the files that this block opens."""
     token = _listening.set(None)
     try:
         yield
@@ -118,8 +118,8 @@ def unnoted() -> Iterator[None]:
 
 @contextmanager
 def noting(reads: Reads) -> Iterator[None]:
-    """What this block, and the tasks begun in it, open is noted in ``reads``."""
-    if not _installed:  # there is no way to take one out again
+    """Record the files that this block, and the tasks begun in it, open in ``reads``."""
+    if not _installed:  # an audit hook cannot be removed
         _installed.append(True)
         sys.addaudithook(_hear)
     token = _listening.set(reads)

@@ -1,4 +1,4 @@
-"""A project's modules imported anew, while the agents that use the old ones go on with them."""
+"""Imports a project's modules again, while the agents that use the old ones go on with them."""
 
 import importlib
 import sys
@@ -17,9 +17,9 @@ _OURS: Final = frozenset({"pallas", "pallas_tui", "__main__"})
 
 
 def modules_of(root: Path) -> dict[str, ModuleType]:
-    """What is imported of the project at ``root``, by name: its own files alone.
+    """Return the imported modules of the project at ``root``, by name: its own files only.
 
-    A virtual environment may stand in the same folder: what counts is what is found from the folder itself.
+    A virtual environment may be in the same folder: its modules do not count.
     """
     found: dict[str, ModuleType] = {}
     below = f"{root}/"
@@ -32,35 +32,34 @@ def modules_of(root: Path) -> dict[str, ModuleType]:
 
 
 def file_of(module: ModuleType) -> str:
-    """The module's file, or a folder of a package without one; empty for neither."""
+    """Return the module's file, or a folder of a package without one; empty for neither."""
     if file := getattr(module, "__file__", None):
         return str(file)
     paths = getattr(module, "__path__", None)
     return str(next(iter(paths), "")) if paths else ""
 
 
-# What the files of agents held when those were loaded last.
+# The state of the agents' files when they were last loaded.
 _held: Final[dict[str, bytes]] = {}
 
 
 def note(files: Iterable[Path]) -> None:
-    """An agent was loaded, and these are its files."""
+    """Record the files of an agent that was loaded."""
     _held.update((str(file), _digest(str(file))) for file in files)
 
 
 def unnote(root: Path) -> None:
-    """The project at ``root`` is not served any more."""
+    """Forget the project at ``root``, which is no longer served."""
     for file in [file for file in _held if file.startswith(f"{root}/")]:
         del _held[file]
 
 
 @contextmanager
 def anew(root: Path) -> Iterator[None]:
-    """Whatever of the project is imported in this block is read from its files again.
+    """Read each project module that is imported in this block from its file again.
 
-    Modules that were imported before and not in the block are there again afterwards, for those who import
-    them late; not those whose file was changed since it was noted. When the block fails, all are as they were
-    before.
+    Modules that were imported before and not in the block are restored afterwards, for code that imports
+    them late, except those whose file changed since it was noted. If the block fails, all are restored.
     """
     before = modules_of(root)
     for name, module in before.items():
@@ -100,7 +99,8 @@ def _put_back(name: str, module: ModuleType) -> None:
 
 
 def _without_bytecode(module: ModuleType) -> None:
-    """Compiled files are told apart by whole seconds and size: an edit within a second would go unseen."""
+    """Delete the compiled file, whose check compares whole seconds and size: it misses an edit within a
+    second."""
     if file := getattr(module, "__file__", None):
         with suppress(OSError, NotImplementedError, ValueError):
             Path(cache_from_source(file)).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""How often a model is asked again after a failure: one policy for every provider (docs/providers.md).
+"""How often a failed model call is repeated: one policy for every provider (docs/providers.md).
 
-A provider's library and fast-agent both repeat requests by themselves. Here the library asks once, and
-fast-agent repeats as often as ``llm_retries`` says, only what may succeed, and after the wait that the
-provider asked for. ``tests/contract/test_retry_policy_seam.py`` fails when a place moves.
+Both a provider's library and fast-agent repeat requests. Here the library sends each request once, and
+fast-agent repeats it as often as ``llm_retries`` says, only if it may succeed, and after the wait that the
+provider asked for. ``tests/contract/test_retry_policy_seam.py`` fails when the wrapped code changes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from .provider_errors import is_lost, status_of
 log = logging.getLogger(__name__)
 
 MAX_WAIT: Final = 60.0
-"""Seconds that a call waits before it asks again. A provider that asks for more has failed this call."""
+"""The longest wait in seconds before a retry. If a provider asks for more, the call fails."""
 CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
 """How fast-agent makes the clients of providers whose libraries repeat requests by themselves."""
 _GOOGLE: Final = "_initialize_google_client"
@@ -35,7 +35,7 @@ class _LostError(TimeoutError):
 
 
 def apply(llm: Any) -> None:
-    """Let this model object follow the policy; does nothing the second time."""
+    """Apply the policy to this model object; the second call does nothing."""
     if llm is None or not hasattr(llm, "_wait_before_retry") or "_wait_before_retry" in vars(llm):
         return
     is_fatal, is_too_large = llm._is_fatal_retry_error, llm._is_request_too_large
@@ -67,7 +67,7 @@ def apply(llm: Any) -> None:
 
 
 def single_requests(llm: Any) -> None:
-    """Have the clients that this model object makes send each request once."""
+    """Make the clients that this model object creates send each request once."""
     for name in CLIENTS:
         if (make := getattr(llm, name, None)) is not None:
             setattr(llm, name, _once(make))
@@ -76,7 +76,7 @@ def single_requests(llm: Any) -> None:
 
 
 def may_repeat(error: Exception) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Return whether the same request may succeed a little later."""
     if (retry_after(error) or 0.0) > MAX_WAIT or type(error).__name__ in _EMPTY:
         return False
     status = status_of(error)
@@ -84,7 +84,7 @@ def may_repeat(error: Exception) -> bool:
 
 
 def retry_after(error: BaseException | None) -> float | None:
-    """Seconds that a provider asked for, as a number or a date; None where it did not."""
+    """Return the seconds that a provider asked to wait, given as a number or a date; None without them."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     if headers is None and isinstance(error, ProviderKeyError):
         return retry_after(error.__cause__)

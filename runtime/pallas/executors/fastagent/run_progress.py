@@ -1,4 +1,4 @@
-"""fast-agent's tool and loop callbacks as events of a run."""
+"""Turns fast-agent's tool and loop callbacks into events of a run."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,26 +12,26 @@ from pallas.telemetry.trace_context import begin_call
 from ..base import Emit
 
 _LOOP: Final = "agent_loop"
-# What fast-agent calls the server of a tool that is a function of the agent's own.
+# fast-agent's server name for a tool that is a function of the agent.
 _OWN: Final = "local"
 _NO_LABELS: Final[Mapping[str, tuple[str, str]]] = {}
 _STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
 _NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
 _NESTED_TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
-# One piece of text from further down; whoever sends more at once is no agent of ours.
+# The longest piece of text from a called agent; an agent of ours never sends more at once.
 _MAX_PIECE: Final = 64_000
 MAX_LINES: Final = 20_000
-"""Progress lines of servers that one run tells of."""
+"""The limit of progress lines of servers in one run."""
 
 
 class RunProgress:
-    """The tool execution handler of one run: fast-agent calls it, events come out.
+    """The tool execution handler of one run: fast-agent calls it, and it emits events.
 
-    A line that a sub-agent sent up as progress of its tool call becomes an event of this run, marked
-    nested. Labels are sanitised here. The counters are read when the run is over. ``labels`` are the server
-    and tool that tools of the agent's own are told as, by their names in lower case: its peers. ``own`` is
-    what the agent's code calls it, where that is another name than its configured one.
+    A line that a sub-agent sends as progress of its tool call becomes a nested event of this run. Labels
+    are sanitised here. The counters are read when the run has ended. ``labels`` maps tools of the agent
+    itself (its peers), by name in lower case, to the server and tool to report. ``own`` is the agent's name
+    in its code, if that differs from the configured one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RunProgress:
         arguments: dict[str, Any] | None,
         tool_use_id: str | None = None,
     ) -> str:
-        """A call begins; returns the id by which its end is told."""
+        """Report the start of a call; return the id for its end."""
         call_id = f"{self._run_id}.{next(self._ids)}"
         if tool_name == _LOOP:
             own = server_name == self._own
@@ -68,7 +68,7 @@ class RunProgress:
         label = self._label(server_name, tool_name)
         self._calls[call_id] = label
         self.tools += 1
-        # The call is made in this context, next: what it sends along is this span.
+        # The call is made next in this context: it sends this span along.
         self._spans[call_id] = begin_call()
         self._tool(label, "started", call_id)
         return call_id
@@ -76,7 +76,7 @@ class RunProgress:
     async def on_tool_progress(
         self, tool_call_id: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Progress of a call: our own loop's steps, or what a sub-agent reports from further down."""
+        """Report progress of a call: steps of our own loop, or the events of a sub-agent."""
         if not message:
             return
         actor = self._loops.get(tool_call_id)
@@ -99,7 +99,7 @@ class RunProgress:
     async def on_tool_complete(
         self, tool_call_id: str, success: bool, content: Any, error: str | None
     ) -> None:
-        """A call ended; the error's text stays out of it, it is the model's to read."""
+        """Report the end of a call without the error's text, which is for the model."""
         if self._loops.pop(tool_call_id, None) is not None:
             return
         label = self._calls.pop(tool_call_id, None)
@@ -110,28 +110,28 @@ class RunProgress:
     async def on_tool_permission_denied(
         self, tool_name: str, server_name: str, tool_use_id: str | None, error: str | None = None
     ) -> None:
-        """A call that was not allowed began and failed at once."""
+        """Report a call that was not allowed as started and failed."""
         await self.on_tool_complete(await self.on_tool_start(tool_name, server_name, None), False, None, None)
 
     async def get_tool_call_id_for_tool_use(self, tool_use_id: str) -> str | None:
-        """Ids of ours are never derived from the model's."""
+        """Return None: our ids are never derived from the model's."""
         return None
 
     async def ensure_tool_call_exists(
         self, tool_use_id: str, tool_name: str, server_name: str, arguments: dict[str, Any] | None = None
     ) -> str:
-        """A call announced while the model still writes it: told when it really starts."""
+        """Ignore a call that the model is still writing: it is reported when it starts."""
         return f"{self._run_id}.announced"
 
     def abandon(self) -> None:
-        """End every call that is still open: a cancelled run leaves none running on screen."""
+        """End every call that is still open, so that a cancelled run leaves none running on screen."""
         for call_id, label in list(self._calls.items()):
             self._tool(label, "failed", call_id)
         self._calls.clear()
         self._spans.clear()
 
     def _label(self, server: str, tool: str) -> tuple[str, str]:
-        # One that was refused before it was called comes with its own name for both.
+        # A call that was refused beforehand comes with its own name as server and tool.
         if self.labels and server in (_OWN, tool) and (label := self.labels.get(tool.casefold())):
             return label
         return one_line(server, 80).replace("/", "-"), one_line(tool, 80)
@@ -175,7 +175,7 @@ class RunProgress:
         self._tool((server, tool), cast(ToolPhase, phase), call_id, nested=True)
 
     def _nested_text(self, actor: str, text: str) -> None:
-        # Nobody below speaks in the agent's own name, and nobody at all unless the caller asked.
+        # No called agent may use the agent's own name; texts are passed on only if the caller asked.
         if self._with_text and (name := one_line(actor, 80)) != self._agent:
             text = sanitize(text, _MAX_PIECE)
             self._emit(TextDelta(run_id=self._run_id, agent=self._agent, actor=name, text=text))
@@ -184,7 +184,7 @@ class RunProgress:
 def stream_listener(
     emit_text: Callable[[str, bool], None], rollback: Callable[[], None]
 ) -> Callable[[Any], None]:
-    """A listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``."""
+    """Return a listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``."""
 
     def listen(chunk: Any) -> None:
         if chunk.event == "rollback":

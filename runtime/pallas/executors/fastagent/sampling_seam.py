@@ -1,8 +1,8 @@
-"""``sampling/createMessage``: a server uses the fleet's model only where its entry has ``sampling:``.
+"""``sampling/createMessage``: a server uses the fleet's model only if its entry has ``sampling:``.
 
-fast-agent lets every server do so unless told otherwise, counts it nowhere and logs nothing. Here a run has
-an allowance: so many requests of each server that it calls, counted in the run's usage, and none after its
-end. ``tests/contract/test_hooks.py`` fails when what is wrapped here moves.
+fast-agent allows it to every server by default, without counting or logging. Here a run has an allowance: a
+number of requests for each server that it calls, counted in the run's usage, and none after its end.
+``tests/contract/test_hooks.py`` fails when the wrapped code changes.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ _OVER: Final = "the run that called this server is over"
 
 
 def install() -> None:
-    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
     for hook in HOOKS:
         library_hooks.install(hook)
 
 
 class SamplingAllowance:
-    """What the servers of one run may ask, and the ``models`` that answered.
+    """The allowance of one run's servers, and the ``models`` that answered.
 
-    ``end`` cancels what is still being answered: nothing is asked of a model for a run that is over.
+    ``end`` cancels pending requests: no model is called for a run that has ended.
     """
 
     def __init__(self, agent: str, run_id: str) -> None:
@@ -54,7 +54,7 @@ class SamplingAllowance:
         self._is_over = False
 
     def take(self, server: str, limit: int) -> str:
-        """Count a request of ``server``; why it is refused, empty when it is not."""
+        """Count a request of ``server``; return why it is refused, empty if it is not."""
         if self._is_over:
             return _OVER
         if self.asked[server] >= limit:
@@ -63,7 +63,7 @@ class SamplingAllowance:
         return ""
 
     async def answer(self, ask: Callable[[], Any]) -> Any:
-        """What ``ask`` returns, unless the run ends first."""
+        """Return the result of ``ask``, unless the run ends first."""
         token = _made.set(self.models)
         try:
             task = asyncio.ensure_future(ask())
@@ -72,7 +72,7 @@ class SamplingAllowance:
         self._tasks.add(task)
         try:
             await asyncio.wait({task})
-            # fast-agent makes an empty answer of a cancellation.
+            # fast-agent turns a cancellation into an empty answer.
             if task.cancelled() or self._is_over:
                 return _refusal(_OVER)
             return task.result()
@@ -81,7 +81,7 @@ class SamplingAllowance:
             self._tasks.discard(task)
 
     def end(self) -> None:
-        """The run is over."""
+        """End the run."""
         self._is_over = True
         for task in self._tasks:
             task.cancel()
@@ -89,13 +89,13 @@ class SamplingAllowance:
 
 _allowance: ContextVar[SamplingAllowance | None] = ContextVar("pallas_sampling", default=None)
 _made: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
-# By the aggregator that a run calls its servers through: a request may come in a context of the connection.
+# Keyed by the run's aggregator: a request may arrive in the context of the connection.
 _runs: Final[WeakKeyDictionary[Any, SamplingAllowance]] = WeakKeyDictionary()
 
 
 @contextmanager
 def allowing(agent: str, run_id: str) -> Iterator[SamplingAllowance]:
-    """Servers that are called in this block may ask the model, as their entries say."""
+    """Allow the servers that are called in this block to use the model, as their entries say."""
     allowance = SamplingAllowance(agent, run_id)
     token = _allowance.set(allowance)
     try:
@@ -106,7 +106,7 @@ def allowing(agent: str, run_id: str) -> Iterator[SamplingAllowance]:
 
 
 def usage_of(models: Any) -> Usage:
-    """The tokens of fast-agent models as their providers counted them; None where none did."""
+    """Return the tokens of fast-agent models as their providers counted them; None if none did."""
     counted = [model.usage_accumulator for model in models if model.usage_accumulator is not None]
     turns = [turn for each in counted for turn in each.turns]
     taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
@@ -131,7 +131,7 @@ def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
         settings = self.server_config.sampling.model_extra or {}
         limit = int(settings.get("max_requests", SAMPLING_REQUESTS))
         if refused := allowance.take(server, limit):
-            if server not in allowance.refused:  # one line: a server may ask without end
+            if server not in allowance.refused:  # one line only: a server may ask without end
                 allowance.refused.add(server)
                 _tell(logging.WARNING, allowance, server, f"was refused: {refused}")
             return _refusal(refused)
@@ -139,7 +139,7 @@ def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
         params = params.model_copy(update={"max_tokens": min(params.max_tokens, most)})
         result = await allowance.answer(lambda: original(self, context, params))
         if isinstance(result, ErrorData) and result.code != INVALID_REQUEST:
-            result = _refusal("the model gave no answer")  # the provider's words are not the server's
+            result = _refusal("the model gave no answer")  # the provider's error text is not for the server
         outcome = "failed" if isinstance(result, ErrorData) else "was answered"
         _tell(
             logging.INFO, allowance, server, f"{outcome} ({allowance.asked[server]} of {limit} in this run)"

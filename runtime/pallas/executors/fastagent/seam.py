@@ -1,6 +1,6 @@
-"""Every touch of fast-agent that is not its public API, in one place.
+"""The most general uses of fast-agent that are not its public API; special ones have a seam of their own.
 
-``tests/contract/test_fastagent_seam.py`` fails when one of these moves.
+``tests/contract/test_fastagent_seam.py`` fails when one of these changes.
 """
 
 import sys
@@ -28,20 +28,21 @@ def silence(fast: FastAgent) -> None:
 
 
 def keep_apart(fast: FastAgent) -> None:
-    """Let each harness of one FastAgent end its own instances, and none of another's.
+    """Make each harness of one FastAgent end only its own instances.
 
-    Two agents of one module have one FastAgent. A harness that is left ends what it made; after that
-    fast-agent ends whatever was made last of all, which may be what answers for the other agent.
+    Two agents of one module share one FastAgent. A harness that is left ends the instances it made; after
+    that fast-agent ends the instance that was made last of all, which may belong to the other agent.
     """
 
     async def nothing(active_agents: dict[str, Any]) -> None:
-        """All that was this harness's has ended."""
+        """Do nothing: the harness has ended its instances."""
 
     fast._dispose_managed_instances = nothing  # type: ignore[method-assign]
 
 
 def own_settings(fast: FastAgent) -> Any:
-    """The settings of this FastAgent, its own from now on: the last ones made are the process's, too."""
+    """Return the settings of this FastAgent, its own from now on: by default the process's last ones are
+    shared."""
     settings: Any = fast._settings.model_copy(deep=True)
     fast._settings = settings
     fast.app._config_or_path = settings
@@ -49,7 +50,7 @@ def own_settings(fast: FastAgent) -> Any:
 
 
 def introduce(fast: FastAgent) -> None:
-    """Tell downstreams that Pallas calls, unless the project names another client.
+    """Name Pallas as the client to downstreams, unless the project names another client.
 
     Without a name fast-agent reads its own package's metadata for each tool call: milliseconds of parsing.
     """
@@ -60,7 +61,7 @@ def introduce(fast: FastAgent) -> None:
 
 
 def silence_consoles() -> None:
-    """Tool panels of sub-agents ignore ``quiet``: the consoles themselves are switched off."""
+    """Switch off the consoles themselves: tool panels of sub-agents ignore ``quiet``."""
     from fast_agent.ui.console import console, error_console, server_console
 
     for each in (console, error_console, server_console):
@@ -68,13 +69,13 @@ def silence_consoles() -> None:
 
 
 def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
-    """The name and the AgentConfig of the agent a FastAgent exposes; None where it has none."""
+    """Return the name and AgentConfig of the agent that a FastAgent exposes; None if it has none."""
     name = fast.get_default_agent_name()
     return name, (fast.agents[name].get("config") if name else None)
 
 
 def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
-    """The other agents of a definition, in its order."""
+    """Return the other agents of a definition, in its order."""
     return tuple(
         Child(
             one_line(each),
@@ -87,7 +88,7 @@ def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
 
 
 def models_of(fast: FastAgent, *, without: str = "") -> tuple[str, ...]:
-    """What each agent of a definition but ``without`` names as its model; empty where it names none."""
+    """Return the model name of each agent of a definition except ``without``; empty if it names none."""
     return tuple(
         str(getattr(data.get("config"), "model", None) or "")
         for name, data in fast.agents.items()
@@ -96,7 +97,7 @@ def models_of(fast: FastAgent, *, without: str = "") -> tuple[str, ...]:
 
 
 def source_of(fast: FastAgent, name: str) -> tuple[str, int]:
-    """The file and line where the agent of that name is defined: of its function, or of its card."""
+    """Return the file and line that define the agent of that name: its function's, or its card's."""
     data: Any = fast.agents[name]
     if card := data.get("source_path"):
         return str(card), 0
@@ -105,7 +106,7 @@ def source_of(fast: FastAgent, name: str) -> tuple[str, int]:
 
 
 def all_servers(fast: FastAgent) -> tuple[str, ...]:
-    """Names of the downstreams of every agent in it, in order of definition, each once."""
+    """Return the names of the downstreams of every agent in it, in order of definition, each once."""
     names: dict[str, None] = {}
     for data in fast.agents.values():
         config: Any = data.get("config")
@@ -114,7 +115,7 @@ def all_servers(fast: FastAgent) -> tuple[str, ...]:
 
 
 def point_at(fast: FastAgent, urls: Mapping[str, str]) -> None:
-    """Give servers another address, over HTTP; the rest of their settings stays."""
+    """Give servers another URL; the rest of their settings stays."""
     settings: Any = fast._settings
     for name, url in urls.items():
         server = settings.mcp.servers[name]
@@ -123,7 +124,7 @@ def point_at(fast: FastAgent, urls: Mapping[str, str]) -> None:
 
 @contextmanager
 def plain_argv() -> Iterator[None]:
-    """FastAgent() reads ``sys.argv``: while modules load, it sees a bare program name."""
+    """Hide the program's arguments from FastAgent(), which reads ``sys.argv``, while modules load."""
     saved, sys.argv = sys.argv, sys.argv[:1]
     try:
         yield
@@ -131,12 +132,13 @@ def plain_argv() -> Iterator[None]:
         sys.argv = saved
 
 
-# fast-agent waits 10 s, then 20 s, before it tries a failed provider again: too long to look at.
+# fast-agent waits 10 s, then 20 s, before it retries a failed provider: too long for a user.
 RETRY_SECONDS: Final = 2.0
 
 
 def retry_sooner(agent: Any) -> None:
-    """Wait two seconds, then four, between the tries of a failed model call (``llm_retries`` counts them)."""
+    """Wait two seconds, then four, between the retries of a failed model call (``llm_retries`` counts
+    them)."""
     llm = getattr(agent, "llm", None)
     if llm is not None and hasattr(llm, "retry_backoff_seconds"):
         llm.retry_backoff_seconds = RETRY_SECONDS
@@ -145,12 +147,12 @@ def retry_sooner(agent: Any) -> None:
 def load_history(agent: Any, messages: Sequence[Any]) -> None:
     """Give the agent this history and no other state.
 
-    What ``load_message_history`` does, without its pass over each message: ours are finished and never
+    Does the same as ``load_message_history`` without its pass over each message: ours are frozen and never
     copied, so a long thread costs no more than a short one.
     """
     agent.clear(clear_prompts=True)
     history = agent.message_history
-    if history:  # nothing to clear without a model: a workflow agent
+    if history:  # a workflow agent: there is no model to clear
         agent.load_message_history(list(messages), clear_state=True)
     else:
         history.extend(messages)

@@ -1,8 +1,8 @@
-"""Connecting the servers of an agent: all at once, and none of them keeps the agent from starting.
+"""Connects the servers of an agent all at once, so that none of them keeps the agent from starting.
 
-fast-agent connects them one after the other and gives up with the first that fails. ``load_servers`` is
-replaced; ``attach`` and ``lost`` use what it is made of. ``tests/contract/test_servers_seam.py`` fails when
-one of these moves.
+fast-agent connects them one after the other and gives up with the first failure. ``load_servers`` is
+replaced; ``attach`` and ``lost`` use its parts. ``tests/contract/test_servers_seam.py`` fails when one of
+these changes.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from pallas.mcp_client.library_hooks import Hook
 CONNECT_SECONDS: Final = 20.0
 """How long a new instance waits for its servers."""
 _PLACE: Final = "{{serverInstructions}}"
-# How long an attempt that is cut off has to let go of what it holds.
+# Seconds that an attempt that is cut off has to release its resources.
 _CUT_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
 class ConnectPlan:
-    """What connecting the servers of one instance has to heed.
+    """How to connect the servers of one instance.
 
-    ``until`` is when it stops waiting, in the loop's time; ``skip`` are servers that are not connected now.
+    ``until`` is when to stop waiting, in the loop's time; ``skip`` are servers that are not connected now.
     """
 
     until: float
@@ -43,7 +43,7 @@ _errors: Final[WeakKeyDictionary[Any, dict[str, Exception]]] = WeakKeyDictionary
 
 @contextmanager
 def planned(plan: ConnectPlan) -> Iterator[None]:
-    """Agents that are made in this block connect their servers by ``plan``."""
+    """Make agents that are created in this block connect their servers by ``plan``."""
     token = _plan.set(plan)
     try:
         yield
@@ -52,24 +52,24 @@ def planned(plan: ConnectPlan) -> Iterator[None]:
 
 
 def aggregator_of(agent: Any) -> Any:
-    """What holds the connections of an agent; None for one that has none of its own."""
+    """Return the object that holds an agent's connections; None if it has none."""
     return getattr(agent, "_aggregator", None)
 
 
 def wanted(aggregator: Any) -> tuple[str, ...]:
-    """The servers that its agent names, without those that it connects on demand, in order."""
+    """Return the servers that its agent names, without those that it connects on demand, in order."""
     registry = aggregator._require_server_registry()
     found = ((name, registry.get_server_config(name)) for name in aggregator._configured_server_names)
     return tuple(name for name, config in found if config is None or config.load_on_start)
 
 
 def errors_of(aggregator: Any) -> Mapping[str, Exception]:
-    """Why the servers that were not connected at first were not, by name."""
+    """Return the errors of servers that could not be connected at first, by name."""
     return _errors.get(aggregator, {})
 
 
 def connected(aggregator: Any, name: str) -> bool:
-    """Whether the server's tools are there and its connection was not lost, as far as is known."""
+    """Return whether the server's tools are listed and its connection is not known to be lost."""
     manager = aggregator._persistent_connection_manager
     if manager is None or name not in aggregator._attached_server_names:
         return False
@@ -78,19 +78,19 @@ def connected(aggregator: Any, name: str) -> bool:
 
 
 def _is_closed(connection: Any) -> bool:
-    """Whether the other end of the pipe is closed: the program of a stdio server has ended."""
+    """Return whether the other end of the pipe is closed: the program of a stdio server has ended."""
     session = getattr(connection.client.client, "_session", None)
     return bool(getattr(getattr(session, "_dispatcher", None), "_closed", False))
 
 
 async def instruct(agent: Any) -> None:
-    """Put what the connected servers say of themselves into an instruction that has a place for it."""
+    """Fill the connected servers' instructions into an instruction that has a placeholder for them."""
     if _PLACE in (getattr(agent, "_instruction_template", None) or ""):
         await agent._apply_instruction_templates()
 
 
 async def answers(aggregator: Any, name: str, seconds: float) -> bool:
-    """Whether a server that is connected lists its tools within so many seconds."""
+    """Return whether a connected server lists its tools within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             await aggregator._fetch_server_tools(name, cache_mode="refresh")
@@ -100,9 +100,9 @@ async def answers(aggregator: Any, name: str, seconds: float) -> bool:
 
 
 async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None:
-    """Connect one server and list what it offers, in ``seconds`` at most; the error where that fails.
+    """Connect one server and list its tools, in ``seconds`` at most; return the error if that fails.
 
-    What was known of it is dropped first. An attempt that takes too long is cut off: TimeoutError.
+    Drops its old state first. An attempt that takes too long is cut off: TimeoutError.
     """
     task = asyncio.create_task(_attach(aggregator, name), name=f"connect {name}")
     try:
@@ -140,7 +140,7 @@ async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
 
 
 def _drop_connection(aggregator: Any, name: str) -> None:
-    """End it without a word: in an orderly way it would wait for the server, and with it all the others."""
+    """Abort the connection: an orderly end would wait for the server, and delay all the others."""
     manager = aggregator._persistent_connection_manager
     connection = manager.running_servers.get(name) if manager is not None else None
     if connection is not None:
@@ -148,9 +148,9 @@ def _drop_connection(aggregator: Any, name: str) -> None:
 
 
 def _put_in_order(aggregator: Any) -> None:
-    """List servers and tools in the order of the configuration, whichever was connected first.
+    """Sort servers and tools by the configuration, whichever was connected first.
 
-    A server that is not connected is taken out of those by whose name a tool is called.
+    Removes a server that is not connected from those whose tools can be called by name.
     """
     configured = list(aggregator._configured_server_names)
     there = aggregator._attached_server_names
@@ -197,7 +197,7 @@ AT_ONCE: Final = Hook(
 
 def _in_order(change: Any) -> Any:
     async def changed(self: Any, server_name: str, *arguments: Any, **named: Any) -> Any:
-        # A server that is listed again would come last from then on, and models be shown another order.
+        # Otherwise a server that is listed again would come last, and models would see another order.
         try:
             return await change(self, server_name, *arguments, **named)
         finally:

@@ -1,4 +1,4 @@
-"""fast-agent's settings, read in the fleet's loop also for code that is imported beside it."""
+"""Reads fast-agent's settings in the fleet's loop, even for code that is imported in a thread."""
 
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -10,12 +10,12 @@ from pallas.mcp_client.library_hooks import Hook
 
 from .import_thread import waiting_loop
 
-# Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
+# Seconds that the loop has to do this for a thread: it may be busy with user code.
 _PATIENCE: Final = 60.0
 
 
 def _in_the_loop(load_config: Any) -> Any:
-    """While it reads the settings, those of the process are None: nothing else of the loop may look then."""
+    """Read the settings in the loop: meanwhile the process's are None, which no other code may see."""
 
     def _load_config(self: Any) -> Any:
         loop = waiting_loop.get()

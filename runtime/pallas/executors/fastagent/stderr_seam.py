@@ -1,6 +1,6 @@
-"""What stdio servers write to stderr, in the log: fast-agent gives their processes /dev/null in its place.
+"""Logs the stderr of stdio servers, which fast-agent sends to /dev/null.
 
-Only where it is asked for: servers write what they were called with, and that is no secret we could mask.
+Off by default: servers may write their arguments, which hold secrets that we cannot mask.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from pallas.mcp_client.library_hooks import Hook
 from pallas.model.safe_text import sanitize
 
 ASKED: Final = "PALLAS_SERVER_STDERR"
-"""The variable that asks for it with ``1``."""
+"""The environment variable that turns it on with ``1``."""
 _LINE: Final = 8_192
 _LINES_A_SECOND: Final = 200
 _AT_ONCE: Final = 64 * 1024
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 
 class ServerErrors(io.TextIOBase):
-    """The writing end of a pipe whose other end is read in this loop, a record for each line.
+    """The writing end of a pipe that is read in this loop, one record for each line.
 
-    Lines are cut at 8 KiB; beyond 200 in a second they are counted and left out. It is read until whoever
-    made the process, and the process, let go of this end.
+    Lines are cut at 8 KiB; beyond 200 in a second they are counted and left out. The pipe is read until the
+    process and its starter have closed this end.
     """
 
     def __init__(self, server: str) -> None:
@@ -44,21 +44,21 @@ class ServerErrors(io.TextIOBase):
         _Reader(io.FileIO(reading, "rb"), server).begin()
 
     def fileno(self) -> int:
-        """The descriptor that the process gets as its stderr."""
+        """Return the descriptor that the process gets as its stderr."""
         return self._writing
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Write what is said of the process from this side."""
+        """Write our own notes about the process."""
         with suppress(OSError):
             os.write(self._writing, text.encode(errors="replace"))
         return len(text)
 
     def close(self) -> None:
-        """Let go of this end; collected it does so by itself."""
+        """Close this end; garbage collection does so as well."""
         if not self.closed:
             with suppress(OSError):
                 os.close(self._writing)
@@ -81,7 +81,7 @@ class _Reader:
             data = self._file.read(_AT_ONCE)
         except OSError:
             data = b""
-        if data is None:  # nothing there after all
+        if data is None:  # nothing to read after all
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LINE or (self._rest and not data):
@@ -111,7 +111,7 @@ def _to_log(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_stderr_handler(server_name: str, *, on_line: Any = None) -> Any:
         if os.environ.get(ASKED) != "1":
             return original(server_name, on_line=on_line)
-        # ``on_line`` would put the lines into what a model reads of a failure, whole.
+        # ``on_line`` would put whole lines into the failure text for a model.
         return ServerErrors(server_name)
 
     return get_stderr_handler

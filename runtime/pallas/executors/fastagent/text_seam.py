@@ -1,4 +1,4 @@
-"""A caller that wants the text as it is written wants it from the agents below as well: they are asked."""
+"""Asks called agents for streamed text if the caller of this run wants it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ STREAM_META: Final = "local.pallas/streamText"
 
 @contextmanager
 def asking_for_text(wanted: bool) -> Iterator[None]:
-    """Within the block, and the tasks begun in it, calls to downstreams carry the wish in their ``_meta``.
+    """Make calls to downstreams within the block, and its tasks, ask for text in their ``_meta``.
 
     fast-agent takes a call's metadata from a context variable that it sets for model calls only. An agent
-    of Pallas understands the key, any other server passes over it.
+    of Pallas understands the key, any other server ignores it.
     """
     if not wanted:
         yield

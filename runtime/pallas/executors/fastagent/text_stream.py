@@ -1,6 +1,6 @@
-"""What the agent says within its loop, told when it is complete: calls before they are made, and answers.
+"""Reports each complete message of an agent's loop: tool calls before they are made, and answers.
 
-A run that ends in the middle of its loop leaves no history, so what it had come to is told on the way.
+A run that ends in the middle of its loop leaves no history, so its messages are reported on the way.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from .message_conversion import to_message
 
 
 class TextStream:
-    """Tells the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
+    """Reports the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
 
     def __init__(self, run_id: str, agent: str, emit: Emit, *, native: bool) -> None:
         self._run_id = run_id
@@ -31,7 +31,7 @@ class TextStream:
 
     @contextmanager
     def heard(self, agent: Any) -> Iterator[None]:
-        """Stand among the hooks of the agent that answers until the block ends; sub-agents are not told."""
+        """Add hooks to the agent that answers until the block ends; sub-agents are not reported."""
         if not hasattr(agent, "tool_runner_hooks"):
             yield
             return

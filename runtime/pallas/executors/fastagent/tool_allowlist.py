@@ -1,4 +1,4 @@
-"""Tools that a run may not use: the model is not shown them, and a call of one is refused (SPEC AG-12)."""
+"""Restricts a run's tools: the model does not see the others, and calls to them are refused (SPEC AG-12)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-# What fast-agent puts between a server and its tool.
+# fast-agent's separator between a server and its tool.
 _SEPARATOR: Final = "__"
 _ALL: Final = "*"
 # Names that a message lists.
@@ -18,10 +18,11 @@ _SHOWN: Final = 12
 
 
 def find(wanted: str, names: Sequence[str], key: str) -> tuple[str, ...]:
-    """The tools that ``wanted`` names: ``server__tool``, ``server__*``, ``*``, or a tool's own name alone.
+    """Return the tools that ``wanted`` names: ``server__tool``, ``server__*``, ``*``, or a tool's own name
+    only.
 
-    Empty where there is none. Raises Fault (PROTOCOL) for a name that tools of several servers have; ``key``
-    is the parameter in which it stands.
+    Empty if there is none. Raises Fault (PROTOCOL) for a name that tools of several servers have; ``key``
+    is the parameter to name in it.
     """
     if wanted in names:
         return (wanted,)
@@ -41,7 +42,7 @@ def find(wanted: str, names: Sequence[str], key: str) -> tuple[str, ...]:
 
 
 def find_one(wanted: str, names: Sequence[str], key: str) -> str:
-    """The one tool that ``wanted`` names. Raises Fault (PROTOCOL) where there is none, or several."""
+    """Return the one tool that ``wanted`` names. Raises Fault (PROTOCOL) if there is none, or several."""
     found = find(wanted, names, key) if not wanted.endswith(_ALL) else ()
     if not found:
         have = f"there are {_listed(names)}" if names else "none is there"
@@ -56,21 +57,21 @@ class Allowed:
         found = [(each, find(each, names, "tools_allowlist")) for each in wanted]
         self.names = frozenset(name for _, those in found for name in those)
         self.missing = tuple(each for each, those in found if not those)
-        # fast-agent finds a tool whatever the case in which a model writes it.
+        # fast-agent ignores case when it looks up a tool.
         self._folded = frozenset(name.casefold() for name in self.names)
         self._wanted = frozenset(each for each, _ in found)
 
     def allows(self, name: str) -> bool:
-        """Whether a tool may be called by this name."""
+        """Return whether a tool may be called by this name."""
         return name.casefold() in self._folded
 
     def hides(self, name: str) -> bool:
-        """Whether a tool of the provider's own is hidden: it stands in no list of the agent's."""
+        """Return whether a tool of the provider is hidden: it is in no list of the agent's."""
         return name not in self._wanted
 
     @contextmanager
     def enforced(self, agent: Any) -> Iterator[None]:
-        """Until the block ends, this agent's calls of other tools are refused and reach no server."""
+        """Refuse this agent's calls of other tools before they reach a server, until the block ends."""
         before = vars(agent).get("run_tools")
         run_tools = agent.run_tools
 
@@ -90,7 +91,7 @@ class Allowed:
             for each, call in calls.items():
                 if each not in allowed:
                     results[each] = await self._refuse(call, request_params)
-            # In the order in which they were asked for.
+            # In the order of the calls.
             ordered = {each: results[each] for each in calls if each in results}
             return answered.model_copy(update={"tool_results": ordered})
 

@@ -1,6 +1,6 @@
-"""The tools that a warm instance found, read where fast-agent keeps them: nobody is asked again.
+"""The tools that a warm instance found, read from fast-agent's state without another request.
 
-``tests/contract/test_tools_seam.py`` fails when one of these moves.
+``tests/contract/test_tools_seam.py`` fails when that state changes.
 """
 
 import asyncio
@@ -17,18 +17,19 @@ from pallas.toolbox.server_connection import connected
 from pallas.toolbox.server_endpoint import ServerEndpoint
 
 MAX_TOOLS: Final = 500
-# Characters of a schema, of a description, and of all schemas of a server.
+# Limits in characters: a schema, a description, and all schemas of a server.
 MAX_SCHEMA: Final = 64 * 1024
 MAX_DESCRIPTION: Final = 16 * 1024
 _MAX_ALL: Final = 8 * 1024 * 1024
-# A server that never comes to an end is left after so many pages.
+# The limit of pages, for a server whose list never ends.
 _MAX_PAGES: Final = 100
 
 
 async def list_tools(
     endpoint: ServerEndpoint, bearer: str | None = None
 ) -> tuple[tuple[ToolDetail, ...], bool]:
-    """The tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no deadline."""
+    """Return the tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no
+    deadline."""
     async with connected(endpoint, bearer) as client:
         tools, more = await _pages(client)
     return await asyncio.to_thread(details_of, tools), more
@@ -47,7 +48,7 @@ async def _pages(client: Client) -> tuple[list[Any], bool]:
 
 
 def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:
-    """Tools as the protocol's client has them, as values: sanitised, secrets masked, bounded. Blocks."""
+    """Return tools as values: sanitised, secrets masked, bounded. Blocks."""
     left = _MAX_ALL
     details: list[ToolDetail] = []
     for tool in tools:
@@ -70,9 +71,10 @@ def _schema(schema: Any, left: int) -> str:
 
 
 def tools_of(agents: Iterable[Any], servers: Iterable[str], away: Container[str]) -> tuple[ServerDetail, ...]:
-    """The tools of each of ``servers`` as these agents found them, and of their own code under no name.
+    """Return the tools of each of ``servers`` as these agents found them; functions of their code have an
+    empty name.
 
-    Servers that are ``away`` have a problem instead. Takes a while where there are many tools.
+    Servers that are ``away`` have a problem instead. Takes a while if there are many tools.
     """
     found: dict[str, dict[str, Any]] = {name: {} for name in ("", *servers)}
     for agent in agents:

@@ -1,8 +1,8 @@
-"""The trace goes on at downstreams: what a run sends them carries the span of the call that sends it.
+"""Continues the trace at downstreams: the requests of a run carry the span of the call that sends them.
 
 fast-agent takes a request's ``_meta`` from a context variable that it sets for model calls only; the keys
-stand in it while a request is made, each attempt of a call that is tried again included. A server that does
-not know them passes over them, as the protocol says of ``_meta``.
+are in it while a request is made, including each retry. A server that does not know them ignores them, as
+the protocol says of ``_meta``.
 """
 
 import functools
@@ -26,16 +26,16 @@ from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE, out
 
 log = logging.getLogger(__name__)
 
-# Connections to servers that take no metadata they do not know, against the protocol.
+# Connections to servers that refuse unknown metadata, against the protocol.
 _refusing: Final[WeakSet[Any]] = WeakSet()
 _KEYS: Final = re.compile(rf"\b_?meta\b|{TRACEPARENT}|{TRACESTATE}|\b{BAGGAGE}\b", re.IGNORECASE)
 
-# What fast-agent sends metadata with.
+# The methods with which fast-agent sends metadata.
 _CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 
@@ -60,7 +60,7 @@ def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
         except MCPError as error:
             if not _refused(error):
                 raise
-        # It read no further than the metadata, so nothing was done: once more, and from now on, without.
+        # It refused the metadata, so nothing was done: retry without it, and leave it out from now on.
         _refusing.add(client)
         log.warning("a downstream refuses trace context in _meta; it is called without from now on")
         return await call()
@@ -69,13 +69,13 @@ def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refused(error: MCPError) -> bool:
-    """Whether a request was refused for its metadata, before anything was done with it."""
+    """Return whether a request was refused for its metadata, before it had any effect."""
     return error.code in (INVALID_PARAMS, INVALID_REQUEST) and _KEYS.search(error.message) is not None
 
 
 @contextmanager
 def _carrying(keys: dict[str, str]) -> Iterator[None]:
-    """Requests made in this block carry the keys."""
+    """Add the keys to requests made in this block."""
     variable: Any = fastagent_llm._mcp_metadata_var
     token = variable.set({**(variable.get() or {}), **keys})
     ambient = None

@@ -1,4 +1,4 @@
-"""What a downstream may send at once: larger events than the SDK's 1 MiB, and guarded lines on stdio."""
+"""Limits on data from downstreams: larger events than the SDK's 1 MiB, and guarded lines on stdio."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,7 +11,7 @@ from pallas.mcp_client import stdio_seam
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.safe_text import one_line
 
-# Bytes of one server-sent event, and so of one tool result.
+# The limit in bytes of one server-sent event, and so of one tool result.
 MAX_EVENT: Final = MAX_MESSAGE
 
 
@@ -43,7 +43,7 @@ LARGER_EVENTS: Final = Hook(
 
 
 def stdio_hook(name: str, around: Callable[[str, Any], Any]) -> Hook:
-    """A hook that puts ``around(server, transport)`` in the place of a stdio server's transport."""
+    """Return a hook that wraps a stdio server's transport in ``around(server, transport)``."""
 
     def wrap(original: Any) -> Any:
         def create_transport(

@@ -1,7 +1,7 @@
-"""What a run's calls to stdio servers look like on the wire, message by message (HTTP: ``wire_http``).
+"""Records a run's messages to and from stdio servers on the wire record (HTTP: ``wire_http``).
 
-Kept only while the run on whose behalf a message goes has a place for it (``pallas.wire``); else this
-costs a look at a context variable.
+Recorded only while the run of a message has a wire record (``pallas.wire``); otherwise this costs one
+context variable look-up.
 """
 
 from collections import OrderedDict
@@ -16,12 +16,12 @@ from pallas.telemetry.wire_record import OpenExchange
 
 from .transport_seam import stdio_hook
 
-# Requests to one stdio server whose answers are awaited; one that is never answered goes after so many.
+# The limit of pending requests to one stdio server; the oldest unanswered one is dropped.
 _MAX_OPEN: Final = 200
 
 
 def install() -> None:
-    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
     library_hooks.install(HOOK)
 
 
@@ -42,8 +42,8 @@ class _Write(PassingStream):
         self._awaited, self._peer = awaited, peer
 
     async def send(self, item: Any) -> None:
-        """Pass a message on; a request of a run is kept."""
-        # Here and not in the writer's task: this is the context of who asks.
+        """Pass a message on; a request of a run is recorded."""
+        # Here and not in the writer's task: this is the caller's context.
         run = current_run()
         message = item.message
         if run is not None and run.wire is not None and hasattr(message, "id") and hasattr(message, "method"):
@@ -71,7 +71,7 @@ class _Read(PassingStream):
         return self._heard(await self._stream.__anext__())
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         return self._heard(await self._stream.receive())
 
     def _heard(self, item: Any) -> Any:
@@ -85,7 +85,7 @@ class _Read(PassingStream):
 
 
 def _encoded(message: Any) -> bytes:
-    """The line that went through the pipe: the transport makes it the same way."""
+    """Return the line that went through the pipe: the transport encodes it the same way."""
     return bytes(message.model_dump_json(by_alias=True, exclude_unset=True), "utf-8", "replace")
 
 
