@@ -33,7 +33,7 @@ class ProbeSession:
     async def end(self, client: httpx2.AsyncClient) -> None:
         """Send the DELETE; how the server takes it is its own business. At most half a second."""
         headers = httpx2.Headers(self.headers)
-        headers["Mcp-ProbeSession-Id"] = self.id
+        headers["Mcp-Session-Id"] = self.id
         if _VERSION.fullmatch(self.version):
             headers["MCP-Protocol-Version"] = self.version
         with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError, TimeoutError):
