@@ -1,6 +1,9 @@
-"""Limits on what servers and models send, all in one place (docs/security.md, "Limits on what others send").
+"""Limits on what callers, servers and models send (docs/security.md, "Limits on what others send").
 
-Whatever is larger fails the call that it belongs to, with an error that names the limit.
+A message above a limit fails the call that it belongs to, with an error that names the limit. ``bodies``
+bounds HTTP bodies while they are read, ``message_nodes`` the values in one MCP message, ``tool_results``
+checks results against their output schema with ``schema``, which bounds the time and steps of a check.
+``images`` and ``sizes`` are the limits of messages to and from agents.
 """
 
 from typing import Final
@@ -16,9 +19,9 @@ MAX_PARTS: Final = 1_000
 MAX_ENTRIES: Final = 10_000
 """Tools, prompts, resources or messages in one page of a list."""
 MAX_GARBAGE: Final = 5
-"""Lines that are no message after which a stdio server is ended, within ``GARBAGE_SECONDS``."""
+"""Invalid lines within ``GARBAGE_SECONDS`` after which a stdio server is ended."""
 GARBAGE_SECONDS: Final = 60.0
-"""Seconds in which those lines are counted."""
+"""Seconds during which those lines are counted."""
 CHECK_SECONDS: Final = 2.0
 """Seconds that checking one result against its tool's output schema may take."""
 PATTERN_SECONDS: Final = 0.5
@@ -26,5 +29,5 @@ PATTERN_SECONDS: Final = 0.5
 
 
 def in_mib(size: int) -> str:
-    """A size as it is said in an error: ``16 MiB``."""
+    """A size for an error text: ``16 MiB``."""
     return f"{size // (1024 * 1024)} MiB"

@@ -1,4 +1,4 @@
-"""Bodies of HTTP answers, decoded and counted as they come, and given on in pieces that share the loop."""
+"""Decodes bodies of HTTP responses and counts their bytes while they are read, without blocking the loop."""
 
 import asyncio
 import zlib
@@ -11,20 +11,20 @@ import httpx2
 from . import MAX_MESSAGE, MAX_STREAM, in_mib
 
 ACCEPTED: Final = "gzip, deflate"
-"""The encodings that an answer may have: those that unfold step by step."""
+"""The content encodings that are accepted: those that can be decoded step by step."""
 
 _PIECE: Final = 256 * 1024
-# Lines of a stream that are given on at once, and seconds after which others get their turn.
+# Lines of a stream that are passed on at once, and seconds after which the loop runs other tasks.
 _LINES: Final = 32
 _TURN: Final = 0.005
 
 
 class TooLarge(httpx2.StreamError):
-    """An answer that is larger than it may be, or encoded in a way that was not asked for."""
+    """A response is too large, or has an encoding that was not asked for."""
 
 
 def ask_plainly(request: httpx2.Request) -> None:
-    """Ask for encodings that can be decoded within limits, whatever the request asked for."""
+    """Ask only for encodings that can be decoded within limits."""
     if request.headers.get("accept-encoding", "").lower() != "identity":
         request.headers["Accept-Encoding"] = ACCEPTED
 
@@ -32,10 +32,10 @@ def ask_plainly(request: httpx2.Request) -> None:
 def bound(
     response: httpx2.Response, *, whole: int = MAX_MESSAGE, line: int | None = None, stream: int | None = None
 ) -> None:
-    """Limit the decoded bytes of an answer whose body was not read: TooLarge is raised while it is read.
+    """Limit the decoded bytes of a response whose body was not read. Reading it raises TooLarge.
 
-    ``whole`` bytes of a body that is read in one, and of an event stream ``line`` bytes of one line and
-    ``stream`` in all; None is no limit of ours.
+    ``whole`` limits a body that is read at once; for an event stream ``line`` limits one line and ``stream``
+    the sum. None sets no limit.
     """
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     events = kind in ("text/event-stream", "application/x-ndjson")
@@ -46,12 +46,12 @@ def bound(
         line=line if events else None,
         whole=stream if events else whole,
     )
-    # What comes out of our stream is decoded.
+    # Our stream yields decoded bytes.
     response.headers.pop("content-encoding", None)
 
 
 def bound_model(response: httpx2.Response) -> None:
-    """Limit an answer of a model's provider."""
+    """Limit a response of a model's provider."""
     bound(response, line=MAX_MESSAGE, stream=MAX_STREAM)
 
 
@@ -90,7 +90,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """The data in pieces of so many whole lines, the last as it is."""
+    """Yield the data in pieces of ``_LINES`` whole lines; the last piece may be shorter."""
     begin = end = lines = 0
     while end := data.find(b"\n", end) + 1:
         lines += 1
@@ -110,14 +110,14 @@ def _decoder(encodings: list[str]) -> Any:
 
 
 class _Inflate:
-    """Gzip or zlib data, unfolded in pieces of a bounded size."""
+    """Decodes gzip or zlib data in pieces of bounded size."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         while data:
-            if self._zlib.eof:  # one more member of a gzip file
+            if self._zlib.eof:  # another member of a gzip file
                 self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 32)
             try:
                 plain = self._zlib.decompress(data, _PIECE)

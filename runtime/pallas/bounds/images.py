@@ -1,4 +1,4 @@
-"""Pictures a caller sends: what is taken, and what a refusal says."""
+"""Checks the pictures that a caller sends."""
 
 import base64
 import binascii
@@ -20,16 +20,16 @@ _SIGNATURES: Final = {
 
 
 def kind_of(data: bytes) -> str | None:
-    """The MIME type that the bytes themselves show: PNG, JPEG, GIF or WebP, else None."""
+    """The MIME type by the first bytes: PNG, JPEG, GIF or WebP, else None."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
 
 
 def check_images(images: tuple[Image, ...], *, vision: bool, model: str, agent: str = "") -> None:
-    """Refuse what the model would not see or could not read. Raises Fault (PR-17).
+    """Refuse images that the model could not see or read. Raises Fault (PR-17).
 
-    ``model`` is empty where there is none: an agent of another kind takes no pictures.
+    ``model`` is empty for an agent without one, which takes no pictures.
     """
     if not images:
         return

@@ -1,4 +1,4 @@
-"""Messages of MCP servers: how many values one may hold."""
+"""Limits on the number of values in one message of an MCP server."""
 
 import re
 from collections.abc import Mapping
@@ -12,8 +12,10 @@ _ENTRIES: Final = ("tools", "prompts", "resources", "resourceTemplates", "messag
 
 
 def too_many_nodes(message: bytes | str) -> str | None:
-    """What is wrong with the JSON text of a message that holds more than ``MAX_NODES`` objects and arrays."""
-    if _nodes(message) <= MAX_NODES:  # those within strings too, and seldom more
+    """The problem with the JSON text of a message that has more than ``MAX_NODES`` objects and arrays, else
+    None.
+    """
+    if _nodes(message) <= MAX_NODES:  # counts those within strings too, and is seldom exceeded
         return None
     plain = _STRING.sub(b"", message) if isinstance(message, bytes) else _STRING_TEXT.sub("", message)
     if _nodes(plain) <= MAX_NODES:
@@ -28,7 +30,7 @@ def _nodes(message: bytes | str) -> int:
 
 
 def too_many_parts(result: Mapping[str, Any]) -> str | None:
-    """What is wrong with a result that holds more content parts or entries than it may."""
+    """The problem with a result that has too many content parts or entries, else None."""
     for key in ("content", "contents"):
         parts = result.get(key)
         if isinstance(parts, list) and len(parts) > MAX_PARTS:

@@ -1,7 +1,7 @@
-"""JSON Schemas of servers, checked within limits of time, steps and memory.
+"""Checks values against JSON Schemas of servers, within limits of time, steps and memory.
 
-Nothing is fetched, patterns are searched under a deadline, and a check that takes too long is given up.
-Loading this module takes a quarter of a second.
+Nothing is fetched, patterns are searched under a deadline, and a check that takes too long is aborted.
+Importing this module takes a quarter of a second.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,15 +19,15 @@ from jsonschema.exceptions import ValidationError
 SECONDS: Final = 0.02
 MAX_PATTERN: Final = 1_000
 MAX_SIZE: Final = 20_000
-"""Places that a pattern may come to once its counted repeats are written out, as the compiler does."""
+"""Most places of a pattern after its counted repeats are expanded, as the compiler does."""
 
 
 class Unusable(ValueError):
-    """A pattern that is not searched for: too large, too slow, or no pattern."""
+    """A pattern that cannot be searched: too large, too slow, or invalid."""
 
 
 def matches(pattern: object, text: str, seconds: float = SECONDS) -> bool:
-    """Whether ``pattern`` is found anywhere in ``text``. Raises Unusable; takes at most ``seconds``."""
+    """Whether ``pattern`` is found in ``text``, within ``seconds``. Raises Unusable."""
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN or size(pattern) > MAX_SIZE:
         raise Unusable
     try:
@@ -37,7 +37,7 @@ def matches(pattern: object, text: str, seconds: float = SECONDS) -> bool:
 
 
 def size(pattern: str) -> int:
-    """About how many places a pattern has when its repeats are written out; never too few."""
+    """An upper estimate of the places in a pattern after its repeats are expanded."""
     groups: list[int] = [0]
     last = 0
     index = 0
@@ -72,18 +72,18 @@ def size(pattern: str) -> int:
 
 
 _SKIPPED: Final = ("unevaluatedProperties", "unevaluatedItems")
-"""Not checked: they walk through the schema again and again, which nothing bounds."""
+"""Not checked, since they traverse the schema repeatedly, which cannot be bounded."""
 
 
 class TooCostly(Exception):
-    """A check that takes more steps or seconds than it may."""
+    """A check takes more steps or seconds than allowed."""
 
 
 class BoundedSchema:
-    """Finds what of a value is not as one schema says.
+    """A JSON Schema whose checks are bounded.
 
-    One check takes at most ``steps`` keywords and ``seconds``, each pattern ``pattern_seconds`` on each text;
-    ``clock`` gives the time. ``unusable`` has the keywords that could not be used in the last check.
+    One check takes at most ``steps`` keywords and ``seconds``, and each pattern ``pattern_seconds`` on each
+    text. ``unusable`` has the keywords that could not be used in the last check.
     """
 
     def __init__(
@@ -118,8 +118,10 @@ class BoundedSchema:
         )
 
     def errors(self, value: Any) -> Iterator[ValidationError]:
-        """What is wrong with ``value``. Raises TooCostly, RecursionError, Unresolvable, and whatever else a
-        schema that is none leads to."""
+        """Yield the errors in ``value``.
+
+        Raises TooCostly, RecursionError, Unresolvable, and any error of an invalid schema.
+        """
         self._steps, self._until = 0, self._clock() + self._seconds
         self.unusable.clear()
         yield from self._validator.iter_errors(value)
@@ -180,14 +182,14 @@ def _nothing(*_: Any) -> None:
 def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if wanted is not True or not isinstance(instance, list):
         return
-    # In JSON's own terms, and without comparing each with each: 1 and 1.0 are the same number there.
+    # Compare in JSON's terms, where 1 and 1.0 are the same number, and not each item with each.
     if len({_canonical(item) for item in instance}) < len(instance):
         yield ValidationError("not unique")
 
 
 def _multiple(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, int | float) and not isinstance(instance, bool):
-        # As they are written: as binary fractions 19.99 is no multiple of 0.01.
+        # Decimal, as written: as binary fractions 19.99 is no multiple of 0.01.
         exact = Context(prec=5_000, Emax=999_999, Emin=-999_999)
         if exact.remainder(Decimal(str(instance)), Decimal(str(step))) != 0:
             yield ValidationError("no multiple")

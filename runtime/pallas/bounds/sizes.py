@@ -1,4 +1,4 @@
-"""Sizes that hold for everybody, and what is said when one is passed."""
+"""Limits on the size of messages and answers of all agents."""
 
 import json
 from typing import Final
@@ -10,13 +10,13 @@ from pallas.model.safe_text import has_lone_surrogate
 MAX_TEXT: Final = 2 * 1024 * 1024
 # Bytes of a request as it travels; the protocol stack below us refuses what is larger.
 MAX_BODY: Final = 4 * 1024 * 1024
-# Bytes of JSON in one result. Official MCP clients drop a server-sent event above 1 MiB, and what stands
-# around the text in it needs its share.
+# Bytes of JSON in one result. Official MCP clients drop a server-sent event above 1 MiB, which includes the
+# JSON around the text.
 MAX_RESULT: Final = 900_000
 
 
 def check_text(text: str) -> None:
-    """Refuse a message that is too long, or that no encoding carries. Raises Fault (PROTOCOL)."""
+    """Refuse a message that is too long or cannot be encoded. Raises Fault (PROTOCOL)."""
     if len(text) > MAX_TEXT:
         raise Fault(
             FaultType.PROTOCOL,
@@ -32,7 +32,7 @@ def check_text(text: str) -> None:
 
 
 def check_said(text: str, *, images: int) -> None:
-    """Refuse a message that says nothing. Raises Fault (PROTOCOL)."""
+    """Refuse an empty message. Raises Fault (PROTOCOL)."""
     if not images and not text.strip():
         raise Fault(
             FaultType.PROTOCOL,
@@ -42,18 +42,18 @@ def check_said(text: str, *, images: int) -> None:
 
 
 def json_size(text: str) -> int:
-    """Bytes of a text as it stands in JSON."""
+    """The bytes of a text in JSON."""
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def fits(text: str, limit: int = MAX_RESULT) -> bool:
-    """Whether a text, as JSON, has no more than ``limit`` bytes."""
-    # No character takes more than six bytes: short texts are not looked at.
+    """Whether a text has at most ``limit`` bytes in JSON."""
+    # A character takes at most six bytes, so short texts need not be encoded.
     return len(text) * 6 + 2 <= limit or json_size(text) <= limit
 
 
 def too_large(text: str, handle: str | None, *, kept: bool) -> Fault:
-    """The Fault for an answer that no client could receive; ``kept``: its conversation holds it."""
+    """The Fault for an answer that clients could not receive. ``kept``: its conversation holds it."""
     size = json_size(text)
     where = f"conversation {handle}" if handle else "the conversation of this session"
     fix = f"it is kept in {where}: ask there for a part of it" if kept else "ask for a part of it"

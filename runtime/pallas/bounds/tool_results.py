@@ -1,4 +1,4 @@
-"""Results of MCP tools, checked against what their servers declare."""
+"""Checks results of MCP tools against the output schema that their server declares."""
 
 import asyncio
 import logging
@@ -10,15 +10,15 @@ from . import CHECK_SECONDS, PATTERN_SECONDS
 log = logging.getLogger(__name__)
 
 _MAX_STEPS: Final = 2_000_000
-# Results whose check is surely short are checked at once; the text of the schema and the value tells.
+# Characters of a schema error that are shown.
 _SHOWN: Final = 300
 
 
 async def check_result(tool: str, schema: Mapping[str, Any], value: Any) -> None:
-    """Check the structured content of a tool's result, in a thread, within ``CHECK_SECONDS``.
+    """Check the structured content of a tool's result in a thread, within ``CHECK_SECONDS``.
 
-    Raises RuntimeError, as the SDK does: the content does not fit, or the schema cannot be used or costs
-    more than it may. That is one call's error.
+    Raises RuntimeError, as the SDK does, if the content does not fit, or the schema is invalid or too costly.
+    Only this call fails.
     """
     problem = await asyncio.to_thread(_problem, schema, value)
     if problem is None:

@@ -1,4 +1,4 @@
-"""What each parameter of a run may be (SPEC 6.2): checks that say what is wrong with a value."""
+"""Checks of the parameters of a run (SPEC 6.2). Each raises a Fault that says what is wrong with a value."""
 
 import json
 import re
@@ -9,20 +9,20 @@ from .fault import Fault, FaultType
 
 MAX_STOP: Final = 4
 MAX_DEPTH: Final = 64
-"""Levels of a value."""
+"""Most levels of nesting in a value."""
 MAX_EXTRA: Final = 64
-"""Keys below ``extra``."""
+"""Most keys below ``extra``."""
 _MODEL: Final = re.compile("[!-~]{1,200}")
 
 
 def wrong(key: str, problem: str) -> Fault:
-    """The Fault for a parameter: its key, shortened, and what is wrong with it."""
+    """The Fault for a parameter: its shortened key, and the problem."""
     shown = key[:60] if key.isprintable() else ascii(key)[:60]
     return Fault(FaultType.PROTOCOL, f"{shown}: {problem}", data={"key": shown})
 
 
 def is_json(value: Any) -> bool:
-    """Whether a value can be written as JSON in UTF-8, and is nested no deeper than any reader follows."""
+    """Whether a value can be written as JSON in UTF-8 and is nested at most ``MAX_DEPTH`` levels deep."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
@@ -42,7 +42,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def as_json(key: str, value: Any) -> Any:
-    """The value, where it is JSON. Raises Fault (PROTOCOL)."""
+    """The value itself. Raises Fault (PROTOCOL) if it is not JSON."""
     if not is_json(value):
         raise wrong(key, f"is no JSON of at most {MAX_DEPTH} levels in valid Unicode")
     return value
@@ -162,4 +162,4 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "model": _model,
     "extra": _extra,
 }
-"""Each key's check: it takes the name as the caller wrote it and a value, and gives the value to keep."""
+"""The check of each key: takes the caller's spelling of the key and the value, returns the value to store."""

@@ -28,12 +28,12 @@ KEYS: Final = (
     "model",
     "extra",
 )
-"""The keys as they are stored and shown; in ``snake_case`` and ``camelCase`` they are understood as well."""
+"""The keys as they are stored and shown. Callers may write them in ``snake_case`` or ``camelCase``."""
 
 SYSTEM_KEYS: Final = frozenset({"systemOverride", "systemAppend"})
-"""What holds for a conversation and is never saved as an agent's default (AG-13)."""
+"""Keys that apply to one conversation and are never saved as an agent's default (AG-13)."""
 PER_CALL_KEYS: Final = frozenset({"messages", "model", *SYSTEM_KEYS})
-"""What makes sense with one call or conversation only, and is refused among an agent's defaults."""
+"""Keys that apply to one call or conversation only, and are refused among an agent's defaults."""
 
 RUNTIME_KEYS: Final = {
     "model": "model",
@@ -46,10 +46,10 @@ RUNTIME_KEYS: Final = {
     "detail": "detail",
     "providerSpecific": "extra",
 }
-"""The keys of a session's and a prompt's ``runtimeParams`` (SPEC 7.4), each with what it is here."""
+"""The keys of a session's and a prompt's ``runtimeParams`` (SPEC 7.4), each with its key in ``KEYS``."""
 DETAILS: Final = ("auto", "low", "high", "original")
-"""How closely a model looks at pictures; kept as ``extra.detail``."""
-# What only some providers know, and has a word of its own here.
+"""How closely a model looks at pictures; stored as ``extra.detail``."""
+# Parameters of single providers that have a key of their own here.
 _LIFTED: Final = frozenset(
     {"presence_penalty", "frequency_penalty", "seed", "response_format", "tool_choice"}
 )
@@ -63,7 +63,7 @@ def _snake(key: str) -> str:
 
 _BY_SNAKE: Final = {
     **{_snake(key): key for key in KEYS},
-    # As single providers call them.
+    # The names that single providers use.
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "stop_sequences": "stop",
@@ -72,19 +72,20 @@ _BY_SNAKE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Some of the parameters. A key that is absent is inherited, one that is None clears what it inherits.
+    """Some of the parameters.
 
-    ``values`` has the names of ``KEYS`` and values that were checked.
+    An absent key is inherited, a key with the value None clears the inherited value.
     """
 
+    # Keys of ``KEYS`` with checked values
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @staticmethod
     def read(given: Mapping[str, Any], *, strict: bool, refused: frozenset[str] = frozenset()) -> "Params":
-        """Parameters as a caller wrote them, in snake_case or camelCase (UN-5).
+        """Read parameters as a caller wrote them, in snake_case or camelCase (UN-5).
 
-        An unknown key is refused where it is ``strict`` and goes below ``extra`` elsewhere (C16). Raises
-        Fault (PROTOCOL) whose ``data["key"]`` names what is wrong, in the caller's spelling.
+        If ``strict``, an unknown key is refused; otherwise it goes below ``extra`` (C16). Raises Fault
+        (PROTOCOL) whose ``data["key"]`` names the wrong key in the caller's spelling.
         """
         found: dict[str, Any] = {}
         extra: dict[str, Any] = {}
@@ -111,10 +112,11 @@ class Params:
 
     @staticmethod
     def read_runtime(given: Mapping[str, Any]) -> "Params":
-        """The ``runtimeParams`` of a session or a prompt (DR-25), in camelCase or snake_case, strictly.
+        """Read the ``runtimeParams`` of a session or a prompt (DR-25), in camelCase or snake_case; unknown
+        keys are refused.
 
-        ``detail`` goes below ``extra``, and so does ``providerSpecific``, but for what has a word of its own
-        (``seed``). Raises Fault (PROTOCOL) as ``read`` does.
+        ``detail`` goes below ``extra``, and so do the keys of ``providerSpecific`` except those with a key of
+        their own (``seed``). Raises Fault (PROTOCOL) as ``read`` does.
         """
         if not isinstance(given, Mapping):
             raise wrong("runtimeParams", "must be an object")
@@ -141,10 +143,10 @@ class Params:
         return Params(values)
 
     def over(self, below: "Params") -> "Params":
-        """These laid over others: a key of these wins, None clears what is below it (AG-8).
+        """These parameters on top of others: a key of these wins, None clears the one below (AG-8).
 
-        ``extra`` is merged key by key, null clears one of them. Layers are put together from the lowest one
-        up: ``request.over(agent.over(llm))``.
+        ``extra`` is merged key by key, and null clears one of its keys. Build layers from the lowest up:
+        ``request.over(agent.over(llm))``.
         """
         merged = {**below.values, **self.values}
         mine, theirs = self.values.get("extra"), below.values.get("extra")
@@ -153,21 +155,21 @@ class Params:
         return Params(merged)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key; ``default`` where it is absent or cleared."""
+        """The value of a key, ``default`` if it is absent or cleared."""
         value = self.values.get(key)
         return default if value is None else value
 
     def cleared(self, key: str) -> bool:
-        """Whether somebody said null: what the model has as its own default is not sent either."""
+        """Whether the key was set to null: then not even the model's own default is sent."""
         return key in self.values and self.values[key] is None
 
     def without(self, keys: frozenset[str]) -> "Params":
-        """All but these."""
+        """All but these keys."""
         kept = {key: value for key, value in self.values.items() if key not in keys}
         return Params(kept)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values, cleared keys as null."""
+        """The parameters as plain JSON values, cleared keys as null."""
         return dict(self.values)
 
     def __bool__(self) -> bool:
@@ -194,7 +196,7 @@ def _near_runtime(name: str) -> str:
 
 
 def _specific(name: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is below ``providerSpecific``: parameters with a word of their own, and the rest."""
+    """Split ``providerSpecific`` into parameters with a key of their own, and the rest."""
     lifted: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for inner, each in as_json(name, CHECKS["extra"](name, value)).items():

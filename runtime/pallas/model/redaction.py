@@ -1,4 +1,4 @@
-"""No token or key reaches a log: known values are masked wherever they stand, others by their shape."""
+"""Masks secrets in text: known values by value, others by their shape. No token or key reaches a log."""
 
 import base64
 import binascii
@@ -20,10 +20,10 @@ _NAME: Final = (
     r"(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|secret|passw(?:or)?d|passphrase"
     r"|credential|token|authorization|cookie)s?"
 )
-# One of these stands in every name that the pattern above matches.
+# Every name that the pattern above matches contains one of these.
 _IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token", "authorization", "cookie")
 _SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
-# What stands behind `${secret:` where a value is only referred to.
+# The rest of a `${secret:` reference, which names a secret and holds none.
 _REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
 
 # Words that follow "bearer" or "token:" in a sentence and are no credential.
@@ -57,7 +57,7 @@ _HEADER_LINE: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"(?P<head>\bbearer(?:\s+|%20|\+))(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
 _BASIC: Final = re.compile(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE)
-# Who knows the whole of a session's id could speak in it: enough is left to tell two apart.
+# A whole session id gives access to the session: only enough is left to tell two apart.
 _SESSION: Final = re.compile(
     r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
 )
@@ -75,7 +75,7 @@ _SHAPES: Final = re.compile(
 
 
 class _Known:
-    """Exact values, counted, so that two runs with one token may each forget it."""
+    """Known values with a count, so that two runs with one token can each forget it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -103,16 +103,16 @@ class _Known:
             self._publish()
 
     def _publish(self) -> None:
-        # Callers' tokens come and go with their runs: only what is new is spelt out.
+        # Callers' tokens come and go with their runs: compute spellings of new values only.
         self._forms = {value: self._forms.get(value) or _spellings(value) for value in self._counts}
-        # The longest first: a secret that holds another must not leave its own tail behind.
+        # Longest first: a secret that contains another must not leave its tail behind.
         found = set[str]().union(*self._forms.values())
         self.spellings = tuple(sorted(found, key=len, reverse=True))
         self.longest = len(self.spellings[0]) if self.spellings else 0
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as it stands in text, in JSON, in a ``repr`` and in a URL."""
+    """The value as it appears in text, in JSON, in a ``repr`` and in a URL."""
     return {
         value,
         json.dumps(value)[1:-1],
@@ -124,36 +124,36 @@ def _spellings(value: str) -> set[str]:
 
 
 _known = _Known()
-# Names of tokens in files, which are no secrets: `token:ci` says who it is.
+# Names of tokens in files. They are not secret: `token:ci` names a caller.
 _names: set[str] = set()
 
 
 def name_tokens(names: Iterable[str]) -> None:
-    """Leave ``token:NAME`` as it is from now on: by these names callers are known, and they are no tokens."""
+    """Do not mask ``token:NAME`` for these names, which identify callers and are not tokens."""
     _names.update(name.lower() for name in names)
 
 
 def redact(*secrets: str) -> None:
-    """Mask these exact values from now on, in every log record (SPEC PR-36).
+    """Mask these exact values in every log record from now on (SPEC PR-36).
 
-    Values shorter than 6 characters are ignored: masking them would hide ordinary words. At most 4,096
-    are kept; the oldest go first. Call ``forget`` as often as ``redact`` for values that come and go.
+    Values shorter than 6 characters are ignored, since masking them would hide ordinary words. At most 4,096
+    are kept; the oldest are dropped. Call ``forget`` once for each ``redact`` of a temporary value.
     """
     _known.add(secrets)
 
 
 def forget(*secrets: str) -> None:
-    """Take back one ``redact`` of each value."""
+    """Undo one ``redact`` of each value."""
     _known.drop(secrets)
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether a field of that name holds a secret, as ``x-api-key`` does."""
+    """Whether a field of that name, such as ``x-api-key``, holds a secret."""
     return bool(_SENSITIVE.search(name))
 
 
 def longest_secret() -> int:
-    """The length of the longest known value, for those who cut text before it is masked."""
+    """The length of the longest known value, for callers that cut text before it is masked."""
     return _known.longest
 
 
@@ -163,7 +163,7 @@ def redact_text(text: str) -> str:
         if spelling in text:
             text = text.replace(spelling, MASK)
     text = _SHAPES.sub(MASK, text)
-    # Looking for a word takes a hundredth of what a pattern with it takes, and most texts hold none.
+    # Searching for a word takes a hundredth of the time of its pattern, and most texts do not contain it.
     folded = _folded(text)
     if "session" in folded:
         text = _SESSION.sub(r"\g<head>…", text)
@@ -182,10 +182,10 @@ def redact_text(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """``text`` in the case that words are looked for in, as the patterns regard it."""
+    """``text`` in the case in which words are searched, as the patterns treat it."""
     if text.isascii():
         return text.lower()
-    # Patterns take both of these for an i.
+    # Patterns treat both of these as an i.
     return text.replace("ı", "i").replace("İ", "i").casefold()
 
 
@@ -200,7 +200,7 @@ def _mask_unless_prose(match: re.Match[str]) -> str:
 
 
 def _mask_credentials(match: re.Match[str]) -> str:
-    # "Basic authentication" is base64 too; credentials hold a colon.
+    # "Basic authentication" is valid base64 too; credentials contain a colon.
     try:
         plain = base64.b64decode(match["value"], validate=True)
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""Faults that surfaces tell apart by more than their type: each has its ``data["reason"]``."""
+"""Faults that surfaces distinguish by more than their type: each has a ``data["reason"]``."""
 
 from collections.abc import Collection
 from typing import Any, Final, Literal
@@ -15,21 +15,21 @@ REASON: Final = "reason"
 unauthenticated 401, unprocessable 422, too_many 429."""
 
 STOPPED: Final = "the fleet stopped in the middle of this task"
-"""How the reason of a task begins that was under way when its fleet went."""
+"""How the reason begins if a task was under way when its fleet stopped."""
 
 
 def not_found(message: str) -> Fault:
-    """There is none, or it is another caller's: both in the same words (UPSTREAM)."""
+    """There is none, or it is another caller's. The words are the same for both (UPSTREAM)."""
     return Fault(FaultType.UPSTREAM, message, data={REASON: "not_found"})
 
 
 def conflict(message: str, **data: Any) -> Fault:
-    """It is there already, or what declares it is elsewhere (CONFIG)."""
+    """It exists already, or is declared elsewhere (CONFIG)."""
     return Fault(FaultType.CONFIG, message, data={REASON: "conflict", **data})
 
 
 def stale(kind: str, name: str, version: int) -> Fault:
-    """It has another version by now than the caller names (CONFIG): ``data`` has the current one."""
+    """The caller names an old version (CONFIG). ``data`` has the current one."""
     text = (
         f"version: {kind} {name} has version {version} by now; read it again, and repeat your change on that"
     )
@@ -37,37 +37,37 @@ def stale(kind: str, name: str, version: int) -> Fault:
 
 
 def taken_run() -> Fault:
-    """There is a run of that id already, whoever asked for it (CONFIG)."""
+    """A run of that id exists already, whether it is the caller's or not (CONFIG)."""
     return conflict("there is a run of that id already; leave run_id out, or choose another")
 
 
 def in_use(message: str, **data: Any) -> Fault:
-    """Others need it (CONFIG)."""
+    """Others refer to it (CONFIG)."""
     return Fault(FaultType.CONFIG, message, data={REASON: "in_use", **data})
 
 
 def unprocessable(message: str, **data: Any) -> Fault:
-    """It was understood and cannot be done as it is written (CONFIG)."""
+    """The request was understood but cannot be carried out (CONFIG)."""
     return Fault(FaultType.CONFIG, message, data={REASON: "unprocessable", **data})
 
 
 def forbidden(message: str, **data: Any) -> Fault:
-    """Who asks is known and may not (AUTH)."""
+    """The caller is known but lacks the permission (AUTH)."""
     return Fault(FaultType.AUTH, message, data={REASON: "forbidden", **data})
 
 
 def unauthenticated(message: str, **data: Any) -> Fault:
-    """Nobody knows who asks (AUTH)."""
+    """The caller is not known (AUTH)."""
     return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated", **data})
 
 
 def check_provider(provider: str, known: Collection[str]) -> None:
-    """Raises Fault (unprocessable, CONFIG, DR-24) for a provider that the agent does not have."""
+    """Raise Fault (unprocessable, CONFIG, DR-24) for a provider that the agent does not have."""
     if provider and provider not in known:
         text = f'Provider "{one_line(provider, 80)}" is not registered in the ProviderRegistry'
         raise unprocessable(text, providers=list(known))
 
 
 def too_many(message: str, seconds: float) -> Fault:
-    """Wrong tokens from that address: it may come again in so many ``seconds`` (AUTH)."""
+    """Too many wrong tokens came from that address: it may try again after ``seconds`` (AUTH)."""
     return Fault(FaultType.AUTH, message, data={REASON: "too_many", "retry_after": round(seconds + 0.05, 1)})

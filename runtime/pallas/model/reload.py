@@ -1,4 +1,4 @@
-"""A new version of an agent: what came of it, and what is different in it."""
+"""The outcome of a reload: a new version of an agent, and what changed in it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,8 +6,8 @@ from typing import Literal
 from .event_types import Event
 
 Part = Literal["agent", "instruction", "model", "servers", "tools", "config", "file"]
-"""What of a project or an agent is different: ``agent`` is whether there is one at all, ``config`` a key of
-its configuration, ``file`` the text of one of its files."""
+"""The part that changed: ``agent`` was added or removed, ``config`` is a key of its configuration, ``file``
+the text of one of its files."""
 
 ChangeKind = Literal["added", "removed", "changed"]
 ReloadOutcome = Literal["live", "failed", "unchanged"]
@@ -16,53 +16,45 @@ WatchMode = Literal["on", "paused"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between the version before and a new one.
+    """One difference between the previous version and a new one.
 
-    ``name`` says which (a tool, a server, a key, a file relative to the project), ``before`` and ``after``
-    are one line each, ``diff`` the lines of a unified diff where a line each is not enough. All sanitised,
-    with what is secret masked.
+    All text is sanitised, with secrets masked.
     """
 
     part: Part
     kind: ChangeKind
-    name: str = ""
-    before: str = ""
+    name: str = ""  # a tool, a server, a key, or a file relative to the project
+    before: str = ""  # one line, like ``after``
     after: str = ""
-    diff: str = ""
+    diff: str = ""  # a unified diff, if one line each is not enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded(Event):
-    """An attempt to put a new version in the place of the old one is over.
+    """The end of a reload.
 
-    ``agent`` is empty for what concerns the project as a whole. ``live``: from now on ``version`` answers.
-    ``failed``: the one before goes on, ``changes`` are those that would have been, ``place`` is the
-    ``file:line`` where it went wrong, ``error`` one line, ``story`` the whole of it with the traceback.
-    ``unchanged``: what was saved makes no difference. ``seconds`` from the first change that was seen.
+    ``live``: ``version`` answers from now on. ``failed``: the previous version goes on. ``unchanged``: the
+    saved files make no difference.
     """
 
-    agent: str = ""
+    agent: str = ""  # empty if it concerns the whole project
     outcome: ReloadOutcome
     version: int = 0
     files: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    seconds: float = 0.0
+    changes: tuple[Change, ...] = ()  # of a failed reload: those that it would have made
+    seconds: float = 0.0  # since the first change was seen
     rolled_back: bool = False
-    place: str = ""
-    error: str = ""
-    story: str = ""
+    place: str = ""  # ``file:line`` of the error
+    error: str = ""  # one line
+    story: str = ""  # the whole error with the traceback
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSnapshot:
-    """How a fleet looks after its files. ``waiting`` are changed files that nothing was done about yet.
-
-    While ``paused`` they stay there. ``since`` is Unix seconds, ``last`` the attempt that ended last.
-    ``reloading`` are the agents whose next version is being made just now.
-    """
+    """The state of a fleet's file watch."""
 
     mode: WatchMode
-    since: float
-    waiting: tuple[str, ...] = ()
-    last: Reloaded | None = None
-    reloading: tuple[str, ...] = ()
+    since: float  # Unix seconds
+    waiting: tuple[str, ...] = ()  # changed files not applied yet; while ``paused`` they stay here
+    last: Reloaded | None = None  # the attempt that ended last
+    reloading: tuple[str, ...] = ()  # the agents whose next version is being built

@@ -1,4 +1,4 @@
-"""A run: one message in, a result or a Fault out."""
+"""A run: its request, its messages, and its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ Role = Literal["user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture as it travels: ``data`` is base64, ``mime_type`` for example ``image/png``."""
+    """A picture as it is sent."""
 
-    data: str
-    mime_type: str
+    data: str  # base64
+    mime_type: str  # for example ``image/png``
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model decided to call: ``name`` is ``server__tool``, ``arguments`` are plain JSON values."""
+    """A tool call that a model asks for."""
 
     id: str
-    name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # ``server__tool``
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # plain JSON values
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What came of the call of that id, as text."""
+    """The result of a tool call, as text."""
 
     call_id: str
     text: str
@@ -38,52 +38,49 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a thread. ``native`` is the executor's own form of it, opaque to everyone else.
-
-    ``calls`` are those that an ``assistant`` entry asks for. A ``tool`` entry holds the answers to all calls
-    of the entry before it; its text is what they said, one after the other. ``summary`` says that it stands
-    for all that was said before it.
-    """
+    """One entry of a thread."""
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
+    # The executor's own form of it, opaque to all others
     native: Any = field(default=None, compare=False, repr=False)
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ToolCall, ...] = ()  # those that an ``assistant`` entry asks for
+    # Of a ``tool`` entry: the results of all calls of the entry before it; ``text`` joins them
     answers: tuple[ToolAnswer, ...] = ()
-    summary: bool = False
+    summary: bool = False  # models see this entry in place of all entries before it
 
     @property
     def size(self) -> int:
-        """About how much memory it takes: characters of text and of pictures."""
+        """About how much memory it takes: the characters of its text and pictures."""
         return len(self.text) + sum(len(image.data) for image in self.images)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking; two are the same when their ids are, whatever they show.
+    """The caller. Two principals are the same if their ids are.
 
-    ``id`` is ``anonymous``, ``bearer:FINGERPRINT`` of a token that nobody checked (with ``.CLAIM`` after it,
-    the fingerprint of the issuer and subject that it claims, where it is a JWT), ``token:NAME`` of one of the
-    project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
-    was shown, ``scopes`` what the token is good for where it was verified. Never a token, and nothing that a
-    token says of a person. ``control:full`` and ``control:read`` hold a token of the control API.
-    ``is_local``: the user who started the fleet, on the same machine, shown by the token in that user's file.
+    It holds no token, and nothing that a token says of a person. ``control:full`` and ``control:read`` are
+    the ids of the control API's tokens.
     """
 
+    # ``anonymous``, ``bearer:FINGERPRINT`` of an unchecked token (``.CLAIM`` is appended for a JWT: the
+    # fingerprint of its issuer and subject), ``token:NAME`` of the project, or ``jwt:ISSUER:FINGERPRINT``
     id: str = "anonymous"
-    credential: str = field(default="", compare=False)
+    credential: str = field(default="", compare=False)  # the salted fingerprint of the token
+    # Those of a verified token
     scopes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    # The user who started the fleet, on the same machine, shown by the token in that user's file
     is_local: bool = field(default=False, compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
-        """That of the caller's bearer, as an AuthHop tells it; empty for anonymous."""
+        """The fingerprint of the caller's bearer, as in an AuthHop; empty for anonymous."""
         return self.credential or ("" if self.id == "anonymous" else self.id.rpartition(":")[2])
 
     @property
     def name(self) -> str:
-        """Who it is, where that was verified, short enough to be shown; else empty."""
+        """The caller's verified name, short enough to show; empty if it is not verified."""
         kind, _, rest = self.id.partition(":")
         if kind in ("anonymous", "bearer"):
             return ""
@@ -92,7 +89,7 @@ class Principal:
 
     @property
     def is_unverified(self) -> bool:
-        """Whether it is known by a bearer that no one checked."""
+        """Whether its bearer was not checked."""
         return self.id.startswith("bearer:")
 
     @property
@@ -102,25 +99,25 @@ class Principal:
 
     @property
     def shown(self) -> str:
-        """Who it is or claims to be, in short: ``unverified:1a2b3c4d`` where it is a claim."""
+        """The name to show; ``unverified:1a2b3c4d`` for a claim."""
         return f"unverified:{self.claim[:8]}" if self.claim else self.name
 
 
 ANONYMOUS = Principal()
 
 MAX_TOKENS: Final = 2**53
-"""Tokens of one run that are believed."""
+"""The largest plausible token count of one run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one run as the provider counted them; None where it did not, or said what cannot be."""
+    """Tokens of one run as the provider counted them; None if it gave none, or an impossible number."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        # Foreign numbers: a larger one fits neither a database nor a float, and what it breaks is the run.
+        # The numbers come from outside. A larger one fits neither a database column nor a float.
         for name in ("input_tokens", "output_tokens"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_TOKENS:
                 object.__setattr__(self, name, None)
@@ -128,80 +125,66 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a caller asks of an agent.
-
-    ``conversation`` is the caller's handle; else ``session`` names a handshake-era MCP session that is a
-    conversation of its own; with neither nothing is remembered (C12). ``history`` overrides nothing
-    stored: it is put before the conversation's own messages when that conversation is new (PR-18).
-    ``stream_text``: the caller hears the text as it is written, from the agents below as well.
-    ``new_conversation``: the handle was made for this very request. ``caller`` is what the client calls
-    itself, sanitised; ``trace`` the span that asked, None where the caller sends none. ``params`` are the
-    caller's own, laid over the agent's defaults. ``surface`` is how the message came in (``mcp``, ``rest``,
-    ``chat``, ``agent-tool``; ``peer`` and ``handler`` from another agent of the fleet). ``run_id`` is what
-    the run is to be called, empty to have that made; one that is taken is refused. ``defaults`` are the
-    session's parameters, between the agent's and the caller's own (C15); ``provider`` is the one that the
-    session chose, empty for the agent's default. ``timeout`` is how many seconds the caller gives it, its
-    wait included. ``leased`` is the id of the session that it belongs to (SPEC 7.4), empty without one.
-    ``sender`` is the agent of this fleet that asks, empty for a caller from outside: only the fleet itself
-    says it. ``depth`` is how many runs of the fleet are above this one, ``above`` whose those are as far as
-    they wait for it, the outermost first; ``within`` is the id of the run that asks, empty from outside.
-    """
+    """A message to an agent, with its options."""
 
     agent: str
     text: str
     images: tuple[Image, ...] = ()
+    # The caller's handle; without handle and session nothing is remembered (C12)
     conversation: str | None = None
-    session: str | None = None
+    session: str | None = None  # a handshake-era MCP session, which is a conversation of its own
     principal: Principal = ANONYMOUS
+    # Put before the messages of a new conversation; overrides nothing stored (PR-18)
     history: tuple[Message, ...] = ()
+    # Whether the caller gets the text while it is written, also that of agents below
     stream_text: bool = False
-    new_conversation: bool = False
-    caller: str = ""
-    trace: TraceContext | None = None
-    params: Params = NO_PARAMS
+    new_conversation: bool = False  # the handle was made for this request
+    caller: str = ""  # the client's name for itself, sanitised
+    trace: TraceContext | None = None  # the caller's span, if it sent one
+    params: Params = NO_PARAMS  # the caller's own, over the agent's defaults
+    # How the message came in: ``mcp``, ``rest``, ``chat``, ``agent-tool``; ``peer`` and ``handler`` from
+    # another agent of the fleet
     surface: str = "mcp"
-    run_id: str = ""
-    defaults: Params = NO_PARAMS
-    provider: str = ""
-    timeout: float | None = None
-    leased: str = ""
+    run_id: str = ""  # the id for the run, empty to have one made; an id in use is refused
+    defaults: Params = NO_PARAMS  # the session's parameters, between the agent's and the caller's own (C15)
+    provider: str = ""  # the session's choice, empty for the agent's default
+    timeout: float | None = None  # seconds, including the wait for its turn
+    leased: str = ""  # the id of its session (SPEC 7.4), or empty
+    # The agent of this fleet that asks, set only by the fleet; empty for a caller from outside
     sender: str = ""
-    depth: int = 0
-    above: tuple[str, ...] = ()
-    within: str = ""
+    depth: int = 0  # how many runs of the fleet are above this one
+    above: tuple[str, ...] = ()  # the agents of the runs that wait for this one, outermost first
+    within: str = ""  # the id of the run that asks, empty from outside
     bearer: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of it: ``texts`` are all assistant texts of the run in order, the last is the answer.
-
-    ``thread`` is the durable thread that it was written to and ``turn_index`` the place of the answer in it;
-    empty and None where nothing is kept. ``backend`` is the provider that answered, where the agent has a
-    choice of them; ``routed`` is the agent that a router chose, ``rerouted`` says in a line each why another
-    provider answered than the one that was asked for (DR-32). ``missing`` are the MCP servers whose
-    tools it had to do without, by name, and why. ``notices`` are told beside the answer, in a line each.
-    """
+    """The result of a run."""
 
     run_id: str
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # all assistant texts in order; the last one is the answer
     conversation: str | None
     seconds: float
     steps: int = 0
     tools: int = 0
     usage: Usage = Usage()
     stop_reason: str = "endTurn"
-    thread: str = ""
-    turn_index: int | None = None
-    backend: str = ""
-    routed: str = ""
+    thread: str = ""  # the durable thread it was written to, empty if it is not stored
+    turn_index: int | None = None  # the row of the answer in it, None if it is not stored
+    backend: str = ""  # the provider that answered, if the agent has a choice
+    routed: str = ""  # the agent that a router chose
+    # Why another provider answered than the requested one, a line each (DR-32)
     rerouted: tuple[str, ...] = ()
+    # MCP servers whose tools were unavailable, with the reason
     missing: Mapping[str, str] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()  # shown with the answer, a line each
 
     @property
     def who_answered(self) -> dict[str, Any]:
-        """Provider, agent, why it was another one and what it lacked, as documents have them, where known."""
+        """Provider, agent, reroutes, missing servers and notices, as documents have them; only those that are
+        set.
+        """
         facts = {
             "backend": self.backend,
             "routed": self.routed,

@@ -1,4 +1,4 @@
-"""Text from outside is hostile until it has been through here."""
+"""Makes text from outside safe to show: no character of it may drive a terminal or reorder a line."""
 
 import re
 from operator import is_
@@ -20,10 +20,10 @@ _HOSTILE: Final = re.compile(
 
 
 def sanitize(text: str, limit: int | None = None) -> str:
-    """``text`` with every character that could drive a terminal or reorder a line made visible.
+    """``text`` with every character that could drive a terminal or reorder a line replaced by a visible form.
 
     Newlines and tabs stay; ``\\r\\n`` becomes ``\\n``. With ``limit`` the result has at most that many
-    characters, the last an ellipsis when something was cut. Idempotent.
+    characters and ends in an ellipsis if something was cut. Idempotent.
     """
     cut = limit is not None and len(text) > limit
     if cut:
@@ -35,7 +35,7 @@ def sanitize(text: str, limit: int | None = None) -> str:
 
 
 def handle_start(handle: str) -> str:
-    """The beginning of a handle: as much as tells two apart. All of it would open what it names."""
+    """The beginning of a handle, enough to tell two apart: the whole handle would give access."""
     return one_line(handle, 9)
 
 
@@ -43,12 +43,12 @@ _LONE: Final = re.compile("[\ud800-\udfff]")
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Whether ``text`` holds half of a surrogate pair, which no encoding carries."""
+    """Whether ``text`` contains half of a surrogate pair, which cannot be encoded."""
     return not text.isascii() and _LONE.search(text) is not None
 
 
 def encodable(value: Any) -> Any:
-    """A JSON value with each lone surrogate in it replaced; the value itself where there is none."""
+    """A JSON value with each lone surrogate replaced; the value itself if there is none."""
     if isinstance(value, str):
         return _LONE.sub("\ufffd", value) if has_lone_surrogate(value) else value
     if isinstance(value, dict):
@@ -62,7 +62,7 @@ def encodable(value: Any) -> Any:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The first line of ``text`` that holds anything, sanitised, at most ``limit`` characters."""
+    """The first non-empty line of ``text``, sanitised, at most ``limit`` characters."""
     head = text[: limit * 8].strip()
     line = next((part.strip() for part in head.split("\n") if part.strip()), "")
     return sanitize(line, limit).replace("\t", " ")

@@ -1,4 +1,4 @@
-"""The fleet at one moment, as values that any thread may read."""
+"""The fleet at one moment, as frozen values that any thread may read."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,24 +13,10 @@ Isolation = Literal["none", "process"]
 
 @dataclass(frozen=True, slots=True)
 class AgentSnapshot:
-    """One agent. Times are Unix seconds, latencies seconds; ``error`` is the whole story, many lines.
+    """One agent at one moment. Times are Unix seconds, latencies seconds.
 
-    ``started_in`` is how long it took from the fleet's start until ready, None before. ``runs_queued`` wait
-    for their conversation's turn; ``runs_waiting``, a part of ``runs_active``, for a free instance.
-    ``latency_p50`` and ``latency_p95`` are over the last runs that were answered, ``tokens_in`` and
-    ``tokens_out`` over all since the start. ``restarts`` counts how often another executor took over since it
-    was ready first: started again, restarted or reloaded. ``source`` says where it is configured
-    (``agents.yaml:12``).
-
-    Three things are told apart: ``booted``, its port answers and gives its health; ``ready``, it takes runs;
-    ``healthy``, it is ready and nothing is wrong with it. ``port`` is 0 for one that has none of its own.
-    ``version`` counts the versions of its code and configuration that were live, ``previous`` is the one that
-    a rollback goes to, 0 where there is none. ``crashes`` counts failures in the window of its restart
-    policy, ``restart_at`` is when it is started again, ``started_again`` how often that was done by itself.
-    ``pid`` is the process of an agent that has its own. ``capabilities`` are what it can do, as declared and
-    as it says itself; ``sessions`` are those open with it, ``full`` says that it takes no more now, and
-    ``shadows`` are the kinds of others of its name that it stands before. ``peers`` are the agents that it
-    may send messages to.
+    It is ``booted`` when its port answers and reports its health, ``ready`` when it takes runs, and
+    ``healthy`` when it is ready and nothing is wrong with it.
     """
 
     name: str
@@ -39,43 +25,43 @@ class AgentSnapshot:
     state: AgentState
     since: float
     health: Health
-    port: int
+    port: int  # 0 if it has none of its own
     url: str
     model: str = ""
     vision: bool = False
     depends_on: tuple[str, ...] = ()
     downstreams: tuple[Downstream, ...] = ()
     runs_active: int = 0
-    runs_queued: int = 0
-    runs_waiting: int = 0
+    runs_queued: int = 0  # runs that wait for their conversation's turn
+    runs_waiting: int = 0  # runs among ``runs_active`` that wait for a free instance
     runs_total: int = 0
     last_latency: float | None = None
-    latency_p50: float | None = None
+    latency_p50: float | None = None  # over the last answered runs, like ``latency_p95``
     latency_p95: float | None = None
-    tokens_in: int = 0
+    tokens_in: int = 0  # since the start, like ``tokens_out``
     tokens_out: int = 0
-    restarts: int = 0
-    source: str = ""
-    started_in: float | None = None
-    error: str = ""
+    restarts: int = 0  # how often another executor took over since it was first ready
+    source: str = ""  # where it is configured (``agents.yaml:12``)
+    started_in: float | None = None  # seconds from the fleet's start until ready, None before
+    error: str = ""  # the whole error, many lines
     booted: bool = True
-    version: int = 1
-    previous: int = 0
-    crashes: int = 0
-    restart_at: float | None = None
-    started_again: int = 0
+    version: int = 1  # counts the versions that were live
+    previous: int = 0  # the version for a rollback, 0 if there is none
+    crashes: int = 0  # failures in the window of its restart policy
+    restart_at: float | None = None  # when it is started again
+    started_again: int = 0  # how often the supervisor restarted it
     isolation: Isolation = "none"
-    pid: int | None = None
+    pid: int | None = None  # set for an agent in a process of its own
     kind: AgentKind = "llm"
-    capabilities: tuple[str, ...] = ()
-    sessions: int = 0
-    full: bool = False
-    shadows: tuple[AgentKind, ...] = ()
-    peers: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()  # as declared, and as it reports itself
+    sessions: int = 0  # sessions open with it
+    full: bool = False  # it takes no more sessions or runs now
+    shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same name that it hides
+    peers: tuple[str, ...] = ()  # agents that it may send messages to
 
     @property
     def availability(self) -> Availability:
-        """Whether it can be given something to do now: the one answer of every surface (C21, DR-31)."""
+        """Whether it can take work now; every surface reports this one value (C21, DR-31)."""
         if self.state is not AgentState.READY or self.health.status is HealthStatus.ERROR:
             return "unavailable"
         return "busy" if self.full else "ready"
@@ -87,38 +73,29 @@ class AgentSnapshot:
 
     @property
     def healthy(self) -> bool:
-        """Whether it takes runs and nothing is wrong with it."""
+        """Whether it takes runs and has no problem."""
         return self.ready and self.health.status is HealthStatus.OK
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """A program of the project that runs beside the agents (``servers:``).
-
-    ``transport`` is how the program itself speaks; ``url`` is where it is reached in either case.
-    ``restarts`` counts how often it was started again by itself; the others as in ``AgentSnapshot``.
-    """
+    """A program of the project that the fleet runs (``servers:``). Other fields as in ``AgentSnapshot``."""
 
     name: str
     state: AgentState
-    url: str
+    url: str  # where it is reached, whatever its transport
     pid: int | None = None
     error: str = ""
-    transport: Literal["http", "stdio"] = "http"
+    transport: Literal["http", "stdio"] = "http"  # what the program itself speaks
     since: float = 0.0
-    restarts: int = 0
+    restarts: int = 0  # how often it was restarted automatically
     crashes: int = 0
     restart_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The fleet. ``error`` is set when ``state`` is ``failed``: one line per mistake, ready to show.
-
-    ``watch`` is None where nobody looks
-    after the files. ``stale`` says in one line why all this may no longer be true, empty for a fleet that is
-    looked at now.
-    """
+    """The fleet at one moment."""
 
     name: str
     state: FleetState
@@ -126,9 +103,9 @@ class FleetSnapshot:
     registry_url: str
     agents: tuple[AgentSnapshot, ...] = ()
     servers: tuple[ServerSnapshot, ...] = ()
-    error: str = ""
-    stale: str = ""
-    watch: WatchSnapshot | None = None
+    error: str = ""  # set if ``state`` is ``failed``: one line per mistake
+    stale: str = ""  # why this may be outdated, one line; empty if it is current
+    watch: WatchSnapshot | None = None  # None if the files are not watched
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name, if the fleet has it."""

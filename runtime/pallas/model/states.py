@@ -1,16 +1,16 @@
-"""Where an agent and a fleet are in their lives."""
+"""The lifecycle states of an agent and of a fleet."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class AgentState(StrEnum):
-    """Where an agent is in its life.
+    """The lifecycle of an agent.
 
-    ``waiting`` for what it depends on; ``importing`` its module; ``connecting`` its instances;
-    ``ready`` to answer; ``error``: its port answers ``get_health`` and says why, nothing else works, and
-    only a person or a changed file helps. ``backoff``: it failed and is started again in a moment;
-    ``crash-loop``: it failed too often for that, and waits for a person or a changed file.
+    ``waiting`` for its dependencies; ``importing`` its module; ``connecting`` its instances; ``ready`` to
+    answer. ``error``: its port answers ``get_health`` and says why, nothing else works, and only a person or
+    a changed file helps. ``backoff``: it failed and is about to be restarted. ``crash-loop``: it failed too
+    often for that, and waits for a person or a changed file.
     """
 
     WAITING = "waiting"
@@ -25,7 +25,7 @@ class AgentState(StrEnum):
 
 
 FAILED_STATES: Final = frozenset({AgentState.ERROR, AgentState.BACKOFF, AgentState.CRASH_LOOP})
-"""Those in which an agent cannot answer because something went wrong."""
+"""The states in which an agent cannot answer because of an error."""
 
 _WHY: Final[dict[str, str]] = {
     AgentState.ERROR: "it failed",
@@ -35,14 +35,15 @@ _WHY: Final[dict[str, str]] = {
 
 
 def why_not(state: str) -> str:
-    """Why an agent in that state cannot be asked, where nothing better is known: half a sentence."""
+    """Why an agent in that state cannot answer, if no better reason is known: half a sentence."""
     return _WHY.get(state, f"it is {state}")
 
 
 class FleetState(StrEnum):
-    """Where the whole fleet is: ``failed`` means that it could not start at all.
+    """The lifecycle of a fleet.
 
-    ``draining``: it takes no new runs, those in flight go on for a while, then it stops.
+    ``draining``: it takes no new runs, finishes those in flight for a while, then stops. ``failed``: it could
+    not start.
     """
 
     STARTING = "starting"

@@ -1,4 +1,4 @@
-"""About how many tokens messages take: an estimate, since only providers can count theirs."""
+"""Estimates the tokens of messages, since only providers can count theirs."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MESSAGE_TOKENS: Final = 8
 
 
 def tokens_of(message: Message) -> int:
-    """About how many tokens an entry of a thread takes."""
+    """The estimated tokens of an entry of a thread."""
     characters = len(message.text) + sum(
         len(call.name) + len(repr(dict(call.arguments))) for call in message.calls
     )

@@ -1,22 +1,19 @@
-"""Where in a trace something stands, as W3C Trace Context has it."""
+"""A span of a trace, as in W3C Trace Context."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A span of a trace: ``trace_id`` has 32 hex digits, ``span_id`` 16, ``flags`` two.
+    """A span of a trace."""
 
-    ``state`` and ``baggage`` are what came with it, passed on as they are; empty without them.
-    """
-
-    trace_id: str
-    span_id: str
-    flags: str = "01"
-    state: str = ""
+    trace_id: str  # 32 hex digits
+    span_id: str  # 16 hex digits
+    flags: str = "01"  # two hex digits
+    state: str = ""  # as received, passed on unchanged, like ``baggage``
     baggage: str = ""
 
     @property
     def traceparent(self) -> str:
-        """The span as the value of ``traceparent``."""
+        """The value of the ``traceparent`` header."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
