@@ -42,9 +42,9 @@ class RuleEntry(FileModel):
 
     not_a_mapping: ClassVar = ("write {to: [token:ci], allow: [run:agents]}",)
 
-    to: Annotated[_Names, Field(examples=[["token:ci"]])]
+    to: Annotated[_Names | None, Field(examples=[["token:ci"]])]
     """Who: ``token:NAME``, ``jwt:ISSUER:SUBJECT``, ``jwt:ISSUER:*``, ``authenticated``, ``anonymous``."""
-    allow: Annotated[_Names, Field(examples=[["run:agents"]])]
+    allow: Annotated[_Names | None, Field(examples=[["run:agents"]])]
     """What: ``VERB:KIND`` or ``VERB:KIND:NAME``, such as ``run:agents:reviewer``; ``*`` is any."""
 
 

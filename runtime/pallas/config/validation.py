@@ -48,7 +48,10 @@ class _Validation[M: FileModel]:
             try:
                 return self._model.model_validate(given)
             except ValidationError as error:
+                before = self._table, sum(map(len, self._missing.values()))
                 self._settle(error.errors(include_url=False, include_input=False))
+                if (self._table, sum(map(len, self._missing.values()))) == before:
+                    raise  # a mistake in the models: the next pass would find the same
 
     def _given(self, node: Node, path: Path, key: str, where: Where) -> Any:
         """A node as pydantic takes it."""
