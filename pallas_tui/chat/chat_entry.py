@@ -118,7 +118,7 @@ class ChatRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatTurn:
+class TurnEntry:
     """One message as the agent is told of it."""
 
     role: Literal["user", "assistant"]
@@ -126,18 +126,18 @@ class ChatTurn:
     images: tuple[Image, ...] = ()
 
 
-def turns_of(entries: Iterable[ChatEntry]) -> tuple[ChatTurn, ...]:
+def turns_of(entries: Iterable[ChatEntry]) -> tuple[TurnEntry, ...]:
     """What an agent knows after these: questions that were answered, and the answers."""
-    turns: list[ChatTurn] = []
+    turns: list[TurnEntry] = []
     question: ChatEntry | None = None
     for entry in entries:
         if entry.role == "user":
             question = entry
         elif entry.role == "assistant" and not entry.cut and question is not None:
             turns.append(
-                ChatTurn("user", question.text, tuple(one.image for one in question.attachments if one.data))
+                TurnEntry("user", question.text, tuple(one.image for one in question.attachments if one.data))
             )
-            turns.append(ChatTurn("assistant", entry.text))
+            turns.append(TurnEntry("assistant", entry.text))
             question = None
     return tuple(turns)
 

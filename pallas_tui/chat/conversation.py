@@ -16,7 +16,7 @@ from .chat_entry import (
     STATUS_LIMIT,
     ChatEntry,
     ChatRun,
-    ChatTurn,
+    TurnEntry,
     last_answer,
     last_question,
     next_key,
@@ -31,7 +31,7 @@ __all__ = [
     "ChatConversation",
     "ChatEntry",
     "ChatRun",
-    "ChatTurn",
+    "TurnEntry",
     "last_answer",
     "last_question",
     "turns_of",
@@ -189,7 +189,7 @@ class ChatConversation:
         self.handle = _handle()
         self._untold, self.thread, self.owner = True, "", ""
 
-    def untold(self, run: ChatRun) -> tuple[ChatTurn, ...]:
+    def untold(self, run: ChatRun) -> tuple[TurnEntry, ...]:
         """What must be told with the question of ``run``: nothing when its server knows everything."""
         return turns_of(self._before(run.question)) if self._untold else ()
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from pallas.model import Fault, FaultType, Health, HealthStatus
 
 from .health_polls import DEFAULT_INTERVAL, health_in, reason_of
-from .instance_model import ListedAgent
+from .instance_model import RegistryAgent
 
 POLL_TIMEOUT: Final = 10.0
 """An agent answers within 3.5 s; the rest is for connecting, and for a machine that is busy."""
@@ -49,7 +49,7 @@ class AgentPoller:
 
     def __init__(
         self,
-        agent: ListedAgent,
+        agent: RegistryAgent,
         wire: PolledConnection,
         pace: PollPace,
         told: Callable[["AgentPoller"], None],

@@ -5,12 +5,12 @@ from typing import Final
 from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
 
 from ..state import port_of
-from .instance_model import ListedAgent
+from .instance_model import RegistryAgent
 
 _AT: Final = "@"
 
 
-def snapshot_of(agent: ListedAgent, label: str, since: float, health: Health | None) -> AgentSnapshot:
+def snapshot_of(agent: RegistryAgent, label: str, since: float, health: Health | None) -> AgentSnapshot:
     """The agent as the chat takes it, named ``id@label``: ready as soon as it was polled once (PI-17).
 
     Where the registry does not say whether an agent has vision, it is taken to have: the agent itself

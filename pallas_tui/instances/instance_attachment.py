@@ -7,7 +7,7 @@ from typing import Protocol
 from pallas.model import HealthStatus
 
 from .agent_poller import AgentPoller, PolledConnection, PollPace
-from .instance_model import ListedAgent
+from .instance_model import RegistryAgent
 
 Connect = Callable[[str], PolledConnection]
 """Makes the connection to an agent's URL; connects nothing yet."""
@@ -50,7 +50,7 @@ class InstanceAttachment:
         for watch in self._watches.values():
             watch.poke()
 
-    async def follow(self, agents: Iterable[ListedAgent], gauge: HealthGauge) -> None:
+    async def follow(self, agents: Iterable[RegistryAgent], gauge: HealthGauge) -> None:
         """Connect to each of these agents, and to no other."""
         self._gauge = gauge
         listed = {agent.id: agent for agent in agents}
@@ -91,7 +91,7 @@ class InstanceAttachment:
             self._gauge.set(self._label, watch.agent.id, watch.health.status)
 
 
-def _same(agent: ListedAgent | None, watch: AgentPoller) -> bool:
+def _same(agent: RegistryAgent | None, watch: AgentPoller) -> bool:
     return agent is not None and agent.url == watch.agent.url
 
 

@@ -6,7 +6,7 @@ from pallas.model import Health
 
 
 @dataclass(frozen=True, slots=True)
-class ListedAgent:
+class RegistryAgent:
     """An agent as its registry lists it; all text is sanitised.
 
     ``id`` is the part of ``name`` after the last ``/``; ``title`` is the name where there is none; ``icon``
@@ -31,7 +31,7 @@ class ListedAgent:
 class RegistryListing:
     """A registry's document: its agents, and why each of the other entries was skipped."""
 
-    agents: tuple[ListedAgent, ...] = ()
+    agents: tuple[RegistryAgent, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ class Remote:
     ``since`` is when it was attached, in Unix seconds, and 0 while it is not.
     """
 
-    listed: ListedAgent
+    listed: RegistryAgent
     since: float = 0.0
     health: Health | None = None
 

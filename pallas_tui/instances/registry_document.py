@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
-from .instance_model import ListedAgent, RegistryListing
+from .instance_model import RegistryAgent, RegistryListing
 from .registry_address import MAX_URL, is_endpoint
 
 MAX_AGENTS: Final = 200
@@ -35,7 +35,7 @@ def read_document(document: Any, where: str) -> RegistryListing:
             f"{where} is JSON, but holds no list named servers: it is not a registry's document. "
             "Register the URL of the registry's port, not that of an agent.",
         )
-    agents: dict[str, ListedAgent] = {}
+    agents: dict[str, RegistryAgent] = {}
     skipped: list[str] = []
     for number, entry in enumerate(servers, 1):
         try:
@@ -54,7 +54,7 @@ def read_document(document: Any, where: str) -> RegistryListing:
     return RegistryListing(tuple(agents.values()), tuple(skipped))
 
 
-def _agent(entry: Any) -> ListedAgent:
+def _agent(entry: Any) -> RegistryAgent:
     server = entry.get("server") if isinstance(entry, Mapping) else None
     if not isinstance(server, Mapping):
         raise _Malformed("it has no server object")
@@ -67,7 +67,7 @@ def _agent(entry: Any) -> ListedAgent:
     capabilities = server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, Mapping) else {}
     vision = capabilities.get("vision")
-    return ListedAgent(
+    return RegistryAgent(
         id=id_,
         name=name,
         title=_text(server.get("title"), MAX_TITLE) or name,

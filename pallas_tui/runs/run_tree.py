@@ -18,7 +18,7 @@ _BESIDE: Final = frozenset({FAULT, LEFT_OUT, WARNING})
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class RunTreeRow:
     """A line: a run and the index of a step in it, or one of those above.
 
     ``level`` says how far in it stands, 0 for a run on its own. ``rails`` has a bit for each level on which
@@ -31,7 +31,7 @@ class RunRow:
     rails: int = 0
 
 
-Rows = Sequence[RunRow]
+Rows = Sequence[RunTreeRow]
 Test = Callable[[FeedRun], bool]
 
 
@@ -40,19 +40,19 @@ def everything(run: FeedRun) -> bool:
     return True
 
 
-def rows_of(run: FeedRun, is_open: Test, shows: Test = everything) -> list[RunRow]:
+def rows_of(run: FeedRun, is_open: Test, shows: Test = everything) -> list[RunTreeRow]:
     """The lines of a run and of what stands within it, in order; of other runs only those that ``shows``."""
     found: list[tuple[FeedRun, int, int]] = []
     _collect(run, 0, is_open, shows, found)
     # From the end, so that each line knows whether its level goes on.
-    rows: list[RunRow] = []
+    rows: list[RunTreeRow] = []
     rails = 0
     for each, place, level in reversed(found):
         if place in _BESIDE:
-            rows.append(RunRow(each, place, level, rails))
+            rows.append(RunTreeRow(each, place, level, rails))
             continue
         rails &= (2 << level) - 1
-        rows.append(RunRow(each, place, level, rails))
+        rows.append(RunTreeRow(each, place, level, rails))
         rails |= 1 << level
     rows.reverse()
     return rows
@@ -110,7 +110,7 @@ class RunOutline:
         rows: Callable[[FeedRun], Rows] | None = None,
         remarks: Iterable[FeedRemark] = (),
     ) -> None:
-        self._blocks: list[Sequence[RunRow | FeedRemark]] = []
+        self._blocks: list[Sequence[RunTreeRow | FeedRemark]] = []
         self._numbers: dict[str, int] = {}
         items: list[Iterable[FeedRun | FeedRemark]] = [runs, remarks]
         for item in merge(*items, key=_time_of):
@@ -124,7 +124,7 @@ class RunOutline:
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def at(self, index: int) -> RunRow | FeedRemark:
+    def at(self, index: int) -> RunTreeRow | FeedRemark:
         """What stands in line ``index``."""
         number = bisect_right(self._ends, index)
         block = self._blocks[number]

@@ -12,7 +12,7 @@ from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image
 from pallas_tui.chat.chat_entry import Trace
-from pallas_tui.chat.conversation import ChatConversation, ChatTurn
+from pallas_tui.chat.conversation import ChatConversation, TurnEntry
 from pallas_tui.chat.mcp_talk import ERAS as TALK_ERAS
 from pallas_tui.chat.mcp_talk import Options, Talk
 from pallas_tui.chat_client import ChatClient, Era
@@ -227,7 +227,7 @@ def test_nothing_of_mcp_is_imported_before_the_first_message() -> None:
 
 
 async def test_an_agent_is_told_what_was_said_before(agent: EchoAgent, client: ChatClient) -> None:
-    before = [ChatTurn("user", "one"), ChatTurn("assistant", "two", (Image("iVBORw0KGgo=", "image/png"),))]
+    before = [TurnEntry("user", "one"), TurnEntry("assistant", "two", (Image("iVBORw0KGgo=", "image/png"),))]
     assert (await client.send("recall", history=before)).text == "one | two"
     assert agent.calls[0]["history"][1]["images"] == [{"data": "iVBORw0KGgo=", "mime_type": "image/png"}]
     assert (await client.send("recall")).text == "one | two | recall"
@@ -235,9 +235,9 @@ async def test_an_agent_is_told_what_was_said_before(agent: EchoAgent, client: C
 
 async def test_what_is_too_much_to_tell_is_left_out_from_the_old_end(client: ChatClient) -> None:
     before = [
-        ChatTurn("user", "x" * 3_000_000),
-        ChatTurn("assistant", "y" * 2_000_000),
-        ChatTurn("user", "last"),
+        TurnEntry("user", "x" * 3_000_000),
+        TurnEntry("assistant", "y" * 2_000_000),
+        TurnEntry("user", "last"),
     ]
     reply = await client.send("recall", history=before)
     assert reply.text == f"{'y' * 2_000_000} | last"[: len(reply.text) - 1] + "…"
@@ -259,7 +259,7 @@ async def test_a_server_that_takes_only_a_message_gets_only_that(era: Era) -> No
         try:
             assert (await client.send("hello")).text == "you said: hello"
             reply = await client.send(
-                "recall it", history=[ChatTurn("user", "one"), ChatTurn("assistant", "two")]
+                "recall it", history=[TurnEntry("user", "one"), TurnEntry("assistant", "two")]
             )
             assert (
                 agent.calls[-1]["message"]

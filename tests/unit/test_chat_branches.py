@@ -3,7 +3,7 @@
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas_tui.chat.conversation import KEEP, ChatConversation, ChatEntry, ChatTurn, last_question, turns_of
+from pallas_tui.chat.conversation import KEEP, ChatConversation, ChatEntry, TurnEntry, last_question, turns_of
 from pallas_tui.chat.token_prices import TokenPrice
 from pallas_tui.chat_client import AgentReply
 from pallas_tui.pictures.images import ChatPicture
@@ -119,8 +119,8 @@ def test_what_was_cancelled_or_failed_or_noted_was_never_said() -> None:
     run = conversation.begin("look", (PICTURE,), 4.0)
     conversation.answer(run, AgentReply(text="seen", seconds=1.0), 5.0)
     assert turns_of(conversation.transcript) == (
-        ChatTurn("user", "look", (PICTURE.image,)),
-        ChatTurn("assistant", "seen"),
+        TurnEntry("user", "look", (PICTURE.image,)),
+        TurnEntry("assistant", "seen"),
     )
 
 

@@ -14,7 +14,7 @@ from support.waiting import until
 from pallas.model import Fault, FaultType, HealthStatus
 from pallas_tui.instances.agent_poller import AgentPoller, PollPace
 from pallas_tui.instances.health_polls import MESSAGE_LIMIT, health_in, poll_interval
-from pallas_tui.instances.instance_model import ListedAgent
+from pallas_tui.instances.instance_model import RegistryAgent
 from pallas_tui.launch import wishes
 from pallas_tui.settings import state_path
 
@@ -43,7 +43,7 @@ class Wire:
         self.closed += 1
 
 
-AGENT = ListedAgent("research", "ns/research", "Research", "http://there:1/mcp")
+AGENT = RegistryAgent("research", "ns/research", "Research", "http://there:1/mcp")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import FeedRun
 from ...runs.run_feed import Feed
 from ...runs.run_filter import RunQuery, Sieve, fits_remark
-from ...runs.run_tree import HEAD, Rows, RunOutline, RunRow, rows_of
+from ...runs.run_tree import HEAD, Rows, RunOutline, RunTreeRow, rows_of
 from ...text import Glyphs, Line, wrapped
 from ..line_view import LineView
 from ..tones import DIM
@@ -35,7 +35,7 @@ class FeedList(LineView):
     def selected(self) -> FeedRun | None:
         """The run that the line under the cursor belongs to."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
-        return row.run if isinstance(row, RunRow) else None
+        return row.run if isinstance(row, RunTreeRow) else None
 
     @property
     def remark(self) -> FeedRemark | None:
@@ -150,13 +150,13 @@ class FeedList(LineView):
     def line_count(self) -> int:
         return len(self._outline)
 
-    def row_at(self, index: int) -> RunRow | FeedRemark:
+    def row_at(self, index: int) -> RunTreeRow | FeedRemark:
         """What stands in a line."""
         return self._outline.at(index)
 
     def line_at(self, index: int, width: int) -> Line:
         row = self._outline.at(index)
-        opened = isinstance(row, RunRow) and self.is_open(row.run)
+        opened = isinstance(row, RunTreeRow) and self.is_open(row.run)
         return feed_line(row, opened, width, self._now, self._glyphs)
 
     def key_at(self, index: int) -> Hashable:

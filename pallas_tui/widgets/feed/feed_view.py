@@ -6,7 +6,7 @@ from pallas.model import AgentChanged, Event, LoopBlocked, Reloaded
 
 from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import FeedRun, State
-from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunRow
+from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow
 from ...state import CRASH_LOOP_HELP, Tone
 from ...supervision.reload_words import blocked_story
 from ...supervision.version_diff import plain
@@ -34,7 +34,12 @@ _TONES: Final[dict[State, Tone]] = {
 
 
 def feed_line(
-    row: RunRow | FeedRemark, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
+    row: RunTreeRow | FeedRemark,
+    opened: bool,
+    width: int,
+    now: float,
+    glyphs: Glyphs,
+    window: Span | None = None,
 ) -> Line:
     """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
 
@@ -78,7 +83,7 @@ def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
     return glyphs.reloading, STYLES[Tone.OK]
 
 
-def _line(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _line(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     run = row.run
     if row.place == HEAD:
         return _head(row, opened, width, now, glyphs, window)
@@ -98,7 +103,7 @@ def _line(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, win
     return _step(row, width, now, glyphs, window)
 
 
-def _head(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     run = row.run
     lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
     bars = bar_width(width)
@@ -123,7 +128,7 @@ def _head(row: RunRow, opened: bool, width: int, now: float, glyphs: Glyphs, win
     )
 
 
-def _step(row: RunRow, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
     step = row.run.steps[row.place]
     lead = _branches(row, glyphs)
     bars = bar_width(width)
@@ -145,18 +150,18 @@ def _room(width: int, bars: int) -> int:
     return width - _TIME_WIDTH - (bars + 1 if bars else 0) - DURATION_WIDTH - 1 - _STATE_WIDTH
 
 
-def _pipes(row: RunRow, glyphs: Glyphs) -> str:
+def _pipes(row: RunTreeRow, glyphs: Glyphs) -> str:
     """The lines of the tree that pass by on the left."""
     levels = range(1, min(row.level, _DEEPEST) + 1)
     lead = "".join(f"{glyphs.pipe} " if row.rails >> level & 1 else "  " for level in levels)
     return f"  {lead}" if row.level else ""
 
 
-def _branches(row: RunRow, glyphs: Glyphs) -> str:
+def _branches(row: RunTreeRow, glyphs: Glyphs) -> str:
     """The lines of the tree in front of something: they go on where more is to come on their level."""
     if row.level == 0:
         return ""
-    above = _pipes(RunRow(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
+    above = _pipes(RunTreeRow(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
     return f"{above}{glyphs.tee if row.rails >> row.level & 1 else glyphs.corner} "
 
 

@@ -8,7 +8,7 @@ from pallas.model.safe_text import one_line
 
 from ...runs.exchange_text import state_of, title_of, went_wrong
 from ...runs.feed_run import FeedRun
-from ...runs.run_tree import HEAD, RunRow, rows_of
+from ...runs.run_tree import HEAD, RunTreeRow, rows_of
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
 from ..line_view import LineView
 from ..tones import DIM, LEVELS, STRONG
@@ -40,7 +40,7 @@ class ListedExchange:
     exchange: Exchange
 
 
-Entry = Fact | RunRow | ListedExchange
+Entry = Fact | RunTreeRow | ListedExchange
 
 
 def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
@@ -156,7 +156,7 @@ class RunList(LineView):
 
     def line_at(self, index: int, width: int) -> Line:
         entry = self._entries[index]
-        if isinstance(entry, RunRow):
+        if isinstance(entry, RunTreeRow):
             line = feed_line(entry, True, width, self._now, self._glyphs, self._window)
             own = entry.run is self.run and entry.place == HEAD
             return tuple((text, f"{style} underline".strip()) for text, style in line) if own else line
@@ -186,7 +186,7 @@ class RunList(LineView):
 
     def key_at(self, index: int) -> Hashable:
         entry = self._entries[index]
-        if isinstance(entry, RunRow):
+        if isinstance(entry, RunTreeRow):
             return entry.run.id, entry.place
         if isinstance(entry, ListedExchange):
             return entry.number

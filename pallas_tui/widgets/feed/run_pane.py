@@ -15,7 +15,7 @@ from ...actions import bindings
 from ...clipboard import copy
 from ...runs.exchange_text import as_json, as_text, lines_of
 from ...runs.feed_run import FeedRun
-from ...runs.run_tree import RunRow
+from ...runs.run_tree import RunTreeRow
 from ...targets import opener_of
 from ...text import Glyphs
 from ..folded_lines import FoldedLines
@@ -165,7 +165,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         entry = self.rows.selected
         if isinstance(entry, ListedExchange):
             self.post_message(self.OpenRunLine(entry.exchange))
-        elif isinstance(entry, RunRow) and entry.run is not self.run:
+        elif isinstance(entry, RunTreeRow) and entry.run is not self.run:
             self.post_message(self.OpenRunLine(entry.run))
 
     def action_story(self) -> None:

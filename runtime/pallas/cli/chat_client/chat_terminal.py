@@ -38,7 +38,7 @@ class ChatTerminal:
         self._begun = False
         self._broken = False
         """Whether something was put into an open line of the answer, where both are on one screen."""
-        self.status: StatusLine | None = StatusLine(self) if self.moves else None
+        self.status: TerminalStatus | None = TerminalStatus(self) if self.moves else None
 
     @property
     def together(self) -> bool:
@@ -162,7 +162,7 @@ class ChatTerminal:
                 select.select([], [descriptor], [], _PATIENCE)
 
 
-class StatusLine:
+class TerminalStatus:
     """One line below what is written, without moving it. Knows nothing of what it says."""
 
     def __init__(self, terminal: ChatTerminal) -> None:
