@@ -10,8 +10,8 @@ from pallas.model.safe_text import one_line
 
 from ..chat_client import AgentReply, EarlierMessage, OnProgress
 from ..mcp_link import Bearer, Era, origin_of
-from .agent_standing import WAYS_OUT
 from .chat_principal import NOBODY, ChatPrincipal
+from .chat_readiness import WAYS_OUT
 from .conversation import ChatConversation, ChatRun
 from .token_prices import TokenPrice
 

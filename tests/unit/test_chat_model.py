@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
-from pallas_tui.chat.agent_standing import Standing, standing, why_no_images
+from pallas_tui.chat.chat_readiness import ChatReadiness, standing, why_no_images
 from pallas_tui.chat.conversation import KEEP, ChatConversation, last_answer
 from pallas_tui.chat.prompt_history import PromptHistory
 from pallas_tui.chat.run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
@@ -15,7 +15,7 @@ from pallas_tui.widgets.chat.chat_markdown import Splitter, is_light, shown, sou
 from pallas_tui.widgets.chat.chat_pane import front_agent
 
 
-def stands(found: Standing, tone: Tone, may_write: bool, words: str) -> None:
+def stands(found: ChatReadiness, tone: Tone, may_write: bool, words: str) -> None:
     assert (found.tone, found.may_write) == (tone, may_write)
     assert words in found.text if words else not found.text
 

@@ -11,8 +11,8 @@ from textual.worker import Worker
 
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
+from pallas_tui.chat.chat_readiness import PASSING, ChatReadiness, standing, welcome, why_no_images
 
-from ...chat.agent_standing import PASSING, Standing, standing, welcome, why_no_images
 from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
@@ -21,7 +21,7 @@ from ...text import Glyphs
 from ..tones import shape
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
-from .editing import Editing
+from .message_edit import MessageEdit
 from .paint_loop import Painter
 from .picture_tray import Tray
 from .prompt_area import PromptArea
@@ -36,7 +36,7 @@ class Banner(Static):
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-banner")
 
-    def show(self, standing: Standing, glyphs: Glyphs) -> None:
+    def show(self, standing: ChatReadiness, glyphs: Glyphs) -> None:
         """Say it in the colour of its tone."""
         self.update(Content.assemble(shape(standing.tone, glyphs), " ", standing.text))
         self.display = bool(standing.text)
@@ -49,7 +49,7 @@ class ColumnTitle(Static):
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-column-title")
 
-    def show(self, name: str, standing: Standing, glyphs: Glyphs) -> None:
+    def show(self, name: str, standing: ChatReadiness, glyphs: Glyphs) -> None:
         """Its name with its shape."""
         self.update(Content.assemble(shape(standing.tone, glyphs), f" {name}"))
 
@@ -95,7 +95,7 @@ class ConversationView(Reading):
         self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
         self.host = ViewHost(self)
         self.slash = Slash(self.host, desk.history, self._tell_outcome)
-        self.standing = Standing(Tone.STARTING, False, "Waiting for the fleet.")
+        self.standing = ChatReadiness(Tone.STARTING, False, "Waiting for the fleet.")
         self.beside = ""
         self.desk = desk
         self._agent: AgentSnapshot | None = None
@@ -113,7 +113,7 @@ class ConversationView(Reading):
         self._status = RunLine(desk.glyphs)
         self.tray = Tray(desk.glyphs, desk.base)
         self._prompt = PromptArea(desk.history, self._submit, self.slash.complete)
-        self._editing = Editing(self._prompt, self.tray)
+        self._editing = MessageEdit(self._prompt, self.tray)
 
     def compose(self) -> ComposeResult:
         yield self._who

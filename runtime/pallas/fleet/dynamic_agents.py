@@ -19,9 +19,9 @@ from .agent import DRAIN_SECONDS, FleetAgent
 from .agent_control import DEADLINE, AgentControl
 from .context import FleetContext
 from .membership import Membership
+from .project_merger import ProjectMerger, ShadowNotices, shadow
 from .registration import Registrations, is_registered
 from .reload.affected_agents import MADE_OF
-from .shadowing import ProjectMerger, ShadowNotices, shadow
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog

@@ -22,7 +22,7 @@ WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thr
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ChatReadiness:
     """Whether an agent can be written to, and the words that say why not or with what lack (PI-17)."""
 
     tone: Tone
@@ -32,7 +32,7 @@ class Standing:
 
 def standing(
     name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
-) -> Standing:
+) -> ChatReadiness:
     """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
 
     The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
@@ -41,37 +41,37 @@ def standing(
     """
     if owner and not with_bearer and agent is not None and can_answer(agent):
         told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
-        return Standing(tone_of(agent), False, told)
+        return ChatReadiness(tone_of(agent), False, told)
     if agent is None and is_attached_name(name):
-        return Standing(
+        return ChatReadiness(
             Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
         )
     if agent is None:
         gone = f"There is no agent {name} in this fleet any more."
-        return Standing(Tone.STOPPED, False, f"{gone} What was said stays, and goes on if it is back.")
+        return ChatReadiness(Tone.STOPPED, False, f"{gone} What was said stays, and goes on if it is back.")
     tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
     if tone is Tone.STARTING:
         waits = agent.state is AgentState.WAITING and agent.depends_on
         doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
-        return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
+        return ChatReadiness(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
     if tone is Tone.BACKOFF:
         again = again_in(agent, now) or "again in a moment"
         told = f"{name} failed and is started {again}; you can write as soon as it is ready"
-        return Standing(tone, False, f"{told}. {reason}".rstrip())
+        return ChatReadiness(tone, False, f"{told}. {reason}".rstrip())
     if tone is Tone.CRASH_LOOP:
         told = f"{name} is in a crash loop and is not started again by itself"
-        return Standing(
+        return ChatReadiness(
             tone, False, f"{told}: start it (agents, s), or fix its files and save. {reason}".rstrip()
         )
     if can_answer(agent):
-        return Standing(tone, True, reason)
+        return ChatReadiness(tone, True, reason)
     if tone is Tone.ERROR and with_bearer and is_attached_name(name) and WANTS_CREDENTIAL in reason:
-        return Standing(
+        return ChatReadiness(
             Tone.DEGRADED, True, f"{name} wants a credential: its health is not known without one."
         )
     if tone is Tone.ERROR:
-        return Standing(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
-    return Standing(tone, False, f"{name} is {agent.state.value}.")
+        return ChatReadiness(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
+    return ChatReadiness(tone, False, f"{name} is {agent.state.value}.")
 
 
 def why_no_images(name: str, agent: AgentSnapshot | None) -> str:

@@ -6,7 +6,7 @@ from .picture_tray import Tray
 from .prompt_area import PromptArea
 
 
-class Editing:
+class MessageEdit:
     """The message that is changed in ``prompt``, and the draft that comes back when that is left."""
 
     def __init__(self, prompt: PromptArea, tray: Tray) -> None:
