@@ -1,7 +1,7 @@
-"""A caller's bearer: lent for one run, to downstreams that were opted in, and a fingerprint for all others.
+"""The caller's bearer, lent to one run for downstreams that opted in; all others see a fingerprint.
 
-Nothing here is keyed by anything shared: a run holds its own ``BearerLease``, an instance its own
-``LeaseSlot``, and code that sends a request finds them in the context it runs in.
+Nothing here is shared: a run has its own ``BearerLease``, an instance its own ``LeaseSlot``, and code that
+sends a request finds them in the context it runs in.
 """
 
 import base64
@@ -17,20 +17,20 @@ from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import one_line
 
 log = logging.getLogger(__name__)
-# A JWT's claims are looked at up to this size and number: they come from whoever made the token.
+# Limits on the claims that are read: the author of a token is not trusted.
 _MAX_JWT: Final = 16_384
 _MAX_AUDIENCE: Final = 5
 
 
 class Claims(NamedTuple):
-    """What a token says of itself, unverified: for whom it is meant, and until when (Unix seconds)."""
+    """The claims of a token, unverified: its audience, and its expiry in Unix seconds."""
 
     audience: tuple[str, ...] = ()
     expires_at: float | None = None
 
 
 def claims_of(token: str) -> Claims:
-    """The audience and expiry a JWT claims; nothing for any other token. Never raises, trusts nothing."""
+    """The audience and expiry that a JWT claims; nothing for any other token. Never raises."""
     body = payload_of(token)
     named = body.get("aud")
     audience = [named] if isinstance(named, str) else named if isinstance(named, list) else []
@@ -44,7 +44,7 @@ def claims_of(token: str) -> Claims:
 
 
 def payload_of(token: str) -> dict[str, Any]:
-    """All that a JWT claims, unverified; empty for any other token. Never raises."""
+    """All claims of a JWT, unverified; empty for any other token. Never raises."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > _MAX_JWT:
         return {}
@@ -56,9 +56,11 @@ def payload_of(token: str) -> dict[str, Any]:
 
 
 class BearerLease:
-    """The caller's token while its run lasts; afterwards whoever still holds the grant finds nothing.
+    """The caller's token while its run lasts.
 
-    ``emit`` hears an ``AuthHop`` for each request of the run, as long as the run lasts.
+    ``revoke`` removes it, also for code that still holds the lease.
+
+    ``emit`` gets an ``AuthHop`` for each request of the run, as long as the run lasts.
     """
 
     def __init__(self, run_id: str, agent: str, bearer: str | None, emit: Any) -> None:
@@ -72,22 +74,22 @@ class BearerLease:
 
     @property
     def live(self) -> bool:
-        """The run is not over yet."""
+        """Whether the run is still going on."""
         return self._emit is not None
 
     @property
     def bearer(self) -> str | None:
-        """The caller's token; None when it brought none or the run is over."""
+        """The caller's token; None if it sent none or the run is over."""
         return self._bearer
 
     def revoke(self) -> None:
-        """The run is over: forget the token and report nothing more."""
+        """Forget the token and report nothing more, because the run is over."""
         self._bearer = self._emit = None
 
     def report(
         self, downstream: str, source: CredentialSource, credential: str, status: int | None, method: str
     ) -> None:
-        """Tell of one request; ``credential`` is turned into a fingerprint and claims here."""
+        """Publish one request. ``credential`` is reduced to a fingerprint and claims here."""
         if self._emit is None:
             return
         claims = claims_of(credential) if credential else Claims()
@@ -121,11 +123,11 @@ def _log(hop: AuthHop) -> None:
 
 
 class LeaseSlot:
-    """Who uses an instance's connections now: traffic of the connection itself goes on their behalf.
+    """The lease of the run that uses an instance's connections now.
 
-    Opening a connection, its pings and its end happen in tasks that outlive the run which began them;
-    those find the slot in their context, and in it the grant of the run that holds the instance, or none.
-    ``refused`` notes the HTTP status (401 or 403) by downstream for who has to explain a failure.
+    A connection's opening, pings and end happen in tasks that outlive the run which started them. They find
+    the slot in their context, and in it the lease of the run that holds the instance, or none. ``refused``
+    has the HTTP status (401 or 403) by downstream, to explain a failure.
     """
 
     def __init__(self, grant: BearerLease | None = None) -> None:
@@ -138,7 +140,7 @@ _slot: ContextVar[LeaseSlot | None] = ContextVar("pallas_slot", default=None)
 
 
 def current_lease() -> BearerLease | None:
-    """The live grant on whose behalf this code runs: its own run's, else that of its connection's user."""
+    """The live lease for this code: its own run's, else that of its connection's user."""
     own = _grant.get()
     if own is not None and own.live:
         return own
@@ -154,7 +156,7 @@ def current_slot() -> LeaseSlot | None:
 
 @contextmanager
 def connecting(slot: LeaseSlot) -> Iterator[None]:
-    """What starts in this block serves the instance of ``slot`` for as long as it lives."""
+    """Bind what starts in this block to the instance of ``slot`` for as long as it lives."""
     token = _slot.set(slot)
     try:
         yield
@@ -163,7 +165,7 @@ def connecting(slot: LeaseSlot) -> Iterator[None]:
 
 
 def context_of(slot: LeaseSlot) -> Context:
-    """An empty context whose tasks serve the instance of ``slot``, and nothing of any request."""
+    """An empty context bound to the instance of ``slot`` and to no request."""
     context = Context()
     context.run(_slot.set, slot)
     return context
@@ -171,7 +173,7 @@ def context_of(slot: LeaseSlot) -> Context:
 
 @contextmanager
 def lending(grant: BearerLease, slot: LeaseSlot) -> Iterator[None]:
-    """``grant`` is the run's own in this block, and the slot's; at its end it is revoked for everyone."""
+    """Lend ``grant`` to the run and the slot in this block; at the end it is revoked."""
     own, held = _grant.set(grant), _slot.set(slot)
     slot.grant = grant
     try:

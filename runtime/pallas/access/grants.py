@@ -1,4 +1,4 @@
-"""Who may do what (SPEC AG-20, C22, C27): one question, asked by every surface."""
+"""Decides what a principal may do, for every surface (SPEC AG-20, C22, C27)."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -28,17 +28,17 @@ log = logging.getLogger("pallas.audit")
 
 DENIED: Final = "denied"
 CHANGED: Final = "changed"
-"""What a record of the audit log says of a call (``audit``)."""
+"""Values of ``audit`` in records of the audit log."""
 _KNOWN: Final = 4_096
 _NO_ISSUERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Grants:
-    """What principals may do in one fleet. Belongs to its event loop.
+    """The permissions of principals in one fleet. Belongs to its event loop.
 
-    ``dev`` and ``loopback`` say where the fleet stands. ``admits`` says whether an agent's own ``auth:`` lets
-    a caller use it, whatever is granted. What holds is what the project's files said when they were last
-    read without a mistake (``adopt``), looked up anew at each question.
+    ``dev`` and ``loopback`` say how the fleet is served. ``admits`` says whether an agent's own ``auth:``
+    lets a caller use it, regardless of grants. The rules are those of the project's files when they were last
+    read without a mistake (``adopt``).
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Grants:
         self._rbac: RbacConfig | None = None
         self._ruled = False
         self._issuers = _NO_ISSUERS
-        # What the rules say of a principal, whose fingerprint is made with a salt.
+        # A cache by principal and salt, since the fingerprint of a principal depends on the salt.
         self._found: dict[tuple[str, bytes], tuple[Grant, ...]] = {}
 
     def adopt(self, project: "Project") -> None:
-        """The project was read anew: its rules hold from the next question on."""
+        """Take over the rules of a project that was read again."""
         auth = project.auth
         self._rbac = project.rbac
         self._ruled = rules_hold(project, dev=self._dev, loopback=self._loopback)
@@ -67,42 +67,43 @@ class Grants:
 
     @property
     def ruled(self) -> bool:
-        """Whether the rules of ``rbac:`` hold: on ``/api/v1``, and for whoever runs an agent over MCP."""
+        """Whether the rules of ``rbac:`` apply, on ``/api/v1`` and to callers that run an agent over MCP."""
         return self._ruled
 
     @property
     def off_here(self) -> bool:
-        """Whether rules are written that would hold elsewhere, and do not where the fleet stands."""
+        """Whether the project has rules that do not apply to this fleet, but would elsewhere."""
         return self._rbac is not None and self._rbac.enabled is None and not self._ruled
 
     @property
     def enforced(self) -> bool:
-        """Whether anything is asked on ``/api/v1`` at all: off by default on loopback (C22).
+        """Whether ``/api/v1`` checks permissions at all; by default not on loopback (C22).
 
-        Beyond it, without rules, only the tokens of the control API pass there, and the user who started the
-        fleet, who may do what every caller may on loopback.
+        Beyond loopback, without rules, only the tokens of the control API are accepted there, and the user
+        who started the fleet, with the permissions that every caller has on loopback.
         """
         return self._ruled or not self._loopback
 
     def allows(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> bool:
         """Whether ``principal`` may do it, for example ``run``, ``agents``, ``reviewer``.
 
-        Without a ``name`` all things of that kind are meant. ``admin`` is never given by rules being off.
+        An empty ``name`` means all resources of that kind. ``admin`` is never granted by rules being off.
         """
         if not any(grant.covers(verb, resource, name) for grant in self._of(principal)):
             return False
         return self._lets_in(principal, verb, resource, name)
 
     def may_run(self, principal: Principal, agent: str) -> bool:
-        """Whether ``principal`` may run the agent over MCP, where nothing is asked unless there are rules."""
+        """Whether ``principal`` may run the agent over MCP, where nothing is checked unless there are
+        rules.
+        """
         if self._ruled:
             return self.allows(principal, "run", "agents", agent)
         return self._lets_in(principal, "run", "agents", agent)
 
     def require(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> None:
-        """Raises Fault (AUTH; unauthenticated or forbidden) that names the grant which is missing.
-
-        The refusal is written to the audit log.
+        """Raise Fault (AUTH; unauthenticated or forbidden) that names the missing grant, and write it to the
+        audit log.
         """
         if not self.allows(principal, verb, resource, name):
             raise self._denied(principal, verb, resource, name)
@@ -113,9 +114,9 @@ class Grants:
             raise self._denied(principal, "run", "agents", agent)
 
     def require_known(self, principal: Principal) -> None:
-        """Raises Fault (AUTH, unauthenticated) where something is asked and nobody knows who this is.
+        """Raise Fault (AUTH, unauthenticated) if permissions are checked and the caller is not known.
 
-        For lists of what is a caller's own: all that nobody knows are one principal.
+        For lists of a caller's own things: all unknown callers are one principal.
         """
         if self.enforced and not principal.name and not principal.is_local:
             raise refusals.unauthenticated(
@@ -123,7 +124,7 @@ class Grants:
             )
 
     def describe(self, principal: Principal) -> list[str]:
-        """The grants that ``principal`` has, sorted, as they are written in ``rbac:``."""
+        """The grants of ``principal``, sorted, as written in ``rbac:``."""
         return sorted({str(grant) for grant in self._of(principal)})
 
     def _of(self, principal: Principal) -> tuple[Grant, ...]:
@@ -153,9 +154,9 @@ class Grants:
 
     @staticmethod
     def _names(principal: Principal) -> Iterator[str]:
-        """Under which words of ``to`` a rule means this principal."""
+        """Yield the names by which ``to`` of a rule can mean this principal."""
         yield ANONYMOUS
-        if not principal.name:  # nobody knows whose bearer it is
+        if not principal.name:  # its bearer was not verified
             return
         yield AUTHENTICATED
         yield principal.id
@@ -164,7 +165,7 @@ class Grants:
             yield f"jwt:{rest.rpartition(':')[0]}:*"
 
     def _is_subject(self, to: str, principal: Principal) -> bool:
-        """Whether ``jwt:ISSUER:SUBJECT`` is this one, of whom only a fingerprint is known."""
+        """Whether ``jwt:ISSUER:SUBJECT`` is this principal, of which only a fingerprint is known."""
         kind, _, rest = to.partition(":")
         issuer, _, subject = rest.partition(":")
         if kind != "jwt" or issuer not in self._issuers or not principal.id.startswith(f"jwt:{issuer}:"):
@@ -201,11 +202,11 @@ class Grants:
 
 
 def rules_hold(project: "Project", *, dev: bool, loopback: bool) -> bool:
-    """Whether ``rbac:`` is in force where the fleet stands.
+    """Whether ``rbac:`` applies to this fleet.
 
-    It is wherever it is written, and not ``enabled: false``; but ``pallas dev`` on loopback asks nobody who
-    they are where ``auth:`` does not say ``dev: true``, and then asks for no grants either, unless
-    ``enabled: true`` stands there.
+    It does wherever it is written, unless it says ``enabled: false``. Exception: ``pallas dev`` on loopback
+    does not authenticate callers unless ``auth:`` says ``dev: true``; then it checks no grants either, unless
+    ``rbac:`` says ``enabled: true``.
     """
     rbac, auth = project.rbac, project.auth
     if rbac is None or rbac.enabled is False:
@@ -215,7 +216,7 @@ def rules_hold(project: "Project", *, dev: bool, loopback: bool) -> bool:
 
 
 def _audit(principal: Principal, verb: str, resource: str, name: str) -> None:
-    """One record. Who asks is known by id, never by a token; the record's ``target`` is the thing's name."""
+    """Write one record. The caller is named by id, never by a token; ``target`` is the resource's name."""
     target = one_line(name, 200)
     log.warning(
         "%s: %s %s by %s",

@@ -1,8 +1,8 @@
-"""Who a bearer says to be where no one checks it, and which conversations that opens.
+"""The unverified identity of a bearer that no one checked, and the conversations that it may continue.
 
 Without ``auth:`` a token proves nothing. A JWT still names an issuer and a subject, so that a client with a
-new token for each turn keeps its conversation. Such an identity is unverified: anyone can claim it. It
-continues what a handle names, and nothing else. Lists, searches and administration compare whole principals,
+new token for each turn keeps its conversation. Such an identity is unverified: anyone can claim it. It may
+continue what a handle names, and nothing else. Lists, searches and administration compare whole principals,
 which are the same only for the same token or a verified caller.
 """
 
@@ -25,10 +25,9 @@ OTHER_IDENTITY: Final = (
 
 
 def unverified_principal(bearer: str | None) -> Principal:
-    """The principal of a token that no one checked; anonymous without one.
+    """The principal of a token that no one checked; anonymous without a token.
 
-    Its id holds salted fingerprints only: that of the token and, of a JWT that names an issuer and a subject,
-    that of these two.
+    Its id holds salted fingerprints only: of the token, and of the issuer and subject if a JWT names them.
     """
     if not bearer:
         return Principal()
@@ -38,11 +37,11 @@ def unverified_principal(bearer: str | None) -> Principal:
 
 
 def may_continue(owner: str, caller: Principal, *, secret: bool) -> bool:
-    """Whether ``caller`` may go on with what a principal of the id ``owner`` began, by its handle.
+    """Whether ``caller`` may continue what the principal with the id ``owner`` began, by its handle.
 
-    The same principal always may. An unverified caller also may where the owner is unverified and claims the
-    same issuer and subject, and where the owner showed no token and the handle is ``secret``: one that cannot
-    be guessed is all that protects it from callers without a token as well.
+    The same principal always may. An unverified caller may if the owner is unverified and claims the same
+    issuer and subject, or if the owner sent no token and the handle is ``secret``: such a handle is what
+    protects it from callers without a token too.
     """
     if owner == caller.id:
         return True
@@ -55,22 +54,22 @@ def may_continue(owner: str, caller: Principal, *, secret: bool) -> bool:
 
 
 def minted(handle: str | None) -> bool:
-    """Whether a handle looks like one that we made."""
+    """Whether a handle looks like one that Pallas made."""
     return handle is not None and _MINTED.fullmatch(handle) is not None
 
 
 def is_secret(handle: str) -> bool:
-    """Whether a handle looks like one that no one guesses: made by us, or a random UUID."""
+    """Whether a handle cannot be guessed: made by Pallas, or a random UUID."""
     return minted(handle) or _UUID.fullmatch(handle) is not None
 
 
 def other_identity(what: str, **data: Any) -> Fault:
-    """The Fault for a caller who knows a handle that cannot be guessed, and is not its owner."""
+    """The Fault for a caller that knows a secret handle but is not its owner."""
     return not_found(f"{what} not found: it was {OTHER_IDENTITY}", **data)
 
 
 def _claim(token: str) -> str:
-    """The fingerprint of the issuer and subject that a JWT claims; empty for every other token."""
+    """The fingerprint of the issuer and subject that a JWT claims; empty for other tokens."""
     claims = payload_of(token)
     named = [claims.get("iss"), claims.get("sub")]
     if not all(

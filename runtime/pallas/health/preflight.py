@@ -1,4 +1,4 @@
-"""Whether each model provider with a key accepts it, and whether it has the model."""
+"""Checks at startup whether each model provider accepts its key and has the model."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_PROBE_MODEL: Final = "claude-sonnet-4-5"
 _ANTHROPIC_VERSION: Final = "2023-06-01"
-# Models of one provider that are asked for beside the project's own.
+# Most models of one provider that are checked in addition to the project's own.
 _MAX_MODELS: Final = 10
 _MAX_BODY: Final = 8 * 1024 * 1024
 
@@ -28,42 +28,34 @@ PROVIDERS: Final[tuple[Provider, ...]] = ("anthropic", "openai")
 
 @dataclass(frozen=True, slots=True)
 class ProviderReport:
-    """What the check of one provider found, or of one model: then ``provider`` is ``provider.model``.
+    """The result of checking one provider or one model."""
 
-    ``active`` when ``default_model`` names it.
-
-    ``message`` is empty when ``ok``, else one line that begins with the provider's name. It is ``certain``
-    when the provider itself said so: a refused key, a missing model. Anything else may pass.
-    """
-
-    provider: str
-    active: bool
+    provider: str  # the provider, or ``provider.model`` for a model
+    active: bool  # whether ``default_model`` names it
     ok: bool
-    message: str = ""
+    message: str = ""  # empty if ``ok``, else one line that begins with ``provider``
+    # The provider itself said so: a refused key, a missing model. Anything else may be temporary
     certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One request; ``model`` is what must be there, empty when access alone is checked.
-
-    ``label`` is of one model beside the provider's own check, empty for that.
-    """
+    """One request to a provider."""
 
     provider: Provider
     active: bool
     url: str
     headers: Mapping[str, str]
-    model: str
-    label: str = ""
+    model: str  # must be in the response; empty if only access is checked
+    label: str = ""  # for the check of a single model; empty for the provider's own
 
 
 async def preflight(project: Project) -> tuple[ProviderReport, ...]:
     """Ask every provider of the project that has a key, all at once, 5 s at most (SPEC PR-20).
 
-    Only tells: a failure is a report, never an error. Providers other than ``anthropic`` and ``openai``
-    are not asked. Models that agents have under ``providers:`` are asked for as well; each has a report of
-    its own, which no other agent is blamed for, while its provider's own is well.
+    A failure is a report, never an error. Providers other than ``anthropic`` and ``openai`` are not asked.
+    The models that agents name under ``providers:`` are checked as well; each has a report of its own, which
+    no other agent is blamed for, if its provider's own check succeeded.
     """
     used = _used(project)
     checks = [check for provider in PROVIDERS if (check := _check(project, provider, provider in used))]
@@ -92,7 +84,7 @@ async def preflight(project: Project) -> tuple[ProviderReport, ...]:
 
 
 def _used(project: Project) -> dict[Provider, list[str]]:
-    """The models of each provider that agents name under ``providers:``, each once."""
+    """The models that agents name under ``providers:``, by provider, each once."""
     found: dict[Provider, list[str]] = {}
     for agent in project.agents.values():
         for spec in (spec for each in agent.providers for spec in each.models):
@@ -119,7 +111,7 @@ def _check(project: Project, provider: Provider, used: bool = False) -> _Check |
     active = project.provider == provider
     key = _text(settings, "api_key")
     if not key and (active or used):
-        # fast-agent takes the key of a provider that it asks from the environment as well.
+        # fast-agent also takes the key of a provider from the environment.
         key = os.environ.get(f"{provider.upper()}_API_KEY", "").strip()
     if not key:
         return None
@@ -140,9 +132,9 @@ def _text(settings: Mapping[str, Any], key: str) -> str:
 
 
 async def _problem(client: httpx2.AsyncClient, check: _Check) -> tuple[str, bool]:
-    """What is wrong, and whether that is certain; an empty text when all is well.
+    """The problem, empty if there is none, and whether it is certain.
 
-    Without the provider's name and without anything secret.
+    It does not contain the provider's name or anything secret.
     """
     where = _host(check.url)
     try:
@@ -187,7 +179,7 @@ async def _get(client: httpx2.AsyncClient, check: _Check) -> tuple[int, bytes]:
 
 
 def _models(body: bytes) -> set[str] | None:
-    """The ids in a list of models, None when that is not what it is."""
+    """The ids in a list of models, None if it is not such a list."""
     try:
         answer = json.loads(body)
         return {entry["id"] for entry in answer["data"]}

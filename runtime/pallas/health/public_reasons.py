@@ -1,17 +1,17 @@
-"""Why an agent does not answer: all of it for operators, and what of that callers are told."""
+"""Reasons why an agent does not answer: complete for operators, reduced for callers."""
 
 import re
 from typing import Final
 
 LAST_SAID: Final = "; the last on its stderr: "
-"""Stands between how a process ended and what it wrote, which is for operators alone."""
+"""Separates how a process ended from what it wrote, which is for operators only."""
 _ASIDE: Final = re.compile(r"\([^()]*\)")
 _DETAILS: Final = "(the log has the details)"
 _HIDDEN: Final = "its code failed; the log has the details"
 _WHERE: Final = re.compile(r"\A[\w./-]+\.\w+:\d+: ")
 _PLACE: Final = re.compile(
     r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]*)*"  # an absolute path, and no URL
-    # A file, but for those that every project has.
+    # A file, except those that every project has.
     r"|(?<![\w./-])(?!(?:agents|organism|fastagent\.config|fastagent\.secrets)\.yaml\b)"
     r"[\w./-]+\.(?:py|ya?ml|md|json|toml|so)\b"
     r"|\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)\b"
@@ -20,13 +20,13 @@ _PLACE: Final = re.compile(
 
 
 def health_for_callers(message: str, reason: str) -> str:
-    """The message of a health, with what of the agent's ``reason`` and of other agents' callers are told."""
+    """The message of a health, with ``reason`` and the reasons of other agents reduced for callers."""
     told = message.replace(reason, for_callers(reason)) if reason else message
     told = _ASIDE.sub(lambda found: _DETAILS if _PLACE.search(found[0]) else found[0], told)
     return told if not _PLACE.search(told) else _DETAILS[1:-1]
 
 
 def for_callers(reason: str) -> str:
-    """The reason without its place and what a process wrote; a general one where it names code."""
+    """The reason without its place and without a process's output; a general text if it names code."""
     told = _WHERE.sub("", reason.partition(LAST_SAID)[0])
     return _HIDDEN if _PLACE.search(told) else told

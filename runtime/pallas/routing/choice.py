@@ -1,6 +1,6 @@
-"""Who answers a question, and why: the choice among agents that the router, and ``pallas route``, make.
+"""Chooses the agent that answers a question, for the router and ``pallas route``.
 
-A choice is a value that explains itself. Nobody is run here, and nothing is looked up.
+A choice is a value that explains itself. Nothing is run or looked up here.
 """
 
 from collections.abc import Sequence
@@ -14,31 +14,31 @@ from pallas.model.safe_text import one_line
 from pallas.routing.similarity import Similarity, words
 
 THRESHOLD: Final = 0.15
-"""How like a question one of an agent's examples has to be at least (0 to 1)."""
+"""The least similarity between the question and an agent's example (0 to 1)."""
 TIE: Final = 0.02
-"""Agents that are no further apart are as good as each other: the one that is listed first answers."""
+"""Scores that differ by no more are equal: the agent that is listed first answers."""
 NAMED: Final = 0.3
-"""What counts for an agent on top where the question names one of its capabilities."""
+"""Added to an agent's score if the question names one of its capabilities."""
 _DESCRIBED: Final = 0.5
-"""How much likeness to what an agent says of itself counts, of that to an example."""
+"""The weight of similarity to an agent's description, relative to that of an example."""
 _SHOWN: Final = 80
 MAX_TOLD: Final = 50
-"""Candidates that a Fault tells of at most."""
+"""Most candidates that a Fault lists."""
 
 ChosenBy = Literal["capability", "examples", "model", "fallback", "conversation"]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An agent that could be chosen; ``reason`` says why its ``status`` is so, which is None for unknown."""
+    """An agent that could be chosen."""
 
     id: str
     capabilities: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     title: str = ""
     description: str = ""
-    status: Availability | None = None
-    reason: str = ""
+    status: Availability | None = None  # None if unknown
+    reason: str = ""  # why its ``status`` is so
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,13 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``agent`` answers, by ``by``, for the reason ``why`` in one line.
-
-    ``others`` could have been chosen, best first; ``left_out`` could not, each with the reason.
-    """
+    """The chosen ``agent``, the criterion ``by`` and the reason ``why`` in one line."""
 
     agent: str
     by: ChosenBy
     why: str
-    others: tuple[Scored, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = field(default=())
+    others: tuple[Scored, ...] = ()  # agents that could have been chosen, best first
+    left_out: tuple[tuple[str, str], ...] = field(default=())  # agents that could not, each with the reason
 
 
 def choose(
@@ -74,12 +71,12 @@ def choose(
     said: str | None = None,
     fallback: Candidate | None = None,
 ) -> Choice:
-    """Who of ``candidates``, in their order of preference, answers ``question``.
+    """Choose which of ``candidates``, given in order of preference, answers ``question``.
 
-    One that is unavailable is never chosen, and one that is busy only where nobody who is ready fits. With
-    ``capability`` only those that list it come into question, whatever else is gone by. ``said`` is what a
-    model answered that was shown them (``by`` model): one id, or the examples decide. ``fallback`` answers
-    where nobody fits. Raises Fault (UPSTREAM) where nobody does, with the candidates in its data.
+    An unavailable agent is never chosen, a busy one only if no ready one fits. With ``capability`` only
+    agents that list it are considered, whatever ``by`` says. ``said`` is the answer of a model that was shown
+    the candidates (``by`` model): one id, else the examples decide. ``fallback`` answers if no agent fits.
+    Raises Fault (UPSTREAM), with the candidates in its data, if no agent can be chosen.
     """
     left = tuple((each.id, each.reason or "it is unavailable") for each in candidates if not _can(each))
     able, asked_for = [each for each in candidates if _can(each)], ""
@@ -88,7 +85,7 @@ def choose(
     if not able:
         return _nobody(question, candidates, able, left, fallback, capability)
     if capability is not None:
-        # All of them can do it: what the question is like says who does it best.
+        # All of them have the capability: the examples decide among them.
         scored = _by_examples(question, able)
         if not any(each.score for each in scored):
             return _first(able, scored, "capability", asked_for, left)
@@ -110,7 +107,7 @@ def choose(
 
 
 def kept(agent: str, candidates: Sequence[Candidate]) -> Choice | str:
-    """The agent that a conversation is with goes on answering; or why it cannot, in a line."""
+    """The choice of the agent that already answers in a conversation, or one line why it cannot continue."""
     known = next((each for each in candidates if each.id == agent), None)
     if known is None:
         return f"{agent}, which answered before, is not among the agents any more"
@@ -134,7 +131,7 @@ def _busy(candidate: Candidate, why: str) -> str:
 
 
 def _listing(able: Sequence[Candidate], capability: str) -> tuple[list[Candidate], str]:
-    """Those that list the capability; where nobody does, those whose own words say it."""
+    """The agents that list the capability; if there are none, those whose own words contain it."""
     shown = one_line(capability, _SHOWN)
     wanted = capability.strip().lower()
     exact = [each for each in able if wanted in each.capabilities]
@@ -150,7 +147,7 @@ def _own(candidate: Candidate) -> str:
 
 
 def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
-    """By the example that is most like the question, and a little by what an agent says of itself."""
+    """Score by the most similar example, and a little by the agent's description."""
     asked = words(question)
     likeness, known = _compared(tuple((each.examples, _own(each)) for each in able))
     found = []
@@ -171,13 +168,13 @@ def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
 def _compared(
     texts: tuple[tuple[tuple[str, ...], str], ...],
 ) -> tuple[Similarity, tuple[tuple[tuple[frozenset[str], ...], frozenset[str]], ...]]:
-    """The examples of agents and what they say of themselves, in words: read once, not for each question."""
+    """The words of the agents' examples and descriptions, cached between questions."""
     known = tuple((tuple(words(text) for text in examples), words(own)) for examples, own in texts)
     return Similarity(text for examples, own in known for text in (*examples, own)), known
 
 
 def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
-    """By capabilities that the question names; where it names none, by what agents say of themselves."""
+    """Score by capabilities that the question names; if it names none, by descriptions."""
     asked = words(question)
     named = [(each, _named(asked, each)) for each in able]
     if any(why for _, why in named):
@@ -192,7 +189,7 @@ def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
 
 
 def _named(asked: frozenset[str], candidate: Candidate) -> str:
-    """Why it is meant: of its capabilities that the question names, the one that says most."""
+    """Which capability of the candidate the question names; of several the longest."""
     found = ""
     most = 0
     for capability in candidate.capabilities:
@@ -209,7 +206,7 @@ def _best(
     note: str,
     left: tuple[tuple[str, str], ...],
 ) -> Choice | None:
-    """The best that fits, one that is ready before any that is busy; None where nobody fits."""
+    """The best agent that fits, ready before busy; None if none fits."""
     fitting = [each for each in scored if each.score > 0 and each.score >= least]
     ready = [each for each in fitting if each.status != "busy"]
     if not fitting:
@@ -237,7 +234,7 @@ def _first(
     why: str,
     left: tuple[tuple[str, str], ...],
 ) -> Choice:
-    """The first of those that are as good as each other."""
+    """The first of several equal agents."""
     chosen = next((each for each in able if each.status != "busy"), able[0])
     if len(able) > 1:
         why += f"; of {len(able)} that do, it is listed first" + (
@@ -248,7 +245,7 @@ def _first(
 
 
 def _read(said: str | None, able: Sequence[Candidate]) -> Candidate | None:
-    """The candidate that a model named and nothing else; marks around its id do no harm."""
+    """The candidate whose id alone is the model's answer; quotes and punctuation around it are ignored."""
     answer = (said or "").strip().strip("`'\"“”*.<> \n").lower()
     return next((each for each in able if each.id == answer), None)
 
@@ -262,7 +259,7 @@ def _nobody(
     capability: str | None,
     note: str = "",
 ) -> Choice:
-    """The fallback, where there is one that can be given it. Raises Fault (UPSTREAM)."""
+    """Choose the fallback, if it is available. Raises Fault (UPSTREAM) otherwise."""
     if capability is not None:
         problem = f"no agent that can be given it has the capability {one_line(capability, _SHOWN)}"
     elif able:

@@ -1,4 +1,4 @@
-"""What a model is shown that chooses who answers."""
+"""The prompt for a model that chooses the agent."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from pallas.model.safe_text import one_line
 from pallas.routing.choice import Candidate
 
 MAX_QUESTION: Final = 4_000
-"""Characters of the question that the model is shown."""
+"""Most characters of the question in the prompt."""
 _EXAMPLES: Final = 5
 _EXAMPLE: Final = 160
 _DESCRIPTION: Final = 400
@@ -21,7 +21,7 @@ Agents:
 
 
 def route_prompt(question: str, candidates: Sequence[Candidate]) -> str:
-    """One text with the candidates, each with what it says of itself, and the question."""
+    """The prompt: the candidates with their descriptions, and the question."""
     shown = "\n".join(_line(each) for each in candidates)
     asked = question if len(question) <= MAX_QUESTION else question[:MAX_QUESTION] + "…"
     ids = ", ".join(each.id for each in candidates)

@@ -1,6 +1,6 @@
-"""How like texts are, by the words that tell them apart: enough to find which example a question is like.
+"""Compares texts by their distinctive words, well enough to find the example that a question resembles.
 
-Nothing is learned and nothing is asked: the same texts always give the same figures.
+Nothing is learned and no model is asked: the same texts always give the same scores.
 """
 
 import math
@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 MAX_READ: Final = 8_000
-"""Characters of a text that are read; what it is about stands at its beginning."""
-# Words that stand in any question, in the two languages of which most examples are.
+"""Characters of a text that are read. Its subject is usually at the beginning."""
+# Words that occur in any question, in the two most frequent languages of examples.
 _SAID_ANYWHERE: Final = """
 a about an and any are as at be been but by can could did do does for from had has have help how i
 if in into is it its just let like me my need no not of on or our out please she should so some than
@@ -28,12 +28,12 @@ _ENDINGS: Final = (
 _SHORTEST: Final = 3
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORD: Final = re.compile(r"[^\W_]+")
-# Scripts that write words without spaces: two characters at a time stand for them.
+# Scripts without spaces between words: pairs of characters are used in place of words.
 _UNSPACED: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
 
 
 def words(text: str) -> frozenset[str]:
-    """What a text says in single words: their stems in lower case, without those that say nothing."""
+    """The stems of a text's words in lower case, without the most common words."""
     found: set[str] = set()
     for word in _WORD.findall(_CAMEL.sub(" ", text[:MAX_READ]).lower()):
         if _UNSPACED.fullmatch(word):
@@ -44,7 +44,7 @@ def words(text: str) -> frozenset[str]:
 
 
 class Similarity:
-    """Compares questions with ``texts``; a word that few of them have counts more than one of many."""
+    """Compares questions with ``texts``. A word weighs more the fewer texts have it."""
 
     def __init__(self, texts: Iterable[Collection[str]]) -> None:
         known = [frozenset(text) for text in texts]
@@ -55,7 +55,7 @@ class Similarity:
         self._lengths = {text: self._measure(text) for text in known}
 
     def of(self, question: Collection[str], text: Collection[str]) -> float:
-        """From 0, nothing in common, to 1, the same words."""
+        """The similarity from 0, nothing in common, to 1, the same words."""
         question, text = frozenset(question), frozenset(text)
         if not (common := question & text):
             return 0.0
@@ -63,7 +63,7 @@ class Similarity:
         return shared / (self._length(question) * self._length(text))
 
     def best(self, question: Collection[str], texts: Sequence[Collection[str]]) -> tuple[float, int]:
-        """How like the one of ``texts`` is that is most like it, and which: ``(0.0, -1)`` for none."""
+        """The highest similarity to one of ``texts``, and its index: ``(0.0, -1)`` if there is none."""
         found = [(self.of(question, text), -at) for at, text in enumerate(texts)]
         score, at = max(found, default=(0.0, 1))
         return (score, -at) if score else (0.0, -1)
@@ -80,7 +80,7 @@ class Similarity:
 
 
 def _stem(word: str) -> str:
-    """Without its ending, so that ``tests``, ``tested`` and ``testing`` are one word."""
+    """The word without its ending, so that ``tests``, ``tested`` and ``testing`` are one word."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST:
             word = word.removesuffix(ending)

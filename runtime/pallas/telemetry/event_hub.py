@@ -1,4 +1,4 @@
-"""The hub: every event, numbered, in a bounded ring that never waits for a reader."""
+"""The event hub: numbers every event and holds the last ones in a ring that never waits for a reader."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ CAPACITY = 20_000
 class EventHub:
     """A ring of the last ``capacity`` events. Publishing and reading are safe from any thread.
 
-    A slow reader loses the oldest events and is told how many (``EventBatch.dropped``).
+    A slow reader loses the oldest events; ``EventBatch.dropped`` counts them.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -25,20 +25,20 @@ class EventHub:
 
     @property
     def seq(self) -> int:
-        """The number of the newest event, 0 when there was none."""
+        """The number of the newest event, 0 if there was none."""
         return self._seq
 
     def publish(self, event: Event) -> Event:
-        """Number the event, keep it, and tell the listeners; returns the numbered one.
+        """Number the event, store it, and call the listeners; returns the numbered event.
 
-        That is the event itself, which nobody else has seen yet; one that has a number already is copied.
+        That is the given event itself, unless it has a number already; then it is copied.
         """
         with self._lock:
             self._seq += 1
             if event.seq:
                 event = replace(event, seq=self._seq)
             else:
-                # A copy takes six times as long as all the rest, for each piece of streamed text.
+                # A copy, for each piece of streamed text, takes six times as long as everything else here.
                 object.__setattr__(event, "seq", self._seq)
             self._ring.append(event)
         for listener in self._listeners:
@@ -46,9 +46,9 @@ class EventHub:
         return event
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``listener`` for each event, on the publisher's thread; it must return at once.
+        """Call ``listener`` for each event on the publisher's thread; it must return at once.
 
-        Returns a function that ends it.
+        Returns a function that stops that.
         """
         self._listeners = (*self._listeners, listener)
 

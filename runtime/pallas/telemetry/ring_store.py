@@ -1,24 +1,26 @@
-"""What is kept of the last runs, within a number of runs and of bytes: the oldest goes first."""
+"""A store for the last runs, bounded by a number of runs and of bytes; the oldest is dropped first."""
 
 from collections import OrderedDict
 from typing import Protocol
 
 
 class RunRing(Protocol):
-    """What is kept of one run, oldest first."""
+    """The entries of one run, oldest first."""
 
     @property
     def count(self) -> int:
-        """How many things there are."""
+        """The number of entries."""
         ...
 
     def drop_oldest(self) -> None:
-        """Forget the oldest, and tell the shelves of the bytes that are free now (``grow``)."""
+        """Drop the oldest entry, and subtract its bytes from the store (``grow``)."""
         ...
 
 
 class RingStore[S: RunRing]:
-    """The shelves of the last ``max_runs`` runs, ``max_bytes`` in all; ``size`` is how many are taken."""
+    """The rings of the last ``max_runs`` runs, together at most ``max_bytes``; ``size`` is the current number
+    of bytes.
+    """
 
     def __init__(self, max_bytes: int, max_runs: int) -> None:
         self._runs: OrderedDict[str, S] = OrderedDict()
@@ -27,11 +29,13 @@ class RingStore[S: RunRing]:
         self.size = 0
 
     def of(self, run_id: str) -> S | None:
-        """What is kept of a run, None where nothing is."""
+        """The ring of a run, None if there is none."""
         return self._runs.get(run_id)
 
     def put(self, run_id: str, shelf: S) -> S:
-        """A run begins; what was kept under its id goes, and the oldest where there are too many."""
+        """Add the ring of a run; replaces one of the same id, and drops the oldest runs if there are too
+        many.
+        """
         if run_id in self._runs:
             self._clear(run_id)
         self._runs[run_id] = shelf
@@ -40,7 +44,7 @@ class RingStore[S: RunRing]:
         return shelf
 
     def grow(self, by: int) -> None:
-        """Count what was added or taken away, and make room; the newest thing always stays."""
+        """Add ``by`` bytes to the size, and make room. The newest entry always stays."""
         self.size += by
         if by <= 0:
             return

@@ -1,7 +1,7 @@
-"""Trace context: what a caller sends of it, the span of each run, and what goes to downstreams.
+"""Trace context: the caller's span, the span of each run, and the keys sent to downstreams.
 
-The keys are those of W3C Trace Context and Baggage, in ``_meta`` as the MCP specification has them since
-2026-07-28, or as HTTP headers. What is malformed is ignored, as those standards say.
+The keys are those of W3C Trace Context and Baggage, in ``_meta`` as in the MCP specification since
+2026-07-28, or as HTTP headers. Malformed values are ignored, as those standards say.
 """
 
 import re
@@ -22,21 +22,21 @@ TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
 
 MAX_STATE: Final = 512
-"""Characters of ``tracestate`` that are passed on; a longer one is left out, the trace goes on without."""
+"""Most characters of ``tracestate`` that are passed on; a longer one is left out."""
 MAX_BAGGAGE: Final = 8_192
-"""Characters of ``baggage`` that are passed on; a longer one is left out."""
+"""Most characters of ``baggage`` that are passed on; a longer one is left out."""
 
 _PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
-# Both lists are printable ASCII; anything else came from someone who does not follow the standard.
+# Both lists are printable ASCII according to the standard.
 _LIST: Final = re.compile(r"[\x20-\x7e\t]*")
 
 
 def parse(parent: object, state: object = None, baggage: object = None) -> TraceContext | None:
-    """What the values of the three keys say; None when ``traceparent`` is not one.
+    """The span from the values of the three keys; None if ``traceparent`` is invalid.
 
-    ``tracestate`` and ``baggage`` that are malformed or too long are left out.
+    An invalid or too long ``tracestate`` or ``baggage`` is left out.
     """
     if not isinstance(parent, str) or len(parent) > 200:
         return None
@@ -44,14 +44,14 @@ def parse(parent: object, state: object = None, baggage: object = None) -> Trace
     if match is None:
         return None
     version, trace_id, span_id, flags, more = match.groups()
-    # The first version ends after the flags; a later one may go on, and ff is none.
+    # Version 00 ends after the flags; a later one may have more, and ff is invalid.
     if version == "ff" or (version == "00" and more) or trace_id == _NO_TRACE or span_id == _NO_SPAN:
         return None
     return TraceContext(trace_id, span_id, flags, _list(state, MAX_STATE), _list(baggage, MAX_BAGGAGE))
 
 
 def incoming(meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> TraceContext | None:
-    """The span of whoever sent a request: by its ``_meta``, else by its HTTP headers, else None."""
+    """The sender's span: from its ``_meta``, else from its HTTP headers, else None."""
     for carrier in (meta, headers):
         if carrier and (parent := carrier.get(TRACEPARENT)) is not None:
             found = parse(parent, carrier.get(TRACESTATE), carrier.get(BAGGAGE))
@@ -61,22 +61,21 @@ def incoming(meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None) 
 
 
 def child_of(parent: TraceContext | None) -> TraceContext:
-    """A new span below ``parent``; without one the first of a new trace."""
+    """A new span below ``parent``; without a parent the first of a new trace."""
     if parent is None:
         return TraceContext(secrets.token_hex(16), new_span())
     return replace(parent, span_id=new_span())
 
 
 def new_span() -> str:
-    """The id of a span that nobody has yet."""
+    """A new span id."""
     return secrets.token_hex(8)
 
 
 class RunTrace:
-    """A run as the code that works for it knows it: by the context it runs in, while the run lasts.
+    """A run as seen by code that works for it, bound to the context that it runs in.
 
-    ``call`` is the span of the downstream call that this context makes, empty between calls. ``wire`` keeps
-    what the run says over the wire, None where nobody wants that.
+    ``wire`` records the run's traffic; None if that is not recorded.
     """
 
     __slots__ = ("agent", "context", "live", "run_id", "wire")
@@ -94,23 +93,23 @@ _call: ContextVar[str] = ContextVar("pallas_call", default="")
 
 
 def current_run() -> RunTrace | None:
-    """The run on whose behalf this code runs; None outside of one and when it is over.
+    """The run that this code works for; None outside of one and after its end.
 
-    Tasks that outlive the run which began them (a connection) stay in its context: it is over for them.
+    Tasks that outlive the run which started them (a connection) stay in its context: it is over for them.
     """
     run = _run.get()
     return run if run is not None and run.live else None
 
 
 def run_of(context: Context) -> RunTrace | None:
-    """The run on whose behalf the code in ``context`` runs; None as for ``current_run``."""
+    """The run that the code in ``context`` works for; None as for ``current_run``."""
     run = context.get(_run)
     return run if run is not None and run.live else None
 
 
 @contextmanager
 def running(run: RunTrace) -> Iterator[None]:
-    """What happens in this block, and in the tasks begun in it, is done for ``run``."""
+    """Bind this block, and the tasks started in it, to ``run``."""
     token, call = _run.set(run), _call.set("")
     try:
         yield
@@ -123,7 +122,7 @@ def running(run: RunTrace) -> Iterator[None]:
 
 
 def begin_call() -> str:
-    """A call to a downstream begins in this context: the id of its span, empty outside of a run."""
+    """Begin a call to a downstream in this context; returns its span id, empty outside of a run."""
     if current_run() is None:
         return ""
     span = new_span()
@@ -132,12 +131,12 @@ def begin_call() -> str:
 
 
 def current_call() -> str:
-    """The span of the call that began last in this context, empty when none did."""
+    """The span of the last call in this context, empty if there was none."""
     return _call.get()
 
 
 def outgoing() -> dict[str, str]:
-    """The keys for the ``_meta`` of a request made now; none outside of a run."""
+    """The keys for the ``_meta`` of a request that is sent now; none outside of a run."""
     run = current_run()
     if run is None:
         return {}

@@ -1,7 +1,6 @@
-"""What a run's calls over HTTP look like on the wire: the bytes, where they pass.
+"""Records the HTTP traffic of runs, byte by byte as it passes.
 
-Kept only while the run on whose behalf a request goes has a place for it (``pallas.wire``); else this costs
-a look at a context variable.
+Only for a run that has a record (``wire_record``); otherwise this costs the look-up of a context variable.
 """
 
 import zlib
@@ -15,7 +14,7 @@ from pallas.telemetry.wire_record import Body, OpenExchange, method_in
 
 
 def sent(peer: str, request: httpx2.Request) -> OpenExchange | None:
-    """A request goes out; None when nobody keeps it."""
+    """Record a request that is being sent; None if its run is not recorded."""
     run = current_run()
     if run is None or run.wire is None or request.method != "POST":
         return None
@@ -35,13 +34,13 @@ def sent(peer: str, request: httpx2.Request) -> OpenExchange | None:
 
 
 def answered(exchange: OpenExchange, response: httpx2.Response) -> None:
-    """Its answer begins: what is read of it from now on is kept as well."""
+    """Record the response: its head now, its body while it is read."""
     exchange.head(response.status_code, response.headers.multi_items())
     response.stream = _Kept(response, exchange)
 
 
 class _Kept(httpx2.AsyncByteStream):
-    """A response's bytes, passed on as they are; a bounded part of them is kept."""
+    """A response's bytes, passed on unchanged; a bounded part of them is recorded."""
 
     def __init__(self, response: httpx2.Response, exchange: OpenExchange) -> None:
         stream: Any = response.stream
@@ -58,7 +57,7 @@ class _Kept(httpx2.AsyncByteStream):
         self._end()
 
     async def aclose(self) -> None:
-        """The answer was read, or nobody wants the rest."""
+        """Finish the record, because the response was read or its reader wants no more."""
         self._end()
         await self._stream.aclose()
 
@@ -69,7 +68,7 @@ class _Kept(httpx2.AsyncByteStream):
 
 
 def _decoder(encoding: str) -> Callable[[bytes], bytes]:
-    """What makes plain bytes of a body's; of an encoding that is not known none come."""
+    """A decoder of a body's content encoding; for an unknown encoding it yields nothing."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return bytes

@@ -1,7 +1,7 @@
-"""What runs say over the wire: raw JSON-RPC with headers, masked before it is kept, and bounded.
+"""Records the JSON-RPC traffic of runs: bodies and headers, masked before they are stored, and bounded.
 
-Nothing is encoded anew for it where bytes go over a socket. One event loop only; who reads from another
-thread goes through that loop.
+Bytes that pass a socket are not encoded a second time for this. One event loop only; readers from other
+threads go through that loop.
 """
 
 import re
@@ -18,21 +18,21 @@ from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.ring_store import RingStore
 
 MAX_BODY: Final = 64 * 1024
-"""Characters of one request or answer that are kept."""
+"""Most characters of one request or response that are stored."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_RUNS: Final = 200
 MAX_EXCHANGES: Final = 500
-"""Exchanges that are kept of one run; the oldest go."""
+"""Most exchanges of one run that are stored; the oldest are dropped."""
 MAX_HEADERS: Final = 60
 MAX_HEADER: Final = 500
 
-# A cut may fall inside a secret and leave a stump that nothing knows: taken so much later, then dropped.
+# A cut inside a secret would leave a rest that no mask matches: cut this much later, mask, then drop it.
 _OVERLAP: Final = 4 * 1024
 _CREDENTIALS: Final = re.compile(
     r"auth|cookie|secret|token|passw|credential|api-?key|signature", re.IGNORECASE
 )
 _HARMLESS: Final = frozenset({"www-authenticate", "proxy-authenticate"})
-# Headers that hold no credential: most of them, and masking takes its time.
+# Headers without credentials. They are most, and masking is slow.
 # fmt: off
 _PLAIN: Final = frozenset({
     "accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-length",
@@ -41,30 +41,30 @@ _PLAIN: Final = frozenset({
 })
 # fmt: on
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]{0,200}")
-# Who knows all of a handle may speak in that conversation.
+# A whole handle gives access to the conversation.
 _HANDLE: Final = re.compile(
     r"(?P<head>\\*\"(?:[\w.-]{1,40}/)?conversation_?id\\*\"\s*:\s*\\*\"[^\"\\]{8})[^\"\\]+", re.IGNORECASE
 )
-# The one field named like a secret that stands in nearly every request, and is none.
+# Named like a secret but none, and in nearly every request.
 _PROGRESS: Final = '"progressToken"'
 _PROGRESS_MARK: Final = '"progress\0"'
-# A masked number or word that stood in JSON without quotes gets some: what is kept stays JSON.
+# A masked number or word without quotes gets quotes, so that the stored text stays JSON.
 _BARE: Final = re.compile(r'(?<!\\)("\s*:\s*)\[redacted\](?=\s*[,}\]])')
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
-# The method stands at the beginning of a message, before parameters that may be large.
+# The method is at the beginning of a message, before parameters that may be large.
 _HEAD: Final = 4096
 
 Headers = Iterable[tuple[str, str]]
 
 
 def method_in(body: bytes) -> str:
-    """The JSON-RPC method of a request's body; empty when it has none at its beginning."""
+    """The JSON-RPC method of a request's body; empty if there is none at its beginning."""
     found = _METHOD.search(body[:_HEAD])
     return found[1].decode("ascii", "replace") if found else ""
 
 
 def clean_headers(headers: Headers) -> tuple[tuple[str, str], ...]:
-    """Headers to keep: a fingerprint in place of each credential, all else masked and on one line."""
+    """Headers for the record: each credential replaced by a fingerprint, all else masked and on one line."""
     cleaned: list[tuple[str, str]] = []
     for name, value in headers:
         if len(cleaned) == MAX_HEADERS:
@@ -88,7 +88,7 @@ def _header(name: str, value: str) -> str:
 
 
 def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
-    """A body to keep, and whether it was cut; ``more`` says that ``raw`` is not all of it."""
+    """A body for the record, and whether it was cut; ``more`` says that ``raw`` is incomplete."""
     text = raw.decode("utf-8", "replace")
     cut = more or len(text) > MAX_BODY
     text = text.replace(_PROGRESS, _PROGRESS_MARK)
@@ -104,9 +104,9 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
 
 
 class Body:
-    """The bytes of a body as they come; of a stream of server-sent events the last message.
+    """Collects the bytes of a body; of a server-sent event stream the last message.
 
-    What it keeps is bounded, whatever comes: a little more than a body may have when it is kept.
+    It holds a bounded number of bytes, a little more than is stored.
     """
 
     def __init__(self, *, events: bool = False) -> None:
@@ -118,7 +118,7 @@ class Body:
         self._line = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """The next bytes."""
+        """Take the next bytes."""
         if not self._events:
             self._keep(data)
             return
@@ -128,7 +128,7 @@ class Body:
         self._grow_line(lines[-1])
 
     def end(self) -> tuple[bytes, bool]:
-        """What was kept of the body, or of the last message, and whether there was more of it."""
+        """The collected bytes of the body or the last message, and whether there were more."""
         if self._events:
             self._end_line(b"")
             self._end_event()
@@ -161,7 +161,7 @@ class Body:
 
 
 class OpenExchange:
-    """One exchange from its request on; ``value`` is what is known of it so far."""
+    """One exchange from its request on. ``value`` is its current state."""
 
     __slots__ = ("_began", "_run", "kept", "number", "value")
 
@@ -173,14 +173,14 @@ class OpenExchange:
         self.value = value
 
     def head(self, status: int | None, headers: Headers = ()) -> None:
-        """The answer begins."""
+        """Record status and headers of the response."""
         self.put(replace(self.value, status=status, response_headers=clean_headers(headers)))
 
     def end(self, raw: bytes, more: bool = False, *, secret: str | None = None) -> None:
-        """The answer is here; ``secret`` is masked in it besides what the log masks anyway.
+        """Record the response's body. ``secret`` is masked in it, in addition to what the log masks.
 
-        Once the run is over the log no longer knows its caller's token: what comes later without it is
-        not kept.
+        After the run its caller's token can no longer be masked: a body that arrives then without ``secret``
+        is not stored.
         """
         text, cut = "", False
         if secret is not None or self._run.live:
@@ -194,12 +194,12 @@ class OpenExchange:
         self.close(replace(self.value, response=text, cut=self.value.cut or cut))
 
     def close(self, value: Exchange | None = None) -> None:
-        """It is over, with or without an answer."""
+        """End the exchange, with or without a response."""
         value = value or self.value
         self.put(replace(value, seconds=perf_counter() - self._began))
 
     def put(self, value: Exchange) -> None:
-        """It is this now."""
+        """Replace its state."""
         if self.kept:
             by = _size(value) - _size(self.value)
             self.value = value
@@ -208,9 +208,9 @@ class OpenExchange:
 
 
 class RunWire:
-    """The exchanges of one run, oldest first. ``live`` is false once the run is over.
+    """The exchanges of one run, oldest first. ``live`` is False once the run is over.
 
-    ``tell`` hears of each exchange that is new or changed.
+    ``tell`` is called with each exchange that is new or changed.
     """
 
     __slots__ = ("_made", "_record", "exchanges", "live", "run_id", "tell")
@@ -234,7 +234,7 @@ class RunWire:
         headers: Headers = (),
         span_id: str = "",
     ) -> OpenExchange:
-        """A request goes out or came in."""
+        """Record a request that was sent or received."""
         text, cut = clean_body(raw, more)
         value = Exchange(
             run_id=self.run_id,
@@ -250,11 +250,11 @@ class RunWire:
         return self.add(value)
 
     def add(self, value: Exchange) -> OpenExchange:
-        """An exchange whose texts are clean, for example one that another process of ours kept."""
+        """Add an exchange that is clean already, for example one of a child process."""
         self._made += 1
         opened = OpenExchange(self, value, self._made)
         if self._record.of(self.run_id) is not self:
-            opened.kept = False  # so much came since that this run is kept no more
+            opened.kept = False  # newer runs have pushed this one out
             return opened
         self.exchanges.append(opened)
         if len(self.exchanges) > MAX_EXCHANGES:
@@ -264,12 +264,12 @@ class RunWire:
         return opened
 
     def grow(self, by: int) -> None:
-        """Count what was added to it."""
+        """Add bytes to the size of the record."""
         self._record.grow(by)
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of exchanges."""
         return len(self.exchanges)
 
     def drop_oldest(self) -> None:
@@ -280,17 +280,17 @@ class RunWire:
 
 
 class WireRecord(RingStore[RunWire]):
-    """The exchanges of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
+    """The exchanges of the last runs: at most ``MAX_RUNS`` runs and ``MAX_BYTES`` together."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
         super().__init__(max_bytes, max_runs)
 
     def open(self, run_id: str) -> RunWire:
-        """The place of a run that begins."""
+        """Begin the record of a run."""
         return self.put(run_id, RunWire(self, run_id))
 
     def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What the run said, oldest first; empty when nothing of it is kept."""
+        """The exchanges of a run, oldest first; empty if it is not recorded."""
         run = self.of(run_id)
         return tuple(each.value for each in run.exchanges) if run is not None else ()
 

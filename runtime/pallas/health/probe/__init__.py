@@ -1,4 +1,9 @@
-"""Whether what an agent calls can be reached, and what that makes of the agent's health."""
+"""Probes an agent's downstreams and derives the agent's health.
+
+``prober`` probes all downstreams of an agent, ``server_probe`` and ``probe_request`` one server.
+``call_record`` observes real calls, ``steady_state`` keeps a shown state from flapping,
+``agent_health_record`` combines it all.
+"""
 
 from .agent_health_record import CALL_SECONDS, Lack, health_of
 from .call_record import CallRecord

@@ -1,4 +1,4 @@
-"""One health record out of what is known of an agent."""
+"""Combines what is known of an agent into one health record."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Final
 from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, ProbeResult
 from pallas.model.safe_text import one_line
 
-# A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
+# Seconds that a failed real call counts, unless a later call succeeds: there may be no later call.
 CALL_SECONDS: Final = 300.0
 _AGAIN: Final = {
     AgentState.BACKOFF: "Failed, is started again: ",
@@ -28,13 +28,11 @@ _NOT_READY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Another agent that one needs and that cannot answer; ``reason`` is one line.
-
-    ``servers`` are the downstreams by which it is called: they are told as this and not once more.
-    """
+    """A required agent that cannot answer. ``reason`` is one line."""
 
     name: str
     reason: str
+    # The downstreams by which it is called; they are not reported again
     servers: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -46,14 +44,14 @@ def health_of(
     lacks: Sequence[Lack] = (),
     required: Collection[str] = (),
 ) -> Health:
-    """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
+    """The health of an agent (SPEC PI-12, PR-21, PR-22); ``since`` and ``checked_at`` are both now.
 
-    ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) where there is one;
-    ``degraded`` when an agent that it needs failed, when a downstream cannot be reached, asks for credentials
-    or fails real calls though the probe is answered, or when the active provider has a problem; all causes in
-    one line. ``error`` too when a downstream that is ``required`` is not reached, as far as a probe of it
-    finds: ``needs x: crash-loop (its process died); Unreachable: a, b; Auth required: c; Failing: d (last
-    call: HTTP 503); LLM: openai: model 'x' not found``.
+    ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
+    ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails
+    real calls though it answers the probe, or if the active provider has a problem; all causes in one line.
+    Also ``error`` if a probe finds that a ``required`` downstream is not reached: ``needs x: crash-loop (its
+    process died); Unreachable: a, b; Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model
+    'x' not found``.
     """
     now = time()
     if state is not AgentState.READY:
@@ -90,7 +88,7 @@ def health_of(
 
 
 def _cause(downstream: Downstream, now: float) -> tuple[str, str]:
-    """What is wrong with it and how it is named there; two empty texts when nothing is."""
+    """The label of a downstream's problem and its name in the message; two empty texts if there is none."""
     if downstream.reach is ProbeResult.UNREACHABLE:
         return "Unreachable", downstream.name
     if downstream.reach is ProbeResult.AUTH_REQUIRED:

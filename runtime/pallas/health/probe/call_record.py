@@ -1,4 +1,4 @@
-"""What the last real calls of an agent say of its downstreams, beside the probes."""
+"""The results of an agent's last real calls to its downstreams, in addition to the probes."""
 
 from collections.abc import Sequence
 from threading import Lock
@@ -9,16 +9,16 @@ from pallas.model import AuthHop, CallOutcome, ProbeResult, RunEvent, RunFinishe
 from pallas.model.safe_text import one_line
 
 _CALL: Final = "tools/call"
-# Runs with a request that got no answer; more than may be in flight at a time.
+# Most runs with an unanswered request that are remembered; more than can be in flight at a time.
 _MAX_RUNS: Final = 1_000
 
 
 class CallRecord:
-    """The last call to each of ``downstreams``, out of the events of one agent's runs. Safe from any thread.
+    """The last call to each of ``downstreams``, from the events of one agent's runs. Safe from any thread.
 
-    HTTP 401 and 403 say that credentials are missing, 5xx and no answer at all that the downstream fails;
-    a tool that answers with an error says nothing against its server, and neither does a token of a
-    caller that was refused. Holds one entry per downstream and nothing for names it does not know.
+    HTTP 401 and 403 mean missing credentials, 5xx and no answer that the downstream fails. A tool that
+    answers with an error is no evidence against its server, and neither is a refused token of a caller. Holds
+    one entry per known downstream.
     """
 
     def __init__(self, downstreams: Sequence[DownstreamConfig]) -> None:
@@ -29,11 +29,11 @@ class CallRecord:
         self._lock = Lock()
 
     def last(self, name: str) -> CallOutcome | None:
-        """The last call to that downstream, None when there was none."""
+        """The last call to that downstream, None if there was none."""
         return self._last.get(name)
 
     def observe(self, event: RunEvent) -> bool:
-        """Note an event; True when it changes what the calls say of a downstream's health."""
+        """Take an event; True if it changes the health of a downstream."""
         if not isinstance(event, AuthHop | ToolEvent | RunFinished):
             return False
         with self._lock:
@@ -50,7 +50,7 @@ class CallRecord:
     def _hop(self, hop: AuthHop) -> None:
         name, status = hop.downstream, hop.status
         if status is None:
-            # A cancelled run leaves requests without an answer too: its end tells which it was.
+            # A cancelled run leaves unanswered requests too: its outcome decides whether they count.
             if hop.run_id in self._silent or len(self._silent) < _MAX_RUNS:
                 self._silent.setdefault(hop.run_id, {})[name] = hop
             return
@@ -64,7 +64,7 @@ class CallRecord:
         elif status >= 500 and hop.method != "server/discover":  # older servers may choke on that one
             self._fail(hop, f"HTTP {status}", ProbeResult.UNREACHABLE)
         elif 200 <= status < 300 and name in self._failing and hop.method in (_CALL, self._failing[name]):
-            # That a list can be had says nothing about calls; a call that is taken says all is well.
+            # A list that succeeds proves nothing about calls; an accepted call proves that all is well.
             self._answered(name, CallOutcome(True, hop.at))
 
     def _tool(self, event: ToolEvent) -> None:

@@ -1,4 +1,4 @@
-"""One request of a probe and the first message that answers it."""
+"""One request of a probe, and the first message of its response."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ _VERSION: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class NotMcp(Exception):
-    """The answer is not one of an MCP server; the text says in what way."""
+    """The response is not one of an MCP server. The text says why."""
 
 
 @dataclass(slots=True)
 class ProbeSession:
-    """A session a server opened for us, to be ended whatever happens."""
+    """A session that a server opened for a probe. It must be ended in any case."""
 
     url: str
     id: str
@@ -31,7 +31,7 @@ class ProbeSession:
     version: str = ""
 
     async def end(self, client: httpx2.AsyncClient) -> None:
-        """Send the DELETE; how the server takes it is its own business. At most half a second."""
+        """Send the DELETE, within half a second. The response is ignored."""
         headers = httpx2.Headers(self.headers)
         headers["Mcp-Session-Id"] = self.id
         if _VERSION.fullmatch(self.version):
@@ -46,7 +46,7 @@ class ProbeSession:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
-    """Status and first JSON-RPC message; ``session`` where the server opened one."""
+    """Status and first JSON-RPC message of a response, and the session if the server opened one."""
 
     status: int
     message: Mapping[str, Any]
@@ -54,18 +54,18 @@ class ProbeResponse:
 
     @property
     def accepted(self) -> bool:
-        """Whether the status is one of success."""
+        """Whether the status is a success."""
         return 200 <= self.status < 300
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """The result, empty unless the request succeeded and has one."""
+        """The result; empty unless the request succeeded and has one."""
         result = self.message.get("result")
         return result if self.accepted and isinstance(result, Mapping) else {}
 
     @property
     def error_code(self) -> int | None:
-        """The JSON-RPC error code; an OAuth style ``error`` is a text and has none."""
+        """The JSON-RPC error code; None for an OAuth ``error``, which is a text."""
         error = self.message.get("error")
         code = error.get("code") if isinstance(error, Mapping) else None
         return code if isinstance(code, int) else None
@@ -78,17 +78,17 @@ async def ask(
     headers: Mapping[str, str],
     opened: list[ProbeSession],
 ) -> ProbeResponse:
-    """POST ``body`` and read the first message of the answer, at most 1 MiB of it.
+    """POST ``body`` and read the first message of the response, at most 1 MiB.
 
-    A session is added to ``opened`` as soon as its id is known, before the body is read. Redirects that
-    keep the method are followed within the origin, three at most, so that credentials go nowhere else.
-    Raises NotMcp, and what httpx2 raises; the caller has the deadline.
+    A session is added to ``opened`` as soon as its id is known, before the body is read. At most three
+    redirects that keep the method are followed, within the origin, so that credentials go nowhere else.
+    Raises NotMcp and httpx2's errors; the caller sets the deadline.
     """
     sent = httpx2.Headers(headers)
     sent.update(
         {
             "Accept": "application/json, text/event-stream",
-            # A small answer must not unfold to a large one.
+            # A small response must not decompress to a large one.
             "Accept-Encoding": "identity",
             "Content-Type": "application/json",
         }
@@ -121,7 +121,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 async def _first_message(response: httpx2.Response) -> Mapping[str, Any]:
-    """The answer to our request, ``{}`` where there is none that can be understood."""
+    """The response to our request, ``{}`` if it cannot be understood."""
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         return {}
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""All downstreams of an agent at once, and not more often than needed."""
+"""Probes all downstreams of an agent at once, and not more often than needed."""
 
 import asyncio
 import functools
@@ -20,16 +20,16 @@ from .steady_state import Steady
 log = logging.getLogger(__name__)
 
 CACHE_SECONDS: Final = 10.0
-# What a caller waits beyond a round's own deadline, should even the round be held up.
+# Seconds a caller waits beyond a round's own deadline, if even the round is held up.
 _LEEWAY: Final = 0.25
 
 
 class Prober:
-    """Probes ``downstreams`` together and remembers what it found for ``cache`` seconds (SPEC C3, PI-10).
+    """Probes ``downstreams`` together and caches the result for ``cache`` seconds (SPEC C3, PI-10).
 
-    However many ask, one round runs at a time; it is over after ``timeout`` seconds, and who has not
-    answered by then is unreachable. Who asks is told what was found; ``latest``, what the fleet shows
-    meanwhile, changes without flapping. Belongs to one event loop; close it there.
+    One round runs at a time, no matter how many callers ask. It ends after ``timeout`` seconds; a downstream
+    that has not answered by then is unreachable. Callers get the result itself; ``latest``, which the fleet
+    shows, changes without flapping. Belongs to one event loop; close it there.
     """
 
     def __init__(
@@ -57,10 +57,12 @@ class Prober:
 
     @property
     def latest(self) -> tuple[Downstream, ...]:
-        """How each downstream is, in the order given; ``unknown`` before the first round. Any thread.
+        """Each downstream's state in the order given; ``unknown`` before the first round.
 
-        A round that timed out or lost its connection changes this only when the next one says so too, and
-        one good round does not yet make up for a bad one; refusals and HTTP errors count at once.
+        Safe from any thread.
+
+        A round that timed out or lost its connection changes this only if the next one confirms it, and one
+        good round does not yet clear a bad one; refusals and HTTP errors count at once.
         """
         return tuple(self._corrected(each) for each in self._shown)
 
@@ -70,10 +72,10 @@ class Prober:
         return any(each.unconfirmed for each in self._steady.values())
 
     async def probe(self, problems: Collection[str] = (), *, fresh: bool = False) -> tuple[Downstream, ...]:
-        """What is found now, or was at most ``cache`` seconds ago. Never raises; one round's time at most.
+        """The current results, at most ``cache`` seconds old. Never raises; takes at most one round's time.
 
-        ``problems`` names the downstreams that could not be connected when last used: that a command can
-        be executed says little when the program ends at once. ``fresh`` looks whatever was found before.
+        ``problems`` names the downstreams that could not be connected when last used: that a command can be
+        executed proves little if the program ends at once. ``fresh`` ignores the cache.
         """
         self._problems = frozenset(problems)
         known = not fresh and self._at is not None and self._clock() - self._at < self._cache
@@ -85,7 +87,7 @@ class Prober:
         return tuple(self._corrected(each) for each in self._found)
 
     async def close(self) -> None:
-        """End what is still running and let go of the connections."""
+        """Cancel what is running and close the connections."""
         self._closed = True
         tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
         if self._round is not None:
@@ -101,7 +103,7 @@ class Prober:
         try:
             findings = await self._look()
         except (OSError, ValueError) as error:
-            # No certificates to check with, for example: better told than a guess.
+            # For example no certificate store. Report it rather than guess.
             log.exception("downstreams cannot be probed")
             detail = f"cannot be probed ({type(error).__name__}); the log says why"
             findings = tuple(
@@ -125,7 +127,7 @@ class Prober:
             asyncio.create_task(look(config, client, self._eras, self._timeout), name=f"probe {config.name}")
             for config in self._downstreams
         ]
-        # Those that are late end the session they may have opened on their own.
+        # Late probes end a session that they opened themselves.
         self._late.update(tasks)
         for task in tasks:
             task.add_done_callback(self._late.discard)
@@ -149,5 +151,8 @@ class Prober:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """One store for all agents: reading it takes tens of milliseconds, so never in the loop."""
+    """One certificate store for all agents.
+
+    Reading it takes tens of milliseconds, so never do that in the loop.
+    """
     return httpx2.create_ssl_context()

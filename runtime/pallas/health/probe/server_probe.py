@@ -1,7 +1,7 @@
-"""Whether one MCP server can be reached: no model, no tool, and no session left behind.
+"""Probes one MCP server, without a model or a tool, and without leaving a session open.
 
-Both protocol eras (SPEC C7): ``server/discover`` first, which opens nothing; where that is not understood
-``initialize``, then ``DELETE`` of the session that opened. One deadline covers both.
+Supports both protocol versions (SPEC C7): first ``server/discover``, which opens nothing; if that is not
+understood, ``initialize``, then ``DELETE`` of the session. One deadline covers both.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TIMEOUT: Final = 3.0
 _MODERN: Final = "2026-07-28"
 _HANDSHAKE: Final = "2025-11-25"
-# Errors that only a server of the newer era gives: header mismatch, missing capability, version.
+# Errors that only a server of the newer protocol returns: header mismatch, missing capability, version.
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, -32022})
 _CLIENT: Final = {"name": "pallas-health", "version": __version__}
 _META: Final = "io.modelcontextprotocol"
@@ -60,16 +60,16 @@ Found = tuple[ProbeResult, str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look at a downstream found; not ``certain`` when a moment's trouble may explain it."""
+    """The result of one probe. It is not ``certain`` if the trouble may be momentary."""
 
     downstream: Downstream
     certain: bool = True
 
 
 def probe_client(verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
-    """A client for probes: it keeps neither connections nor cookies and has no deadline of its own.
+    """A client for probes: without kept connections, cookies, or a deadline of its own.
 
-    ``verify`` as httpx2 takes it; making the default one reads the certificate store, so do it in a thread.
+    ``verify`` is httpx2's. Building the default one reads the certificate store, so do it in a thread.
     """
     return httpx2.AsyncClient(
         verify=verify,
@@ -82,7 +82,7 @@ def probe_client(verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
 
 
 def unprobed(config: DownstreamConfig) -> Downstream:
-    """The downstream before anyone looked at it; its target holds no credentials."""
+    """The downstream before its first probe. Its target holds no credentials."""
     if config.transport == "stdio":
         return Downstream(config.name, "stdio", one_line(redact_text(shlex.join(config.command)), 200))
     try:
@@ -94,7 +94,7 @@ def unprobed(config: DownstreamConfig) -> Downstream:
 
 
 def found(config: DownstreamConfig, reach: ProbeResult, detail: str = "") -> Downstream:
-    """The downstream as it was found; ``detail`` is one line without secrets."""
+    """The downstream with the result of a probe. ``detail`` is one line without secrets."""
     bare = unprobed(config)
     return Downstream(bare.name, bare.transport, bare.target, reach, one_line(redact_text(detail), 200))
 
@@ -102,12 +102,12 @@ def found(config: DownstreamConfig, reach: ProbeResult, detail: str = "") -> Dow
 async def probe(
     config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
 ) -> Downstream:
-    """How one downstream is reached now (SPEC PI-11 to PI-13). Never raises.
+    """The state of one downstream (SPEC PI-11 to PI-13). Never raises.
 
-    Any HTTP error, a refusal, or no answer in ``timeout`` seconds is ``unreachable``; 401 and 403 are
-    ``auth required``, except that a server which gets the caller's own token (``forward_inbound_auth``)
-    and asks a probe without one for it is as it should be. ``eras`` remembers what each URL speaks.
-    A command counts as reached when it can be executed. Ending a session may take half a second more.
+    An HTTP error, a refusal, or no answer within ``timeout`` seconds is ``unreachable``; 401 and 403 are
+    ``auth required``, except for a server that gets the caller's own token (``forward_inbound_auth``): it
+    rightly refuses a probe without one. ``eras`` remembers the protocol of each URL. A command counts as
+    reached if it can be executed. Ending a session may take half a second more.
     """
     return (await look(config, client, eras, timeout)).downstream
 
@@ -115,7 +115,7 @@ async def probe(
 async def look(
     config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
 ) -> Finding:
-    """As ``probe``, and whether to believe it at once: silence and broken connections may be a moment's."""
+    """As ``probe``, with whether the result is certain: silence and broken connections may be momentary."""
     if config.not_configured:
         return Finding(found(config, ProbeResult.NOT_CONFIGURED, config.not_configured))
     if config.transport == "stdio":
@@ -162,7 +162,7 @@ async def _streamable(
         try:
             answer = await _ask(config, client, era, opened)
         except (httpx2.RemoteProtocolError, httpx2.ReadError) as error:
-            broken = error  # a server that hangs up on what it does not know may know the other
+            broken = error  # a server that hangs up on one protocol may speak the other
             continue
         if _is_evidence(era, answer):
             eras[config.url] = era
@@ -205,7 +205,7 @@ def _refusal(answer: ProbeResponse | None) -> str:
 
 
 async def _event_stream(config: DownstreamConfig, client: httpx2.AsyncClient) -> Found:
-    """The older HTTP+SSE transport: its stream opens with a GET."""
+    """Probe the older HTTP+SSE transport, whose stream opens with a GET."""
     headers = httpx2.Headers(config.headers)
     headers["Accept"] = "text/event-stream"
     async with client.stream("GET", config.url, headers=headers, follow_redirects=False) as response:

@@ -1,4 +1,4 @@
-"""What is said of something that is looked at again and again, without flapping."""
+"""Debounces repeated observations, so that a shown state does not flap."""
 
 from collections.abc import Hashable
 from typing import Final
@@ -7,11 +7,11 @@ CONFIRMATIONS: Final = 2
 
 
 class Steady[T]:
-    """Keeps the value that is shown while looks come in one after the other.
+    """The value to show while observations arrive.
 
-    The first look counts at once, and so does one that is bad beyond doubt. Any other change of ``state``,
-    for the worse or for the better, is shown when ``CONFIRMATIONS`` looks in a row say the same; with
-    ``recovers_at_once`` one good look is enough.
+    The first observation counts at once, and so does a bad one that is certain. Any other change of
+    ``state``, for worse or better, is shown after ``CONFIRMATIONS`` equal observations in a row; with
+    ``recovers_at_once`` one good observation is enough.
     """
 
     def __init__(self, *, recovers_at_once: bool = False) -> None:
@@ -22,11 +22,11 @@ class Steady[T]:
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether the last look differed from what is shown: look again soon."""
+        """Whether the last observation differs from the shown value; if so, observe again soon."""
         return self._count > 0
 
     def take(self, value: T, state: Hashable, *, good: bool, certain: bool) -> T:
-        """The value to show after this look. ``state`` is what two looks are compared by."""
+        """Take an observation; returns the value to show. Two observations are compared by ``state``."""
         if self._shown is not None and not self._counts(state, good, certain):
             return self._shown[1]
         self._shown, self._pending, self._count = (state, value), None, 0

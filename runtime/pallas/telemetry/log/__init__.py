@@ -1,4 +1,9 @@
-"""The log: one JSON file, rotated, redacted, and nothing on the terminal. See ``docs/logging.md``."""
+"""The log: one JSON file, rotated and redacted; nothing goes to the terminal. See ``docs/logging.md``.
+
+``log_setup`` installs the handlers and levels, ``log_file`` writes and rotates the file, ``json_lines``
+formats a record, ``log_path`` finds the file. ``log_forwarder`` passes records of a child process to its
+parent's log, ``project_secrets`` gives a project's secrets to the redaction.
+"""
 
 from pallas.telemetry.log.project_secrets import redact_project
 

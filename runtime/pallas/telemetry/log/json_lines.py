@@ -1,4 +1,4 @@
-"""A log record as one line of JSON."""
+"""Formats a log record as one line of JSON."""
 
 import json
 import logging
@@ -16,12 +16,12 @@ MAX_TRACEBACK: Final = 256 * 1024
 MAX_EXTRA: Final = 16 * 1024
 _MAX_ITEMS: Final = 100
 _MAX_DEPTH: Final = 5
-# A cut may fall inside a secret and leave a stump no pattern knows: cut later, then drop this much.
+# A cut inside a secret would leave a rest that no mask matches: cut this much later, mask, then drop it.
 _OVERLAP: Final = 4 * 1024
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OURS: Final = frozenset({"time", "level", "logger", "message", "exc", "stack"})
-# JSON itself escapes only below U+0020; the rest of what can drive a terminal is escaped here (never raw).
+# JSON escapes only below U+0020; all other characters that can drive a terminal are escaped here.
 _RAW: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
 )
@@ -30,12 +30,12 @@ _RAW: Final = re.compile(
 class JsonLines(logging.Formatter):
     """``{"time", "level", "logger", "message", ...extras, "exc"?}``, redacted and bounded, without a newline.
 
-    ``time`` is UTC with milliseconds; extras are what ``logger.info(..., extra={...})`` gave, after the
-    fixed keys and never over them; ``exc`` is the whole traceback (SPEC PR-35, PR-36). Never raises.
+    ``time`` is UTC with milliseconds. Extras are the ``extra={...}`` of the log call, after the fixed keys
+    and never over them. ``exc`` is the whole traceback (SPEC PR-35, PR-36). Never raises.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, pure JSON."""
+        """The record as one line of JSON."""
         text = json.dumps(self.fields(record), ensure_ascii=False, separators=(", ", ": "))
         return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -59,9 +59,9 @@ class JsonLines(logging.Formatter):
 
 
 def _of_run(record: logging.LogRecord) -> dict[str, str]:
-    """The run on whose behalf the record was made and its trace; what the record says itself comes first.
+    """The run that the record was made for, and its trace; the record's own extras win.
 
-    A record is made and formatted by one thread, in the context of who logs.
+    A record is made and formatted by one thread, in the context of the log call.
     """
     run = current_run()
     if run is None or getattr(record, "run_id", run.run_id) != run.run_id:
@@ -77,7 +77,7 @@ def _timestamp(seconds: float) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # a mistake in a library's log call must not cost the record
+    except Exception:  # a wrong log call of a library must not lose the record
         return f"{record.msg!s} {_text(record.args)}"
 
 
@@ -119,5 +119,5 @@ def _extra(name: str, value: Any, depth: int = 0) -> Any:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # whatever a third party's __str__ does
+    except Exception:  # a third party's __str__ may raise
         return f"<{type(value).__name__}>"

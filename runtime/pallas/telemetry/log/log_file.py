@@ -1,9 +1,8 @@
-"""The file the log goes to.
+"""The log file.
 
-A record is one ``write`` of one line to a file opened for appending: no thread, no queue, nothing that
-could be lost when the process dies, and several processes may share the file. That costs a few
-microseconds into the page cache, less than handing the record to another thread would, so the caller
-waits for nothing worth a queue with its drops and its flush at exit.
+A record is one ``write`` of one line to a file opened for appending. There is no thread and no queue, so
+nothing is lost when the process dies, and several processes may share the file. The write goes to the page
+cache and takes a few microseconds, less than passing the record to another thread would.
 """
 
 import contextlib
@@ -25,9 +24,9 @@ _LOST: Final = "%d log records could not be written"
 class LogFileHandler(logging.Handler):
     """Appends JSON lines to ``path`` (mode 0600), keeping ``backups`` old files of about ``max_bytes`` each.
 
-    Never raises into a caller, whatever happens to the disk: what could not be written is counted in
-    ``failed`` and told in the file as soon as writing works again; ``trouble`` says why the last record could
-    not be, empty where it could. The first opening raises OSError.
+    Never raises into a caller: ``failed`` counts the records that could not be written, which is logged as
+    soon as writing works again, and ``trouble`` says why the last record failed, empty if it did not. The
+    first opening raises OSError.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, backups: int = BACKUPS) -> None:
@@ -46,7 +45,7 @@ class LogFileHandler(logging.Handler):
         self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a failure is counted, never raised."""
+        """Write one record. A failure is counted, never raised."""
         try:
             line = self.format(record).encode() + b"\n"
         except Exception:  # the log must not break what it reports on
@@ -63,7 +62,7 @@ class LogFileHandler(logging.Handler):
             self._tell()
 
     def close(self) -> None:
-        """Close the file. Nothing is pending: each record was written when it was made."""
+        """Close the file. Nothing is pending, since each record was written at once."""
         with self.lock or contextlib.nullcontext():
             if self._fd >= 0:
                 os.close(self._fd)
@@ -80,7 +79,7 @@ class LogFileHandler(logging.Handler):
     def _write(self, line: bytes) -> None:
         self._follow()
         if self._regular and self._size and self._size + len(line) > self._max_bytes:
-            # An old file that cannot be moved away must not stop the log: it grows until it can.
+            # If the old file cannot be moved, the log goes on and grows until it can.
             with contextlib.suppress(OSError):
                 self._rotate(len(line))
         if self._torn:
@@ -92,7 +91,7 @@ class LogFileHandler(logging.Handler):
             raise OSError("short write")
 
     def _follow(self) -> None:
-        """Reopen when another process has rotated the file, or someone removed it; learn its size."""
+        """Open the file again if another process rotated or removed it; update its size."""
         if self._fd < 0:
             self._open()
             return
@@ -109,7 +108,7 @@ class LogFileHandler(logging.Handler):
 
     def _open(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Without O_NONBLOCK a pipe that nobody reads would hold us up: so it is an error instead.
+        # With O_NONBLOCK a pipe without a reader is an error; without it the write would block.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
         fd = os.open(self.path, flags, 0o600)
         if self._fd >= 0:
@@ -125,9 +124,9 @@ class LogFileHandler(logging.Handler):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return  # another process is at it: go on in the old file, move over with the next record
+                return  # another process rotates: use the old file, and change over with the next record
             except OSError:
-                pass  # a file system without locks: better rotated twice than never
+                pass  # a file system without locks: rotating twice is better than never
             self._follow()  # another process may have rotated just now
             if not self._regular or self._size + room <= self._max_bytes:
                 return
@@ -144,9 +143,9 @@ class LogFileHandler(logging.Handler):
 
 
 class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """The same lines on the error stream, for journals (``PALLAS_LOG_STDERR=1``). Never raises.
+    """Writes the same lines to the error stream, for journals (``PALLAS_LOG_STDERR=1``). Never raises.
 
-    Where that stream is systemd's journal, a line begins with its level as ``sd-daemon(3)`` has it.
+    If that stream is systemd's journal, a line begins with its level as in ``sd-daemon(3)``.
     """
 
     def __init__(self) -> None:
@@ -155,16 +154,16 @@ class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
         self._journal = is_journal(sys.__stderr__)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; the journal takes the level off again."""
+        """The line, with the level prefix that the journal removes."""
         line = super().format(record)
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A closed pipe is nobody's business: the file has the record."""
+        """Ignore a closed pipe: the file has the record."""
 
 
 def is_journal(stream: TextIO | None) -> bool:
-    """Whether a stream is the one that systemd connected to its journal, as ``JOURNAL_STREAM`` says."""
+    """Whether a stream is connected to systemd's journal, according to ``JOURNAL_STREAM``."""
     try:
         state = os.fstat(stream.fileno()) if stream is not None else None
     except (OSError, ValueError):
@@ -173,6 +172,6 @@ def is_journal(stream: TextIO | None) -> bool:
 
 
 def _priority(level: int) -> int:
-    """The level as syslog numbers it: a lower one is worse."""
+    """The syslog number of a level; a lower number is more severe."""
     steps = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
     return next((priority for least, priority in steps if level >= least), 7)

@@ -1,4 +1,4 @@
-"""Records of a process of ours, in the log of the one that started it."""
+"""Passes log records of a child process to the log of its parent."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _FIXED: Final = frozenset({"time", "level", "logger", "message", "exc", "stack"}
 
 
 class Forwarder(logging.Handler):
-    """Gives each record to ``send`` as plain JSON values, redacted and bounded. Never raises."""
+    """Passes each record to ``send`` as plain JSON values, redacted and bounded. Never raises."""
 
     path = Path(os.devnull)
 
@@ -31,9 +31,9 @@ class Forwarder(logging.Handler):
 
 
 def replay(fields: Mapping[str, Any], **more: str) -> None:
-    """Log what ``Forwarder`` gave in another process, as if it had been logged here.
+    """Log a record that a ``Forwarder`` sent from another process, as if it had been logged here.
 
-    ``more`` are extras that it has where it says nothing else of them.
+    ``more`` are additional extras; those of the record win.
     """
     logger = logging.getLogger(str(fields.get("logger") or "pallas"))
     level = logging.getLevelNamesMapping().get(str(fields.get("level")), logging.INFO)

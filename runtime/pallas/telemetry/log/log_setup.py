@@ -1,4 +1,4 @@
-"""Which logger says how much, and that none of them writes to the terminal."""
+"""Sets up logging: the level of each logger, and no handler that writes to the terminal."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from .log_file import LogFileHandler, Stderr
 from .log_forwarder import Forwarder
 from .log_path import fallback_path, log_path
 
-# Libraries that say every request and every chunk: pinned by name, so that a root at DEBUG stays readable.
+# Libraries that log every request and chunk. Pinned to WARNING, so that a root at DEBUG stays readable.
 PINNED: Final = (
     "openai",
     "openai._base_client",
@@ -31,9 +31,9 @@ PINNED: Final = (
     "fastmcp",
     "uvicorn",
 )
-# These cut themselves off from the root when they are set up, some of them again and again.
+# These stop propagating to the root when they are set up, some of them repeatedly.
 _REJOINED: Final = ("fast_agent", "fastmcp", "mcp", "uvicorn", "uvicorn.error", "uvicorn.access")
-# This one whenever one of its agents starts, also long after our own start.
+# This one does so whenever one of its agents starts, also long after our own start.
 _RECUT: Final = "fast_agent"
 _OURS: Final = ("pallas", "pallas_tui")
 _LEVELS: Final = {"WARN": "WARNING", "FATAL": "CRITICAL", "PROGRESS": "INFO", "TRACE": "DEBUG"}
@@ -43,7 +43,7 @@ _logger = logging.getLogger("pallas.log")
 
 @dataclass(slots=True)
 class _State:
-    """What is installed, and what the caller last asked for."""
+    """The installed handlers, and the arguments of the last call."""
 
     file: LogFileHandler | Forwarder | None = None
     wanted: Path | None = None
@@ -63,12 +63,11 @@ _lock = RLock()
 def setup_logging(level: str | None = None, *, path: Path | None = None, stderr: bool | None = None) -> Path:
     """Send every log record to the JSON file and nothing to the terminal; returns the file's path.
 
-    ``level`` is the project's ``logger.level``; ``PALLAS_LOG_LEVEL`` goes before it, INFO is the default.
-    ``path`` and ``stderr`` go before ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. What is None stays as
-    an earlier call set it. Call it again whenever a library may have set up its own logging: each handler
-    is there exactly once afterwards (SPEC PR-29, PR-33 to PR-35).
-
-    A folder that cannot be used is replaced by a temporary one with one warning. Never raises for that.
+    ``level`` is the project's ``logger.level``; ``PALLAS_LOG_LEVEL`` overrides it, INFO is the default.
+    ``path`` and ``stderr`` override ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. An argument that is None
+    keeps its earlier value. Call it again whenever a library may have set up its own logging: afterwards each
+    handler is installed exactly once (SPEC PR-29, PR-33 to PR-35). A folder that cannot be used is replaced
+    by a temporary one, with one warning and no error.
     """
     with _lock:
         _state.level = level if level is not None else _state.level
@@ -89,9 +88,9 @@ def setup_logging(level: str | None = None, *, path: Path | None = None, stderr:
 
 
 def forward_logging(handler: Forwarder, level: str | None = None) -> None:
-    """Send every log record to ``handler`` and nothing anywhere else; for a process that has no log.
+    """Send every log record to ``handler`` and nowhere else, for a process without a log of its own.
 
-    ``level`` as for ``setup_logging``. For once in a process, before anything else is set up.
+    ``level`` as for ``setup_logging``. Call it once in a process, before any other setup.
     """
     with _lock:
         _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
@@ -100,9 +99,8 @@ def forward_logging(handler: Forwarder, level: str | None = None) -> None:
 
 
 def reapply_logging() -> None:
-    """Put everything back as ``setup_logging`` left it, where someone else has set up logging since.
-
-    Levels, pins and handlers; nothing when logging was never set up.
+    """Restore levels and handlers after another library set up logging; does nothing before
+    ``setup_logging``.
     """
     with _lock:
         if _state.file is not None:
@@ -110,9 +108,9 @@ def reapply_logging() -> None:
 
 
 def relevel_logging(level: str | None) -> None:
-    """From now on the project's ``logger.level`` is this one, None for the default.
+    """Set the project's ``logger.level``, None for the default.
 
-    ``PALLAS_LOG_LEVEL`` goes before it. Nothing when logging was never set up.
+    ``PALLAS_LOG_LEVEL`` overrides it. Does nothing before ``setup_logging``.
     """
     with _lock:
         if _state.file is not None:
@@ -121,9 +119,9 @@ def relevel_logging(level: str | None) -> None:
 
 
 def reopen_logging() -> Path:
-    """Open the file anew, for who has moved it away (logrotate); returns where the log goes now.
+    """Open the file again after it was moved (logrotate); returns the path in use now.
 
-    A log that had to go elsewhere comes back where the file that was wanted can be written again.
+    A log that fell back to a temporary file returns to its own file if that can be written again.
     """
     with _lock:
         _state.wanted = None
@@ -132,16 +130,16 @@ def reopen_logging() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """How the log is: where it goes and where it should, records lost so far, why the last was, if it was."""
+    """The state of the log."""
 
-    path: Path
-    wanted: Path
-    lost: int = 0
-    trouble: str = ""
+    path: Path  # the file in use
+    wanted: Path  # the file it should use
+    lost: int = 0  # records lost so far
+    trouble: str = ""  # why the last record was lost, empty if it was not
 
 
 def log_state() -> LogState | None:
-    """How the log is now; None when this process has no file of its own. Safe from any thread."""
+    """The state of the log; None if this process has no log file. Safe from any thread."""
     file, wanted = _state.file, _state.wanted
     if not isinstance(file, LogFileHandler):
         return None
@@ -149,14 +147,14 @@ def log_state() -> LogState | None:
 
 
 def is_on_stderr() -> bool:
-    """Whether every record is on the error stream as well."""
+    """Whether every record also goes to the error stream."""
     return _state.stderr is not None
 
 
 def close_logging(*, for_good: bool = False) -> None:
-    """Take our handlers out again and close the file. Every record is on disk already.
+    """Remove our handlers and close the file. Every record is on disk already.
 
-    ``for_good`` is for a process that is about to end: what its threads still log goes nowhere then.
+    ``for_good`` is for a process that is about to end: records of its remaining threads are then dropped.
     """
     global _state
     with _lock:
@@ -165,7 +163,7 @@ def close_logging(*, for_good: bool = False) -> None:
                 logging.getLogger().removeHandler(handler)
                 handler.close()
         if _state.file is not None:
-            # A thread that still logs while the process ends must not do so on the terminal.
+            # A thread that still logs while the process ends must not write to the terminal.
             logging.lastResort = logging.NullHandler() if for_good else _state.last_resort
             logging.raiseExceptions = not for_good and _state.raised
             logging.captureWarnings(False)
@@ -174,7 +172,7 @@ def close_logging(*, for_good: bool = False) -> None:
 
 
 def _open_file(wanted: Path) -> str:
-    """Open the file unless it is open; returns a warning when another one had to be taken."""
+    """Open the file unless it is open; returns a warning if another file had to be used."""
     if _state.file is not None and wanted == _state.wanted:
         return ""
     warning = ""
@@ -184,7 +182,7 @@ def _open_file(wanted: Path) -> str:
         reason = error.strerror or type(error).__name__
         try:
             opened = LogFileHandler(fallback_path())
-        except OSError:  # no temporary folder either: the log is lost, the program is not
+        except OSError:  # no temporary folder either: go on without a log
             opened = LogFileHandler(Path(os.devnull))
         warning = (
             f"cannot write the log to {wanted} ({reason}); writing to {opened.path}."
@@ -206,14 +204,14 @@ def _open_stderr(on: bool) -> None:
 
 
 def _set_levels() -> list[str]:
-    """Set the levels; returns one warning for each name that is no level."""
+    """Set the levels; returns one warning for each unknown level name."""
     level, unknown = _level(os.environ.get("PALLAS_LOG_LEVEL") or _state.level, logging.INFO)
     root, unknown_root = _level(os.environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO))
     for name in _OURS:
         logging.getLogger(name).setLevel(level)
     for name in PINNED:
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Its debug records hold whole conversations, with what tools returned.
+    # Its debug records contain whole conversations and tool results.
     logging.getLogger(_RECUT).setLevel(max(root, logging.INFO))
     logging.getLogger().setLevel(root)
     for handler in (_state.file, _state.stderr):
@@ -228,7 +226,7 @@ def _set_levels() -> list[str]:
 
 
 def _level(name: str | None, default: int) -> tuple[int, str]:
-    """The number of a level's name, and the name again when there is no such level."""
+    """The number of a level name, and the name again if there is no such level."""
     if name is None or not name.strip():
         return default, ""
     known = logging.getLevelNamesMapping()
@@ -238,13 +236,13 @@ def _level(name: str | None, default: int) -> tuple[int, str]:
 
 
 def _silence_terminal() -> None:
-    """Remove every handler of others that would write to the terminal, whoever added it."""
+    """Remove every foreign handler that would write to the terminal."""
     known = list(logging.Logger.manager.loggerDict.values())
     for logger in (logging.getLogger(), *(each for each in known if isinstance(each, logging.Logger))):
         _undraw(logger)
     for name in _REJOINED:
         logging.getLogger(name).propagate = True
-    # A filter survives what fast-agent does to its logger; handlers do not.
+    # fast-agent replaces the handlers of its logger but keeps filters.
     logging.getLogger(_RECUT).addFilter(_rejoin)
 
 
@@ -255,7 +253,7 @@ def _undraw(logger: logging.Logger) -> None:
 
 
 def _rejoin(record: logging.LogRecord) -> bool:
-    """Join the logger to the root again when it was cut off since: its record then reaches the file."""
+    """Let the logger propagate to the root again, so that its record reaches the file."""
     logger = logging.getLogger(record.name)
     if not logger.propagate:
         _undraw(logger)
@@ -264,7 +262,7 @@ def _rejoin(record: logging.LogRecord) -> bool:
 
 
 def _draws(handler: logging.Handler) -> bool:
-    """Whether the handler writes where people look. Files, and what a test listens with, stay."""
+    """Whether the handler writes to the terminal. Files, and handlers of tests, do not."""
     if handler is _state.stderr:
         return False
     if type(handler).__name__ == "RichHandler":
@@ -288,7 +286,7 @@ def _attach(first: bool) -> None:
             root.addHandler(handler)
     if first:
         _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
-    # A logger cut off from the root and without a handler falls back to this instead of to stderr.
+    # A logger that does not propagate and has no handler uses this, and not stderr.
     logging.lastResort = _state.file
     # A foreign handler that fails would print its own traceback.
     logging.raiseExceptions = False

@@ -1,4 +1,4 @@
-"""The secrets of a project, given to the redaction of the log."""
+"""Gives the secrets of a project to the redaction of the log."""
 
 import os
 import re
@@ -17,10 +17,10 @@ _HEADER: Final = re.compile(r"(?:authorization|cookie)\Z", re.IGNORECASE)
 
 
 def redact_project(project: "Project") -> None:
-    """Mask every secret the project can know: in its files, in ``.env`` and in the environment.
+    """Mask every secret of the project: in its files, in ``.env`` and in the environment.
 
-    Keys, passwords, configured headers, and variables with such a name. Keys that stand for none, such as
-    ``offline`` or ``not-needed``, are words and stay readable.
+    That is keys, passwords, configured headers, and variables with such a name. Placeholder keys such as
+    ``offline`` or ``not-needed`` are words and stay readable.
     """
     redact(*_secrets_in(os.environ), *_secrets_in(project.settings))
     for server in project.servers.values():
@@ -47,7 +47,7 @@ def _secrets_in(values: Mapping[str, Any]) -> Iterator[str]:
             if _API_KEY.search(str(name)) and _PLACEHOLDER.fullmatch(value):
                 continue
             if is_sensitive(str(name)):
-                # "Bearer abc": the part after the scheme is what may turn up alone.
+                # "Bearer abc": the part after the scheme may appear alone.
                 yield from (value, value.partition(" ")[2].strip()) if _HEADER.search(str(name)) else (value,)
             elif "@" in value:
                 yield from _userinfo(value)
