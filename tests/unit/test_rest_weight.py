@@ -10,7 +10,7 @@ import pytest
     "code",
     [
         "import pallas.surfaces.registry, pallas.fleet.fleet",
-        "import pallas.surfaces.rest, pallas.surfaces.rest.endpoints, pallas.surfaces.rest.route_table",
+        "import pallas.surfaces.rest, pallas.surfaces.rest.endpoints, pallas.surfaces.rest.rest_parts",
         "from typer.testing import CliRunner\n"
         "from pallas.cli.app import app\n"
         "CliRunner().invoke(app, ['--help'])",

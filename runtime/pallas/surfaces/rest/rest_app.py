@@ -23,9 +23,9 @@ from .endpoints import ENDPOINTS
 from .idempotency import Keys
 from .resource_routes import add_resources
 from .response_models import FaultBody, Whoami
+from .rest_parts import RestParts as RestParts
 from .rest_runs import COME_BACK, RestRuns
 from .route_table import HEAD, Routes, principal_of
-from .route_table import RestParts as RestParts
 from .run_recall import Recall
 from .run_replay import RunReplay
 from .run_routes import add_runs

@@ -1,8 +1,7 @@
 """A route of the API: it checks the caller and its grants first, then reads the body, then does the work."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,24 +11,19 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Scope
 
-from pallas.access.grants import CHANGED, DENIED, Grants
-from pallas.config.models import Project
-from pallas.model import Fault, FaultType, FleetSnapshot, Principal
+from pallas.access.grants import CHANGED, DENIED
+from pallas.model import Fault, FaultType, Principal
 from pallas.model.safe_text import handle_start, one_line
-from pallas.runs.kernel import Kernel
 from pallas.surfaces.control.token_middleware import path_shown
+from pallas.surfaces.rest.rest_parts import RestParts
 
 from . import http_faults
 from .endpoints import ENDPOINTS, RestEndpoint
 from .request_body import JsonRequest, expect_json
 
 if TYPE_CHECKING:
-    from pallas.catalog import Catalog
-    from pallas.ledger import Ledger
-    from pallas.sessions.thread_access import Threads
-    from pallas.tasks import Tasks
+    pass
 
 
 audit_log = logging.getLogger("pallas.audit")
@@ -82,25 +76,6 @@ def audit(
 def _by_handle(endpoint: RestEndpoint) -> bool:
     """Return whether its path names a thread or a task."""
     return endpoint.path.startswith(("/threads/", "/tasks/"))
-
-
-Authenticate = Callable[[Scope], Awaitable[Principal] | Principal]
-"""Who makes the request of that scope. Raises Fault (AUTH) for whom nobody knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestParts:
-    """The fleet as the REST API sees it; everything belongs to the fleet's event loop."""
-
-    kernel: Kernel
-    threads: "Threads"
-    catalog: "Catalog"
-    grants: Grants
-    authenticate: Authenticate
-    project: Callable[[], Project]
-    snapshot: Callable[[], FleetSnapshot]
-    ledger: "Ledger"
-    tasks: "Tasks | None" = None
 
 
 log = logging.getLogger(__name__)
