@@ -1,22 +1,14 @@
 """What of a fleet the REST API works with. Imports neither FastAPI nor SQLAlchemy."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from pallas.model import Principal
-from pallas.surfaces.rest.rest_parts import RestParts
-
-if TYPE_CHECKING:
-    pass
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from pallas.access.grants import Grants
 from pallas.config.models import Project
-from pallas.model import FleetSnapshot
+from pallas.model import FleetSnapshot, Principal
 from pallas.runs.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -24,7 +16,6 @@ if TYPE_CHECKING:
     from pallas.ledger import Ledger
     from pallas.sessions.thread_access import Threads
     from pallas.tasks import Tasks
-
 
 Authenticate = Callable[[Scope], Awaitable[Principal] | Principal]
 """Who makes the request of that scope. Raises Fault (AUTH) where it is no known caller."""
