@@ -1,4 +1,4 @@
-"""The one protocol between the kernel and whatever answers."""
+"""The protocol between the kernel and every executor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,92 +21,96 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTurn:
-    """One message for an executor, with all that it may know.
-
-    ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
-    for executors that keep an instance for it, None for a throw-away one. ``thread`` is the id of its thread,
-    empty for a throw-away one, and ``handle`` the caller's own name for that, empty without one.
-    ``principal`` tells callers apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``:
-    the caller hears the text as it is written, so agents further down are asked for theirs. ``params`` are
-    those of the run, merged: what is absent is the executor's own default, what is cleared is not sent.
-    ``durable``: what is said on the way is kept, so it is told in the executor's own form too. ``provider``
-    is the one that the caller chose among the agent's, empty for its default. ``session`` is the id of the
-    session that it belongs to, as the ``SessionHooks`` know it, empty without one. ``sender`` and ``depth``
-    are as in the request.
-    """
+    """One message for an executor, with its context."""
 
     run_id: str
     agent: str
     text: str
     images: tuple[Image, ...] = ()
     history: Sequence[Message] = ()
+    """The conversation's earlier messages, oldest first."""
     lease: str | None = None
+    """The conversation, for executors that keep an instance for it; None for a single question."""
     thread: str = field(default="", repr=False)
+    """The id of its thread; empty for a single question."""
     handle: str = field(default="", repr=False)
+    """The caller's own name for the thread; empty without one."""
     principal: str = ANONYMOUS.id
+    """The id that tells callers apart."""
     stream_text: bool = False
+    """The caller wants text as it is written, so called agents are asked for theirs."""
     params: Params = NO_PARAMS
+    """The run's merged parameters: absent ones are the executor's defaults, cleared ones are not sent."""
     durable: bool = False
+    """Messages are stored on the way, so they are reported in the executor's own form as well."""
     provider: str = ""
+    """The provider that the caller chose; empty for the agent's default."""
     session: str = ""
+    """The id of its session, the same as for ``SessionHooks``; empty without one."""
     sender: str = ""
+    """As in the request."""
     depth: int = 0
+    """As in the request."""
     bearer: str | None = field(default=None, repr=False)
+    """The caller's token, for this turn only."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came of a turn: ``texts`` in order, and the ``messages`` to add to the conversation.
-
-    ``replaces`` says that the messages stand for the whole conversation: it was compacted. ``backend`` is the
-    id of the provider that answered, where there is a choice of them; ``notices`` are told to the caller
-    beside the answer, in a line each.
-    """
+    """The result of a turn."""
 
     texts: tuple[str, ...]
+    """All texts of the answer, in order."""
     messages: tuple[Message, ...]
+    """The messages to add to the conversation."""
     usage: Usage = field(default_factory=Usage)
     stop_reason: str = "endTurn"
     replaces: bool = False
+    """``messages`` replace the whole conversation: it was compacted."""
     backend: str = ""
+    """The id of the provider that answered, if there is a choice."""
     notices: tuple[str, ...] = ()
+    """Lines for the caller, in addition to the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """What an executor learned about its agent when it started.
-
-    ``model`` has no provider prefix and is empty where there is none; ``servers`` are the names of
-    the downstreams the agent declares; ``keeps_history`` is False for an agent without memory.
-    ``instruction`` is what the agent is told, as it was written; ``defined`` where its code or card is,
-    relative to the project (``agents/research.py:8``). Both are sanitised. ``children`` are the other agents
-    of the same definition. ``providers`` are those that it and its children ask, by the names of their blocks
-    in the configuration, None where nobody can tell; ``names_models`` says that none of them goes by the
-    project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where
-    they are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each
-    downstream offered when it was started, by server. ``window`` is how many tokens its model takes in at
-    once, 0 where only what is declared counts. ``providers_known`` are those that callers may choose among,
-    None where there is no choice; ``capabilities`` what it says of itself that it can do; ``capacity`` how
-    many runs it takes at a time, 0 for any number. ``payload`` is what a typed handler takes (a PayloadType),
-    None for agents that take text.
-    """
+    """Facts about an agent that its executor learned when it started."""
 
     model: str = ""
+    """Without a provider prefix; empty if there is none."""
     vision: bool = False
     servers: tuple[str, ...] = ()
+    """The names of the downstreams that the agent declares."""
     keeps_history: bool = True
+    """False for an agent without memory."""
     instruction: str = ""
+    """The agent's instruction as it was written; sanitised."""
     defined: str = ""
+    """The place of its code or card, relative to the project (``agents/research.py:8``); sanitised."""
     files: tuple[str, ...] = ()
+    """The project's files that it was made of, relative to the project if they are inside.
+
+    Partial if ``load`` or ``start`` failed.
+    """
     children: tuple["Child", ...] = ()
+    """The other agents of the same definition."""
     tools: tuple[ServerDetail, ...] = ()
+    """The tools of each downstream when it was started, by server."""
     providers: tuple[str, ...] | None = None
+    """The providers that it and its children use, by their names in the configuration; None if unknown."""
     names_models: bool = False
+    """Neither it nor its children use the project's ``default_model``."""
     window: int = 0
+    """The context window of its model in tokens; 0 if only the declared one is known."""
     providers_known: tuple[ProviderFacts, ...] | None = None
+    """The providers that callers may choose among; None if there is no choice."""
     capabilities: tuple[str, ...] = ()
+    """Its own description of what it can do."""
     capacity: int = 0
+    """How many runs it takes at a time; 0 for any number."""
     payload: Any = None
+    """The input of a typed handler (a PayloadType); None for agents that accept text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +126,29 @@ class Executor(Protocol):
     """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order.
 
     Between ``start`` and ``close`` it may be parked, and started once more after that. ``close`` is called
-    whatever became of the others, also while one of them was cancelled.
+    whatever the outcome of the others, also while one of them was cancelled.
     """
 
     @property
     def pid(self) -> int | None:
-        """The process it runs in, None where that is this one."""
+        """The process it runs in, None for this one."""
         ...
 
     @property
     def info(self) -> ExecutorInfo:
-        """What is known of the agent: after ``load`` all but its tools, which ``start`` finds."""
+        """Facts about the agent: after ``load`` all but its tools, which ``start`` finds."""
         ...
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Learn what the agent is, connecting to nothing. Raises Fault (CONFIG) with file and line.
+        """Load the agent without connecting to anything. Raises Fault (CONFIG) with file and line.
 
-        The fault's ``data`` has the ``place`` (``file:line``) where it is in the project. ``fresh`` reads
-        code that was loaded before anew; where that fails, others go on with the old one.
+        The fault's ``data`` has the ``place`` (``file:line``) if it is in the project. ``fresh`` loads the
+        code again; if that fails, other agents keep the old code.
         """
         ...
 
     async def start(self) -> None:
-        """Make ready to answer. Raises Fault (CONFIG) with the reason when the agent cannot be made."""
+        """Make ready to answer. Raises Fault (CONFIG) with the reason if the agent cannot be made."""
         ...
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
@@ -152,34 +156,34 @@ class Executor(Protocol):
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """Downstreams that could not be reached at the last attempt, by name."""
+        """The names of downstreams that could not be reached at the last attempt."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Runs that wait until there is room to answer them."""
+        """The number of runs that wait for capacity."""
         ...
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` is called with the reason, once at most, when it can answer no more by itself.
+        """Call ``tell`` with the reason, once at most, if the executor fails by itself.
 
-        In the loop it was started in, and only between ``start`` and ``close``.
+        It is called in the loop of ``start``, and only between ``start`` and ``close``.
         """
         ...
 
     def release(self, lease: str) -> None:
-        """Let go of what is kept for a conversation that is over; returns at once."""
+        """Release the resources of a conversation that is over; returns at once."""
         ...
 
     async def park(self, timeout: float) -> None:
-        """Let go of what it runs and keep what it loaded, in about ``timeout`` seconds: ``start`` may follow.
+        """Stop what it runs and keep what it loaded, in about ``timeout`` seconds: ``start`` may follow.
 
         Runs in flight must be over or are cancelled by their owner.
         """
         ...
 
     async def close(self, timeout: float) -> None:
-        """Let go of everything, in about ``timeout`` seconds; a second call may be in more of a hurry.
+        """Release everything, in about ``timeout`` seconds; a second call may have a shorter timeout.
 
         Runs in flight must be over or are cancelled by their owner.
         """
@@ -187,24 +191,25 @@ class Executor(Protocol):
 
 
 class SessionHooks(Protocol):
-    """What an executor may have besides, each by itself: sessions (SPEC 7.4) are told to it.
+    """Optional methods of an executor, each by itself: notifications of sessions (SPEC 7.4).
 
-    They are looked up by name; each has ``HOOK_SECONDS`` seconds. ``session`` is an id of
-    32 hex digits, the same as in ``ExecutorTurn.session``.
+    They are looked up by name; each has ``HOOK_SECONDS`` seconds. ``session`` is an id of 32 hex digits,
+    the same as in ``ExecutorTurn.session``.
     """
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
-        """A session begins, or one that failed is opened again. Whatever it raises: there is none (DR-27)."""
+        """A session begins, or a failed one is reopened. If it raises, there is no session (DR-27)."""
         ...
 
     async def session_closed(self, session: str, reason: str) -> None:
-        """A session is over, told once; whatever it raises is logged, and it is over all the same.
+        """A session has ended, called once; if it raises, that is logged and the session has ended all the
+        same.
 
         ``reason`` is ``closed``, ``expired``, ``reopened``, ``task-complete``, ``task-failed``,
-        ``agent-gone``, ``shutdown``, or what the caller said.
+        ``agent-gone``, ``shutdown``, or the caller's own text.
         """
         ...
 
     async def session_cancelled(self, session: str) -> None:
-        """What ran in the session was cancelled, its ``run`` too; what it raises is logged."""
+        """The work in the session was cancelled, its ``run`` too; an exception is logged."""
         ...

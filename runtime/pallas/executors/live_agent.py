@@ -1,4 +1,4 @@
-"""What the kernel asks of an agent that is alive."""
+"""A running agent as the kernel sees it."""
 
 from typing import Protocol
 
@@ -7,9 +7,9 @@ from pallas.model import AgentState, FaultType, Health, Params
 
 
 class LiveAgent(Protocol):
-    """What the kernel asks of an agent that is alive: the fleet's own object offers it.
+    """A running agent as the kernel sees it; the fleet's own object has these members.
 
-    ``failure`` is the type of the Fault with which its last start failed; None where it was no Fault.
+    ``failure`` is the type of the Fault with which its last start failed; None if it was no Fault.
     """
 
     @property

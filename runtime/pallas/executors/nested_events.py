@@ -1,4 +1,4 @@
-"""What happens in a run that another one asked for, as the other tells it."""
+"""Passes the events of a nested run on to the run that called it."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,10 +9,10 @@ from .base import Emit
 
 
 class NestedEvents:
-    """The listener of a run below another: its calls and steps become that one's, marked ``nested``.
+    """The listener of a nested run: its calls and steps become the outer run's, marked ``nested``.
 
-    ``run_id`` and ``agent`` are the other's, ``span`` that of the call which asked; ``with_text`` passes on
-    what is written, under the name of who writes. Once it is ``over`` nothing is passed on any more.
+    ``run_id`` and ``agent`` are the outer run's, ``span`` that of its call; ``with_text`` passes text on,
+    under the name of its agent. Once it is ``over`` no event is passed on any more.
     """
 
     def __init__(self, run_id: str, agent: str, span: str, emit: Emit, *, with_text: bool = False) -> None:
@@ -24,18 +24,18 @@ class NestedEvents:
         self.over = False
 
     def __call__(self, event: Event) -> None:
-        """Hear one event of the run below."""
+        """Pass one event of the nested run on."""
         if self.over:
             return
         own: dict[str, Any] = {"run_id": self._run_id, "agent": self._agent, "seq": 0}
         match event:
             case ToolEvent():
-                # Its span belongs to the run that made the call: what hangs below that is found there.
+                # Its span belongs to the run that made the call: child spans are found there.
                 call = f"{self._span}.{event.call_id}"
                 self._emit(replace(event, **own, call_id=call, nested=True, span_id="", relayed=True))
             case StepStarted() if event.actor != self._agent:
                 self._emit(replace(event, **own))
             case TextDelta() if self._with_text and not (event.reasoning or event.rollback):
-                # Nobody below speaks in the agent's own name.
+                # No called agent may use the agent's own name.
                 if (actor := event.actor or event.agent) != self._agent:
                     self._emit(replace(event, **own, actor=actor))

@@ -1,4 +1,4 @@
-"""How an agent that is a model reaches its peers (``peers:``): who they are now, and asking one."""
+"""The port by which a model agent reaches its peers (``peers:``): list them, and call one."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -7,18 +7,18 @@ from pallas.model import Event, Image, RunResult, TraceContext
 
 from .base import ExecutorTurn
 
-if TYPE_CHECKING:  # what says how messages look is imported by fleets that have some
+if TYPE_CHECKING:  # the payload types are imported only by fleets that have typed handlers
     from pallas.messaging.messaging_port import PeerFacts
 
 
 class PeerPort(Protocol):
-    """The fleet as a model's tools reach it. One event loop only.
+    """The part of the fleet that a model's tools use. One event loop only.
 
     An executor that has ``reach_peers(port)`` is given one by its fleet, once, before ``load``.
     """
 
     def peer_facts(self, agent: str) -> "tuple[PeerFacts, ...]":
-        """The peers of ``agent`` as agents.yaml says now, those that there are."""
+        """Return the peers of ``agent`` that exist, by the current agents.yaml."""
         ...
 
     async def ask_peer(
@@ -31,9 +31,9 @@ class PeerPort(Protocol):
         images: tuple[Image, ...] = (),
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
-        """What ``peer`` answers to ``text``, asked by the run of ``turn`` for its principal.
+        """Return the answer of ``peer`` to ``text``, called by the run of ``turn`` with its principal.
 
-        ``trace`` is the span of the call, ``text`` JSON where the peer is a typed handler. Cancelling it
-        cancels the peer's run. Raises Fault: also where the agent has no such peer (HC-15).
+        ``trace`` is the span of the call, ``text`` JSON if the peer is a typed handler. Cancelling it
+        cancels the peer's run. Raises Fault: also if the agent has no such peer (HC-15).
         """
         ...

@@ -1,4 +1,4 @@
-"""A project's own code imported into this process, for whichever kind of agent it is."""
+"""Imports a project's own code into this process, for any kind of agent."""
 
 import importlib
 import sys
@@ -18,16 +18,16 @@ from pallas.model.safe_text import one_line
 from .fastagent.import_environment import kept
 from .fastagent.reimport import anew, file_of, modules_of, unnote
 
-# ``sys.argv``, ``sys.path`` and the table of modules are the process's: one at a time.
+# ``sys.argv``, ``sys.path`` and the module table are process-wide: one import at a time.
 LOADING: Final = threading.Lock()
 
 
 @contextmanager
 def ground(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
-    """The project's code can be imported in this block; whoever enters it holds ``LOADING``.
+    """Prepare this block for imports of the project's code; the caller holds ``LOADING``.
 
-    ``fresh`` imports it anew, while others go on with what they have; what it changes of the process is put
-    back where others would suffer from it.
+    ``fresh`` imports it again, while other agents keep what they have; process-wide changes that would
+    affect others are undone.
     """
     root = str(project.root)
     if root not in sys.path:
@@ -37,7 +37,7 @@ def ground(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
 
 
 def module_of(root: Path, name: str) -> ModuleType:
-    """The project's module of that dotted name, imported."""
+    """Import and return the project's module of that dotted name."""
     _evict(name.partition(".")[0], root)
     importlib.invalidate_caches()
     return importlib.import_module(name)
@@ -54,10 +54,10 @@ def forget(root: Path) -> None:
 
 
 def import_fault(project: Project, place: str, error: BaseException) -> Fault:
-    """What is wrong with code that did not import (CONFIG): the line of the project, and the reason.
+    """Return the Fault (CONFIG) for code that did not import: the line of the project, and the reason.
 
-    ``place`` stands in where no line of the project has to do with it. The traceback is the fault's cause,
-    which whoever raises it says.
+    ``place`` is used if no line of the project is involved. The caller raises it with the traceback as its
+    cause.
     """
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
@@ -76,7 +76,7 @@ def import_fault(project: Project, place: str, error: BaseException) -> Fault:
 
 
 def _evict(package: str, root: Path) -> None:
-    """Make room for the project's own package where another project's of that name was imported."""
+    """Remove another project's package of the same name from the imported modules."""
     found = sys.modules.get(package)
     ours = (root / package).is_dir() or (root / f"{package}.py").is_file()
     if found is not None and ours and not file_of(found).startswith(f"{root}/"):

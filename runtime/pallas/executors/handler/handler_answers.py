@@ -1,4 +1,4 @@
-"""What a handler says, made of what it returned or wrote: text that is clean, or a Fault."""
+"""Converts a handler's return value or stream to an answer: sanitised text, or a Fault."""
 
 import inspect
 import logging
@@ -18,8 +18,8 @@ from .handler_shape import HandlerMethods
 log = logging.getLogger(__name__)
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
-"""Characters of one answer; a handler that writes more is stopped. What callers are given is less."""
-# How the words of SPEC 7.4 are called in the results of all other agents.
+"""The limit of one answer in characters; a handler that writes more is stopped. Callers get less."""
+# The stop reasons of SPEC 7.4 as in the results of all other agents.
 _REASONS: Final = {
     "end_turn": "endTurn",
     "max_turns": "maxTurns",
@@ -31,7 +31,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HandlerAnswer:
-    """An answer as the kernel takes it; the text is sanitised."""
+    """An answer for the kernel; the text is sanitised."""
 
     text: str
     stop_reason: str = "endTurn"
@@ -39,27 +39,27 @@ class HandlerAnswer:
 
 
 class Drafting:
-    """Tells the pieces of an answer as they come, until it is over; they come out sanitised."""
+    """Emits the pieces of an answer as they come, sanitised, until it ends."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._over = False
 
     def add(self, text: str) -> None:
-        """One more piece."""
+        """Add a piece."""
         if text and not self._over:
             self._tell(sanitize(text))
 
     def end(self) -> None:
-        """Nobody listens any more."""
+        """Stop emitting: no caller listens any more."""
         self._over = True
 
 
 async def answer_of(shape: HandlerMethods, request: PromptRequest, drafting: Drafting) -> HandlerAnswer:
-    """Ask the handler. Raises Fault for what is no answer, and whatever the handler raises.
+    """Call the handler. Raises Fault for an invalid answer, and any exception of the handler.
 
-    Where it has both ways, a caller who hears the text as it is written is answered by ``stream``. One who
-    listens to a handler without it hears its answer in one piece (DR-26).
+    If it has both methods, ``stream`` answers a caller that wants streamed text. Without ``stream`` such a
+    caller gets the answer in one piece (DR-26).
     """
     if shape.stream is not None and (request.stream or shape.prompt is None):
         return await _streamed(shape.stream(request), drafting)
@@ -89,7 +89,7 @@ async def _streamed(given: Any, drafting: Drafting) -> HandlerAnswer:
                     drafting.add(text)
                 case Whole(result=result):
                     answer = _result(result, "the stream's final event holds")
-                    if not pieces:  # nobody has heard anything of it yet
+                    if not pieces:  # no caller has received any of it yet
                         drafting.add(answer.text)
                     return answer
                 case Error(message=message, retryable=retryable):
@@ -99,7 +99,7 @@ async def _streamed(given: Any, drafting: Drafting) -> HandlerAnswer:
 
 
 class _Nothing:
-    """What an iterator has to close that is no generator."""
+    """A stand-in for ``aclose`` of an iterator that is no generator."""
 
     async def __aenter__(self) -> None: ...
 
@@ -107,7 +107,8 @@ class _Nothing:
 
 
 def _event(event: Any) -> StreamEvent:
-    """An event, also as the plain values of SPEC 7.4: a text, or ``{"type": "chunk", "text": ...}``."""
+    """Return an event, given as one or as the plain values of SPEC 7.4: a text, or ``{"type": "chunk",
+    "text": ...}``."""
     if isinstance(event, str):
         return Chunk(event)
     if isinstance(event, Mapping):
@@ -147,7 +148,7 @@ def _result(given: Any, what: str) -> HandlerAnswer:
 
 
 def _usage(given: Any) -> Usage:
-    """Tokens, as ``Usage`` or as ``{"inputTokens": 1}``; what is no count does not count."""
+    """Return the tokens, given as ``Usage`` or as ``{"inputTokens": 1}``; invalid counts are ignored."""
     if given is None:
         return Usage()
     pair = []

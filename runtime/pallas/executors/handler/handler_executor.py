@@ -24,8 +24,8 @@ from .handler_shape import HandlerMethods, shape_of
 from .handler_tasks import HandlerTasks
 
 HOOK_SECONDS: Final = 10.0
-"""What a handler's ``on_session_create``, ``on_session_close`` and ``cancel`` may take."""
-# Sessions whose metadata is kept; fleets have fewer (``sessions: max``).
+"""Seconds for a handler's ``on_session_create``, ``on_session_close`` and ``cancel``."""
+# The limit of sessions whose metadata is kept; fleets have fewer (``sessions: max``).
 _MAX_SESSIONS: Final = 10_000
 # Open sessions by their ids: they outlive the version of an agent that they were opened with.
 _open: Final[OrderedDict[str, Session]] = OrderedDict()
@@ -34,9 +34,9 @@ _open: Final[OrderedDict[str, Session]] = OrderedDict()
 class HandlerExecutor:
     """Runs turns on one handler, each in a task of its own. Belongs to one event loop.
 
-    ``handler`` is the object that answers; without one it is the one that was registered with ``config``,
-    else what its ``module:attribute`` names. A handler that does not end when it is cancelled is left to
-    itself and heard no more: nobody waits for it.
+    ``handler`` is the object that answers; without it, it is the one that was registered with ``config``,
+    else the one that its ``module:attribute`` names. A handler that does not end when it is cancelled is
+    left running and its output is ignored: no caller waits for it.
     """
 
     def __init__(self, project: Project, config: AgentConfig, handler: Any = None) -> None:
@@ -61,20 +61,21 @@ class HandlerExecutor:
 
     @property
     def info(self) -> ExecutorInfo:
-        """What the handler says of itself, known once ``load`` has run."""
+        """The handler's own description, known once ``load`` has run."""
         return self._info
 
     @property
     def waiting(self) -> int:
-        """Runs that wait because ``capacity`` of them are answered already."""
+        """The number of runs that wait because ``capacity`` runs are in progress."""
         return self._waiting
 
     def problems(self) -> tuple[str, ...]:
-        """None: it has no downstreams that anybody knows of."""
+        """None: it has no known downstreams."""
         return ()
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Import the handler's code, where it was not given. Raises Fault (CONFIG) with file and line."""
+        """Import the handler's code unless the handler was given. Raises Fault (CONFIG) with file and
+        line."""
         if self._shape is not None:
             return
         if self._given is not None:
@@ -105,13 +106,13 @@ class HandlerExecutor:
             raise
 
     async def start(self) -> None:
-        """Answer from now on. Raises what ``load`` raises where that has not run yet."""
+        """Accept runs. Raises as ``load`` does if that has not run yet."""
         await self.load()
         self._started = True
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
-        """Answer one turn. Raises Fault: what a handler raises is told by its kind, its text stays in the
-        log."""
+        """Answer one turn. Raises Fault: an exception of the handler is reported by its kind, its text
+        stays in the log."""
         if self._shape is None or not self._started:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         if self._room.locked():
@@ -128,25 +129,25 @@ class HandlerExecutor:
             self._room.release()
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """Never told: a handler does not break by itself."""
+        """Do nothing: a handler does not fail by itself."""
 
     def release(self, lease: str) -> None:
-        """Nothing is kept for a conversation: its history comes with each turn."""
+        """Do nothing: the history comes with each turn."""
 
     async def park(self, timeout: float) -> None:
-        """Cancel what still runs; the handler stays as it is for another ``start``."""
+        """Cancel runs in flight; the handler is kept for another ``start``."""
         self._started = False
         await self._work.end(timeout)
 
     async def close(self, timeout: float) -> None:
-        """Cancel what still runs, and wait for it ``timeout`` seconds at most."""
+        """Cancel runs in flight, and wait for them at most ``timeout`` seconds."""
         self._started = False
         await self._work.end(timeout)
 
     # Sessions (``SessionHooks``)
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
-        """``on_session_create``. Raises Fault (UPSTREAM, TIMEOUT): then there is no session (DR-27)."""
+        """Call ``on_session_create``. Raises Fault (UPSTREAM, TIMEOUT): then there is no session (DR-27)."""
         made = Session(session, self._config.name, MappingProxyType(dict(metadata)))
         if self._shape is not None and self._shape.created is not None:
             await self._hook("on_session_create", self._shape.created(made))
@@ -155,13 +156,14 @@ class HandlerExecutor:
             _open.popitem(last=False)
 
     async def session_closed(self, session: str, reason: str) -> None:
-        """``on_session_close``. Raises Fault as ``session_opened``; the session is forgotten all the same."""
+        """Call ``on_session_close``. Raises Fault as ``session_opened``; the session is forgotten all the
+        same."""
         known = _open.pop(session, None) or Session(session, self._config.name)
         if self._shape is not None and self._shape.closed is not None:
             await self._hook("on_session_close", self._shape.closed(known, reason))
 
     async def session_cancelled(self, session: str) -> None:
-        """``cancel``, beside the cancelling of the run itself. Raises Fault as ``session_opened``."""
+        """Call ``cancel``, after the run itself was cancelled. Raises Fault as ``session_opened``."""
         known = _open.get(session) or Session(session, self._config.name)
         if self._shape is not None and self._shape.cancel is not None:
             await self._hook("cancel", self._shape.cancel(known))
@@ -197,7 +199,7 @@ class HandlerExecutor:
         return TurnResult((answer.text,), said, answer.usage, answer.stop_reason)
 
     def _result_of(self, task: asyncio.Task[HandlerAnswer], turn: ExecutorTurn) -> HandlerAnswer:
-        if task.cancelled():  # not by us: then nobody would come here
+        if task.cancelled():  # not by us: our own cancellation does not come here
             raise Fault(
                 FaultType.UPSTREAM, f"{self._config.name} cancelled its own work; nothing was answered"
             )
@@ -213,7 +215,7 @@ class HandlerExecutor:
         return PromptRequest(
             text=turn.text,
             images=turn.images,
-            # Most have none: what a handler said itself.
+            # Most have none: then keep the handler's own text.
             history=tuple(
                 each if each.native is None else replace(each, native=None) for each in turn.history
             ),
@@ -228,7 +230,7 @@ class HandlerExecutor:
         )
 
     async def _hook(self, what: str, work: Awaitable[Any]) -> None:
-        """Do that within ``HOOK_SECONDS``. Raises Fault."""
+        """Run ``work`` within ``HOOK_SECONDS``. Raises Fault."""
         task = self._work.own(work, f"{self._config.name}: {what}")
         try:
             await asyncio.wait({task}, timeout=HOOK_SECONDS)

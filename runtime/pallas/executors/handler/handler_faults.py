@@ -1,4 +1,4 @@
-"""What a caller is told of what a handler raised: as little as is right, however odd it is."""
+"""Converts a handler's exceptions to Faults that tell callers as little as needed."""
 
 import json
 import logging
@@ -14,24 +14,24 @@ from pallas.model.safe_text import one_line
 
 log = logging.getLogger(__name__)
 
-# Of a Fault that a handler raises itself: so many data, each of so many characters.
+# Limits of a Fault that a handler raises itself: the number of data keys, and the characters of each.
 _MAX_DATA: Final = 20
 _MAX_VALUE: Final = 2_000
-# What the fleet itself says of a Fault.
+# The keys of a Fault's data that only the fleet sets.
 _OURS: Final = frozenset({"type", "retryable", "system"})
 
 
 class Exited(Exception):
-    """Code of a handler called ``exit``, or interrupts: that is no reason for its fleet to end."""
+    """Code of a handler called ``exit`` or raised KeyboardInterrupt, which must not end the fleet."""
 
     @property
     def kind(self) -> str:
-        """What it did."""
+        """The name of the exception."""
         return "KeyboardInterrupt" if isinstance(self.__cause__, KeyboardInterrupt) else "exit"
 
 
 def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Fault:
-    """What a caller is told of an exception of a handler; its text and its traceback are in the log alone.
+    """Return the Fault for an exception of a handler; its text and traceback are only in the log.
 
     ``what`` is the hook that raised it, empty for an answer.
     """
@@ -47,9 +47,9 @@ def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Faul
 
 
 def passed_on(fault: Fault, who: str = "") -> Fault:
-    """A Fault that a handler let out, as others may see it: ``who`` stands before its words.
+    """Return a Fault that a handler raised, for callers: ``who`` is put before its message.
 
-    Code of a handler may have put anything in it, so nothing of it is taken for what it should be.
+    A handler may have put anything in it, so every field is checked.
     """
     given: Any = fault
     kind = given.type if isinstance(given.type, FaultType) else FaultType.UPSTREAM
@@ -60,7 +60,7 @@ def passed_on(fault: Fault, who: str = "") -> Fault:
 
 
 def words(said: Any) -> str:
-    """It as text: asking for that runs code of a handler."""
+    """Return ``said`` as text: ``str()`` of it runs code of the handler."""
     try:
         text = str(said)
     except BaseException as error:
@@ -69,7 +69,7 @@ def words(said: Any) -> str:
 
 
 def _plain(data: Any) -> dict[str, Any]:
-    """What of a Fault's data can be passed on: it is in JSON for callers, and says nothing of the fleet's."""
+    """Return the keys of a Fault's data that can be passed on: valid JSON, and none that the fleet sets."""
     plain: dict[str, Any] = {}
     if not isinstance(data, Mapping):
         return plain
@@ -83,7 +83,7 @@ def _plain(data: Any) -> dict[str, Any]:
 
 
 def _place(error: BaseException, root: Path) -> str:
-    """``file:line`` of the project where it was raised; of any file where none is the project's."""
+    """Return ``file:line`` of the project where it was raised; of any file if none is the project's."""
     if isinstance(error, Exited) and error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""From ``module:attribute`` to the handler that it names, and where in the project that is."""
+"""Loads the handler that ``module:attribute`` names, and finds its place in the project."""
 
 import inspect
 from pathlib import Path
@@ -15,9 +15,10 @@ from pallas.telemetry.log import reapply_logging
 
 
 def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any:
-    """The handler that ``path`` names: an object, one of a class that needs no arguments, a function.
+    """Return the handler that ``path`` names: an object, an instance of a class without arguments, or a
+    function.
 
-    Blocks for as long as the code takes to import. Raises Fault (CONFIG) with file and line.
+    Blocks while the code is imported. Raises Fault (CONFIG) with file and line.
     """
     module = path.partition(":")[0]
     with LOADING:
@@ -28,19 +29,20 @@ def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any
                     found = found()
         except Fault:
             raise
-        except BaseException as error:  # a user's module may raise anything, and it is only that
+        except BaseException as error:  # a user's module may raise anything
             raise import_fault(project, module, error) from error
         finally:
-            reapply_logging()  # the user's code may have set up anything
+            reapply_logging()  # the user's code may have changed the logging
         note(find_imports(project.root, module).files)
         return found
 
 
 def find(project: Project, agent: AgentConfig, path: str, key: str = "handler") -> Any:
-    """What ``path`` (``module:attribute``) names in the project's code, which is imported if it is not yet.
+    """Return the object that ``path`` (``module:attribute``) names in the project's code, importing it if
+    needed.
 
-    Whoever calls it is in ``ground``. Raises Fault (CONFIG) where there is no such thing, and what the import
-    raises; ``key`` is where the agent's configuration has the path.
+    Call it inside ``ground``. Raises Fault (CONFIG) if there is no such object, and the import's
+    exceptions; ``key`` is the key of the agent's configuration that has the path.
     """
     module, _, attribute = path.partition(":")
     imported: Any = module_of(project.root, module)
@@ -60,14 +62,14 @@ def find(project: Project, agent: AgentConfig, path: str, key: str = "handler") 
 
 
 def _like_it(module: Any, key: str) -> list[str]:
-    """The names there that could have been meant, for a payload those of classes."""
+    """Return similar names in the module, for a payload only classes."""
     there = dict(getattr(module, "__dict__", {}))
     named = [(name, each) for name, each in there.items() if isinstance(name, str) and name[:1] != "_"]
     return [name for name, each in named if key != "payload" or inspect.isclass(each)]
 
 
 def place_of(project: Project, handler: Any) -> str:
-    """``file:line`` where a handler's code is, relative to the project; empty where nobody can tell."""
+    """Return ``file:line`` of a handler's code, relative to the project; empty if it is unknown."""
     code = handler if inspect.isroutine(handler) else type(handler)
     try:
         file = inspect.getsourcefile(inspect.unwrap(code)) or ""
@@ -78,6 +80,6 @@ def place_of(project: Project, handler: Any) -> str:
 
 
 def shown_file(project: Project, file: str) -> str:
-    """A file as its author would write it."""
+    """Return a file relative to the project."""
     path = Path(file)
     return str(path.relative_to(project.root)) if path.is_relative_to(project.root) else path.name

@@ -1,4 +1,4 @@
-"""What a handler has: found out, and refused where it cannot work, before anything of it runs (DR-26, X8)."""
+"""Finds a handler's methods, and refuses an unusable handler before any of it runs (DR-26, X8)."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -32,7 +32,7 @@ MAX_CAPABILITIES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class HandlerMethods:
-    """A handler's methods by what they are for, None for those it lacks."""
+    """A handler's methods by purpose, None for those it lacks."""
 
     handler: Any
     prompt: Prompt | None
@@ -45,9 +45,10 @@ class HandlerMethods:
 
 
 def shape_of(handler: Any, name: str) -> HandlerMethods:
-    """The methods of a handler, or of an ``async def`` alone. Raises Fault (CONFIG) where it cannot work.
+    """Return the methods of a handler, or of an ``async def`` by itself. Raises Fault (CONFIG) if it cannot
+    work.
 
-    ``name`` is how a person would find it.
+    ``name`` is the handler's name in errors.
     """
     if inspect.isclass(handler):
         raise _wrong(name, "is a class", f"give an object of it: {handler.__name__}()")
@@ -73,7 +74,7 @@ def shape_of(handler: Any, name: str) -> HandlerMethods:
 
 
 def _of_function(function: Any, name: str) -> HandlerMethods:
-    """A function that answers: ``async def``, with ``yield`` in it or without."""
+    """Return a function that answers as methods: ``async def``, with or without ``yield``."""
     streams = inspect.isasyncgenfunction(function)
     _check(function, "prompt", f"{name} ({function.__name__})", streams=streams)
     prompt, stream = (None, function) if streams else (function, None)
@@ -119,7 +120,7 @@ def _check(function: Any, key: str, what: str, *, streams: bool) -> None:
     except TypeError:
         given = f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}"
         raise _wrong(what, f"does not take {given}", f"it is called with ({', '.join(arguments)})") from None
-    except ValueError:  # it has no signature that could be read
+    except ValueError:  # it has no readable signature
         pass
 
 

@@ -1,4 +1,5 @@
-"""The tasks in which a project's own code works for callers: owned, left when cancelled, ended together."""
+"""The tasks that run a project's own code: owned, left when they ignore a cancellation, and ended
+together."""
 
 import asyncio
 import logging
@@ -13,7 +14,7 @@ from .handler_faults import Exited
 log = logging.getLogger(__name__)
 
 GRACE: Final = 1.0
-"""Seconds that work which was cancelled has to end; then it is left to itself, and heard no more."""
+"""Seconds that cancelled work has to end; after that it is left running and its output ignored."""
 
 
 class HandlerTasks:
@@ -27,14 +28,15 @@ class HandlerTasks:
         return len(self._tasks)
 
     def own[T](self, work: Awaitable[T], name: str) -> asyncio.Task[T]:
-        """A task for that; where its code calls ``exit`` or raises KeyboardInterrupt it raises Exited."""
+        """Return a task for ``work``; if its code calls ``exit`` or raises KeyboardInterrupt, it raises
+        Exited."""
         task = asyncio.create_task(_guarded(work), name=one_line(name, 200))
         self._tasks.add(task)
         task.add_done_callback(self._over)
         return task
 
     async def leave(self, task: asyncio.Task[Any], what: str) -> None:
-        """Cancel it, and wait a moment for it; ``what`` is how the log calls it if it goes on."""
+        """Cancel a task, and wait a moment for it; ``what`` is its name in the log if it goes on."""
         task.cancel()
         await asyncio.wait({task}, timeout=GRACE)
         if not task.done():
@@ -47,7 +49,8 @@ class HandlerTasks:
             )
 
     async def end(self, timeout: float, *, patience: float = 0.0) -> None:
-        """Until none is left: after ``patience`` seconds they are cancelled, then they have ``timeout``."""
+        """Wait until no task is left: after ``patience`` seconds they are cancelled, then they have
+        ``timeout``."""
         if self._tasks and patience > 0:
             await asyncio.wait(set(self._tasks), timeout=patience)
         tasks = set(self._tasks)
@@ -61,11 +64,11 @@ class HandlerTasks:
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # of one that was left nobody asks any more
+            task.exception()  # no caller retrieves the exception of a task that was left
 
 
 async def _guarded[T](work: Awaitable[T]) -> T:
     try:
         return await work
-    except (SystemExit, KeyboardInterrupt) as error:  # a loop ends when that comes out of a task
+    except (SystemExit, KeyboardInterrupt) as error:  # these exceptions from a task would end the loop
         raise Exited(str(error)) from error

@@ -1,4 +1,4 @@
-"""A turn as the arguments of the other side's tool."""
+"""Converts a turn to the arguments of the other side's tool."""
 
 import json
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ NEW: Final = "new"
 MAX_REQUEST: Final = 4 * 1024 * 1024
 """Bytes of one request that MCP servers take."""
 MAX_TOLD: Final = 400_000
-"""Characters of history that are told as text, where there is no argument for it."""
+"""The limit in characters of history that is sent as text, if there is no argument for it."""
 MAX_HOPS: Final = 16
-"""How often one question may go from fleet to fleet."""
+"""The limit of fleets that one question may pass."""
 
 _ENVELOPE: Final = 8 * 1024
 _ROW: Final = 80
@@ -29,17 +29,17 @@ _CLOSING: Final = "[End of what was said earlier. The message now:]"
 
 
 class CallArguments(NamedTuple):
-    """What goes into the call: its arguments, and its metadata."""
+    """The arguments and metadata of a call."""
 
     arguments: dict[str, Any]
     meta: dict[str, Any]
 
 
 def told(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> CallArguments:
-    """The call for a turn; ``handle`` as the other side takes it now, empty for none.
+    """Return the call for a turn; ``handle`` is the other side's current one, empty for none.
 
-    Without ``knows`` what was said before goes along, the newest of it that has room. Raises Fault (CONFIG)
-    for what the other side cannot take.
+    Unless ``knows`` is set, the newest messages of the history that fit are sent as well. Raises Fault
+    (CONFIG) for input that the other side does not support.
     """
     text = turn.text
     arguments: dict[str, Any] = {}
@@ -72,7 +72,7 @@ def told(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> Ca
 
 
 def _traced(agent: str) -> dict[str, Any]:
-    """The trace of this run, one hop further. Raises Fault (CONFIG) where it went in a circle."""
+    """Return the trace of this run, one hop further. Raises Fault (CONFIG) if it went in a circle."""
     meta: dict[str, Any] = dict(outgoing())
     run = current_run()
     if run is None:
@@ -96,7 +96,7 @@ def _traced(agent: str) -> dict[str, Any]:
 
 
 def _rows(history: Sequence[Message], room: int) -> list[dict[str, Any]]:
-    """What was said as rows of another Pallas; what tools said is that agent's own business."""
+    """Return the history as rows for another Pallas; tool results are left out."""
     rows: list[dict[str, Any]] = []
     for message in reversed(history):
         if message.role == "tool" or not (message.text or message.images):
@@ -112,7 +112,7 @@ def _rows(history: Sequence[Message], room: int) -> list[dict[str, Any]]:
 
 
 def _with_block(history: Sequence[Message], text: str) -> str:
-    """The question after a block, clearly marked, that tells what was said before."""
+    """Return the question after a clearly marked block with the history."""
     said: list[str] = []
     room = MAX_TOLD
     for message in reversed(history):

@@ -1,4 +1,4 @@
-"""How the other side is asked: found out from what it offers, or as the project says."""
+"""How to call the other side: detected from its tools, or configured by the project."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ that we give it, by its handshake-era session, or not at all, so that the histor
 SAID: Final = ("message", "prompt", "input", "text", "query", "question")
 """What the one text that a chat-like tool needs is called."""
 
-# Of several such tools the one that says what it is for.
+# Chooses among several such tools by their description.
 _CHATTY: Final = ("ask", "chat", "send_message", "send", "message", "prompt", "converse", "talk")
 _DELEGATE: Final = "tasks_delegate"
 _HANDLES: Final = frozenset({"conversationid", "threadid", "sessionid", "contextid"})
 _FAST_AGENT: Final = re.compile(r"exposes a fast-agent app|Available agent tools: `")
-# How much of what a server offers is named in a Fault.
+# The limit of a server's tools and arguments that a Fault names.
 _NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that the other side lists, as it wrote it; ``properties`` are those of its input."""
+    """A tool that the other side lists; ``properties`` are those of its input."""
 
     name: str
     properties: Mapping[str, Any]
@@ -36,10 +36,10 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class CallMethod:
-    """One tool, and which of its arguments take what; an empty name: it takes no such thing.
+    """One tool, and the names of its arguments; an empty name: it has no such argument.
 
-    ``speaker`` is what the other side calls itself in its progress, ``what`` says in words what it is.
-    ``field`` is where the answer stands in the JSON that comes back, empty for an answer that is text.
+    ``speaker`` is the other side's own name in its progress, ``what`` describes it. ``field`` is the key of
+    the answer in the returned JSON, empty for an answer that is text.
     """
 
     tool: str
@@ -57,7 +57,7 @@ class CallMethod:
 
 
 def offers_of(tools: Sequence[Any]) -> tuple[OfferedTool, ...]:
-    """The tools of a list as the SDK has it; a schema that is none counts as one without arguments."""
+    """Return the SDK's list of tools; a tool without a valid schema counts as one without arguments."""
     offers = []
     for tool in tools:
         schema = tool.input_schema if isinstance(tool.input_schema, dict) else {}
@@ -75,10 +75,10 @@ def offers_of(tools: Sequence[Any]) -> tuple[OfferedTool, ...]:
 def find_call_method(
     offers: Sequence[OfferedTool], config: RemoteConfig, *, speaker: str, instructions: str
 ) -> CallMethod:
-    """How to ask what is there; what the configuration names stands before what is found out.
+    """Return how to call one of the tools; the configuration takes precedence over what is detected.
 
-    ``speaker`` and ``instructions`` are the server's own words. Raises Fault (CONFIG) that lists what there
-    is and says which keys choose.
+    ``speaker`` and ``instructions`` are the server's own text. Raises Fault (CONFIG) that lists the tools
+    and the keys that choose.
     """
     offer = _named(offers, config.tool) if config.tool else _chosen(offers)
     argument = _argument(offer, config)
@@ -91,7 +91,7 @@ def find_call_method(
 
 
 def _as(offer: OfferedTool, argument: str, speaker: str, instructions: str) -> CallMethod:
-    """What the tool is, by the shape of what it takes."""
+    """Return the kind of tool, detected by its arguments."""
     there = offer.properties
     images = "images" if _is(there.get("images"), "array") else ""
     way = CallMethod(offer.name, argument, "a tool", images=images, speaker=speaker)
@@ -125,7 +125,7 @@ def _as(offer: OfferedTool, argument: str, speaker: str, instructions: str) -> C
 
 
 def _with_handle(way: CallMethod, offer: OfferedTool, name: str) -> CallMethod:
-    # A thread's id is made by whoever keeps the thread; other handles are for the caller to choose.
+    # The server creates a thread's id; other handles are for the caller to choose.
     memory: Memory = "returned" if _plain(name) == "threadid" and name not in offer.required else "given"
     return replace(way, memory=memory, conversation=name, needs_conversation=name in offer.required)
 
@@ -152,11 +152,11 @@ def _named(offers: Sequence[OfferedTool], name: str) -> OfferedTool:
 
 
 def _chosen(offers: Sequence[OfferedTool]) -> OfferedTool:
-    """The tool that one chats with."""
+    """Return the tool to chat with."""
     talks = [offer for offer in offers if _text_of(offer)]
-    # One of ours is beyond doubt, whatever stands beside it.
+    # A tool of Pallas is certain, whatever other tools there are.
     ours = [each for each in talks if {"conversation_id", "history"} <= each.properties.keys()]
-    # A bridge: its leases are for clients, and what an agent wants is one answer.
+    # A bridge: its leases are for clients, and an agent wants one answer.
     bridge = [each for each in talks if each.name == _DELEGATE and _is_bridge(offers)]
     for found in (ours, bridge, talks, [each for each in talks if each.name.lower() in _CHATTY]):
         if len(found) == 1:
@@ -176,7 +176,7 @@ def _is_bridge(offers: Sequence[OfferedTool]) -> bool:
 
 
 def _text_of(offer: OfferedTool) -> str:
-    """The argument that takes what is said; empty where that is not plain."""
+    """Return the argument for the message; empty if that is ambiguous."""
     if not offer.required:
         found = [name for name in SAID if _is(offer.properties.get(name), "string")]
         return found[0] if len(found) == 1 or "message" in found else ""
@@ -218,7 +218,7 @@ def _plain(name: str) -> str:
 
 
 def _is(schema: Any, kind: str) -> bool:
-    """Whether a schema takes values of that kind; one that says nothing takes any."""
+    """Return whether a schema accepts values of that kind; one without a type accepts any."""
     if not isinstance(schema, dict):
         return False
     told = schema.get("type")

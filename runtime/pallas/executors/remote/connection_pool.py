@@ -1,4 +1,4 @@
-"""Connections that wait for the next run of whoever they belong to."""
+"""Idle connections that wait for the next run of their owner."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from typing import Final
 from .remote_connection import ConnectionKey, RemoteConnection
 
 KEEP: Final = 16
-"""Connections that are kept while nobody uses them; the longest unused are ended."""
+"""The limit of idle connections; the longest unused are closed."""
 IDLE: Final = 600.0
-"""Seconds after which one is ended that nobody used."""
+"""Seconds after which an idle connection is closed."""
 
 
 class ConnectionPool:
     """Lends each connection to one run at a time; belongs to one event loop.
 
-    ``make`` gives one that is not open yet.
+    ``make`` returns a connection that is not open yet.
     """
 
     def __init__(self, make: Callable[[ConnectionKey], RemoteConnection], keep: int = KEEP) -> None:
@@ -27,9 +27,9 @@ class ConnectionPool:
         self._ending: set[asyncio.Task[None]] = set()
 
     def take(self, key: ConnectionKey, told: int | None = None) -> RemoteConnection:
-        """A connection of that key; one that waits, or a new one. Give it back.
+        """Return a connection for that key, idle or new. Give it back.
 
-        With ``told`` one that knows another number of messages is of no use.
+        With ``told``, only an idle one that knows this number of messages is used.
         """
         for each in reversed(self._idle):
             connection = each[0]
@@ -46,9 +46,9 @@ class ConnectionPool:
         return connection
 
     def give(self, connection: RemoteConnection, *, keep: bool) -> None:
-        """It is used no more; with ``keep`` the next one may."""
+        """Take a connection back; with ``keep`` it may be used again."""
         if connection not in self._lent:
-            return  # the pool was emptied meanwhile
+            return  # the pool was emptied in the meantime
         self._lent.discard(connection)
         if not keep or connection.lost or not connection.used or connection.key.once:
             self._end(connection)
@@ -58,25 +58,25 @@ class ConnectionPool:
             self._end(self._idle.pop(0)[0])
 
     def forget(self, lease: str) -> None:
-        """The conversation is over: end the connection that is one with it."""
+        """Close the connection of a conversation that is over."""
         for each in [each for each in self._idle if each[0].key.lease == lease]:
             self._idle.remove(each)
             self._end(each[0])
 
     def empty(self) -> None:
-        """End all that wait: the other side does not know them any more."""
+        """Close all idle connections: the other side does not know them any more."""
         for connection, _ in self._idle:
             self._end(connection)
         self._idle.clear()
 
     def sweep(self, now: float | None = None) -> None:
-        """End what waits for too long."""
+        """Close connections that were idle for too long."""
         since = (monotonic() if now is None else now) - IDLE
         while self._idle and self._idle[0][1] < since:
             self._end(self._idle.pop(0)[0])
 
     async def close(self, timeout: float) -> None:
-        """End them all, in about ``timeout`` seconds."""
+        """Close all connections, in about ``timeout`` seconds."""
         self.empty()
         for connection in self._lent:
             self._end(connection)

@@ -1,4 +1,4 @@
-"""Whether the other side is still there, looked at now and then while nobody asks it anything."""
+"""Checks from time to time that the other side is up, also while there are no runs."""
 
 import asyncio
 import logging
@@ -16,8 +16,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds: ``every`` look while all is well, ``again`` after one that failed, ``look`` for each of them,
-    ``connect`` for a connection. After ``failures`` in a row it is gone."""
+    """The intervals of a watch, in seconds.
+
+    ``every`` is between checks while all is well, ``again`` after a failed one; ``look`` is the deadline of
+    a check, ``connect`` that of a connection. After ``failures`` in a row the other side counts as gone.
+    """
 
     every: float = 10.0
     again: float = 1.0
@@ -30,10 +33,10 @@ PACE = WatchIntervals()
 
 
 class EndpointWatch:
-    """Looks until it is told to stop; ``gone`` hears once, with the reason, that nothing is there.
+    """Checks until it is stopped; ``gone`` is called once, with the reason, if the other side is gone.
 
-    No tool and no model is asked (SPEC C7). ``busy`` says that a run is being answered: what answers needs
-    no look. Between two looks ``tidy`` is called.
+    Calls no tool and no model (SPEC C7). ``busy`` returns whether a run is in progress, which needs no
+    check. Between two checks ``tidy`` is called.
     """
 
     def __init__(
@@ -51,19 +54,19 @@ class EndpointWatch:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.well = True
-        """What the last look said."""
+        """The result of the last check."""
 
     def start(self, verify: ssl.SSLContext | bool) -> None:
-        """Begin to look."""
+        """Start checking."""
         self.well = True
         self._task = asyncio.create_task(self._run(verify), name=f"look at {self._config.name}")
 
     def soon(self) -> None:
-        """Something went wrong: look now."""
+        """Check now: something went wrong."""
         self._wake.set()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -84,7 +87,7 @@ class EndpointWatch:
                     continue
                 finding = await look(self._config, client, eras, self._pace.look)
                 self.well = finding.downstream.reach is ProbeResult.OK
-                # One that asks for a credential answers: who calls it without hears that.
+                # An endpoint that requires a credential is up: callers without one get its error.
                 failed = failed + 1 if finding.downstream.reach is ProbeResult.UNREACHABLE else 0
                 if failed >= self._pace.failures:
                     self._gone(f"{finding.downstream.target} does not answer: {finding.downstream.detail}")

@@ -1,4 +1,4 @@
-"""A tool's result as an answer: its texts, what it cost, and how the conversation goes on."""
+"""Converts a tool's result to an answer: its texts, usage, and the handle of the conversation."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from .call_arguments import META
 from .call_method import CallMethod
 
 MAX_ANSWER: Final = 1_000_000
-"""Characters of an answer that are taken."""
+"""The limit of an answer, in characters."""
 _FOOT: Final = re.compile(r"\(threadId: [^()\n]{1,200}\)")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What came back, sanitised. ``handle`` is the one to go on with, empty where none was told."""
+    """The sanitised answer. ``handle`` continues the conversation, empty if there was none."""
 
     texts: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
@@ -30,16 +30,16 @@ class RemoteAnswer:
 
 
 def words_of(result: Any) -> str:
-    """All text of a result, as it was sent."""
+    """Return all text of a result, as it was sent."""
     return "\n\n".join(_texts(result))
 
 
 def answer_of(result: Any, way: CallMethod) -> RemoteAnswer:
-    """What a result that is no error says."""
+    """Return the answer in a result that is no error."""
     meta: Mapping[str, Any] = result.meta or {}
     found = list(_texts(result))
     if way.memory == "returned" and len(found) > 1 and _FOOT.fullmatch(found[-1]):
-        found.pop()  # for models, which read nothing else
+        found.pop()  # for models, which read only text
     text = "\n\n".join(found)
     structured = result.structured_content
     if way.field:
@@ -61,7 +61,7 @@ def answer_of(result: Any, way: CallMethod) -> RemoteAnswer:
 
 
 def _field(text: str, name: str) -> str:
-    """What stands under that name in a JSON object; the text itself where it is none."""
+    """Return the value of that key in a JSON object; the text itself if it is none."""
     with suppress(ValueError, RecursionError):
         body = json.loads(text)
         if isinstance(body, dict) and isinstance(body.get(name), str):
@@ -70,7 +70,8 @@ def _field(text: str, name: str) -> str:
 
 
 def _parts(text: str, offset: Any) -> tuple[str, ...]:
-    """What was said on the way, and the answer itself, where it is told where that begins (C4)."""
+    """Split a text into intermediate texts and the answer, at the offset of the answer if it is known
+    (C4)."""
     if isinstance(offset, int) and 0 < offset < len(text):
         before, last = text[:offset].removesuffix("\n\n"), text[offset:]
         return sanitize(before, MAX_ANSWER), sanitize(last, MAX_ANSWER)

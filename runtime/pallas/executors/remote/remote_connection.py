@@ -23,14 +23,17 @@ MAX_EVENT: Final = MAX_MESSAGE
 CLOSE_TIMEOUT: Final = 2.0
 WRITE_TIMEOUT: Final = 30.0
 
-# An owner whose connection broke ends right after the call that it fails.
+# The owner task of a broken connection ends right after the failed call.
 _CAUSE_TIMEOUT: Final = 0.5
 _MAX_PAGES: Final = 20
 
 
 class ConnectionKey(NamedTuple):
-    """Whose a connection is: the caller's credential where it is forwarded, and the conversation where the
-    connection itself is one. ``once``: nobody uses it again."""
+    """The owner of a connection.
+
+    This is the caller's credential if it is forwarded, and the conversation if the connection itself holds
+    one. ``once``: the connection is not reused.
+    """
 
     credential: str = ""
     lease: str = ""
@@ -41,7 +44,7 @@ class RemoteConnection:
     """An MCP client of ``url`` and the task that owns it.
 
     ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``told`` is how many messages of its
-    conversation the session behind it knows; 0 where it knows none.
+    conversation the session behind it knows; 0 if it knows none.
     """
 
     client: "Client"
@@ -68,7 +71,7 @@ class RemoteConnection:
 
     @property
     def lost(self) -> bool:
-        """Whether it was open and is no more."""
+        """Whether it was open and is no longer."""
         return self._task is not None and self._task.done()
 
     @property
@@ -78,11 +81,11 @@ class RemoteConnection:
 
     @property
     def version(self) -> str:
-        """The version of the protocol that is spoken."""
+        """The negotiated version of the protocol."""
         return str(self.client.protocol_version or "")
 
     async def open(self, timeout: float) -> None:
-        """Connect, once, in ``timeout`` seconds. Raises what the SDK raises, and TimeoutError."""
+        """Connect, once, in ``timeout`` seconds. Raises the SDK's errors, and TimeoutError."""
         if self._task is not None:
             return
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -102,7 +105,7 @@ class RemoteConnection:
             ready.cancel()
 
     async def tools(self, timeout: float) -> list[Any]:
-        """All tools that are listed, page by page. Raises as ``open`` does."""
+        """Return all tools, page by page. Raises as ``open`` does."""
         found: list[Any] = []
         cursor = None
         async with asyncio.timeout(timeout):
@@ -117,10 +120,10 @@ class RemoteConnection:
     async def call(
         self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], hear: "ProgressFnT"
     ) -> Any:
-        """The result of a tool; who cancels this cancels the call there."""
+        """Return the result of a tool; cancelling this cancels the call there."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-        # Not the client's own `call_tool`: that lists the tools once more, to check what comes back.
+        # Not the client's own `call_tool`: that lists the tools again, to check the result.
         given: Any = meta
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=given)
         return await self.client.session.send_request(
@@ -128,7 +131,7 @@ class RemoteConnection:
         )
 
     async def cause_of(self, error: Exception) -> BaseException:
-        """Why the owner ended, where that is what made a call fail."""
+        """Return why the owner ended, if that made a call fail."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
@@ -140,7 +143,7 @@ class RemoteConnection:
         return self._task.exception() or error
 
     async def close(self) -> None:
-        """End it, its session too; within 4 s."""
+        """Close it, its session too; within 4 s."""
         self._stop.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
@@ -156,7 +159,7 @@ class RemoteConnection:
 
         mcp_seam.install()
         timeout = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
-        # A proxy of the environment is not meant for what is on this machine.
+        # A proxy of the environment is not meant for local addresses.
         async with (
             httpx2.AsyncClient(
                 timeout=timeout,
@@ -184,11 +187,11 @@ class RemoteConnection:
             with suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             if self._task.done() and not self._task.cancelled():
-                self._task.exception()  # looked at: nothing to report at exit
+                self._task.exception()  # the exception is retrieved: asyncio reports nothing at exit
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL is one of this machine."""
+    """Return whether a URL is on this machine."""
     from ipaddress import ip_address
 
     host = urlsplit(url).hostname or ""

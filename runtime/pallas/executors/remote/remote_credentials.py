@@ -1,8 +1,8 @@
-"""The credential of each request to the other side, and what came of it.
+"""The credential of each request to the other side, and the outcome.
 
-The same rules as for downstreams: the caller's own bearer goes where the project opted in, to the origin
-that is configured and to no other, while the caller's run lasts. The SDK sends each message in the context
-of whoever asked for it, so the run's grant is found there.
+The same rules as for downstreams: the caller's own bearer is sent if the project opted in, only to the
+configured origin, and only during the caller's run. The SDK sends each message in the context of its
+caller, which holds the run's bearer lease.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -24,7 +24,8 @@ _MAX_WAIT: Final = 3_600.0
 
 
 class Noted:
-    """The newest answer to a message of this call: its HTTP status, 0 without one, and what went along."""
+    """The newest answer to a message of this call: its HTTP status, 0 without one, and the credential
+    sent."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -37,7 +38,7 @@ _noted: ContextVar[Noted | None] = ContextVar("pallas_remote_noted", default=Non
 
 @contextmanager
 def noting() -> Iterator[Noted]:
-    """What requests made in this block come back with."""
+    """Note the answers to requests made in this block."""
     noted = Noted()
     token = _noted.set(noted)
     try:
@@ -47,9 +48,10 @@ def noting() -> Iterator[Noted]:
 
 
 class RemoteAuth(httpx2.Auth):
-    """Of one connection to ``url`` of the agent ``name``. ``session`` is the MCP session that it opened.
+    """The credentials of one connection to ``url`` of the agent ``name``. ``session`` is the MCP session
+    that it opened.
 
-    An Authorization header among the configured ``headers`` stands before the caller's bearer.
+    An Authorization header in the configured ``headers`` takes precedence over the caller's bearer.
     """
 
     def __init__(self, name: str, url: str, headers: Mapping[str, str], *, forward: bool) -> None:
@@ -62,11 +64,11 @@ class RemoteAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """One request, one report of how it went."""
+        """Send one request and report its outcome."""
         grant, noted = current_lease(), _noted.get()
         credential, source = self._credential(request, grant.bearer if grant is not None else None)
         if not self._configured:
-            # A redirect repeats the headers of the request before it.
+            # A redirect repeats the headers of the previous request.
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
@@ -100,10 +102,10 @@ class RemoteAuth(httpx2.Auth):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """An answer that ends the connection when it has more bytes than anybody needs.
+    """An answer body that ends the connection when it is too large.
 
-    A stream of events may last: its events are bounded one by one, by the client. One that is compressed,
-    which was not asked for, is not read: a small answer must not unfold to a large one.
+    A stream of events may last: the client bounds each of its events. A compressed one, which was not
+    requested, is not read: a small answer must not expand to a large one.
     """
 
     def __init__(self, stream: Any, headers: httpx2.Headers) -> None:
@@ -123,12 +125,12 @@ class _Bounded(httpx2.AsyncByteStream):
             yield data
 
     async def aclose(self) -> None:
-        """Nobody reads on."""
+        """Close the body."""
         await self._stream.aclose()
 
 
 def configured_in(headers: Mapping[str, str]) -> str:
-    """The credential in the project's own headers, empty when they have none."""
+    """Return the credential in the project's own headers, empty if they have none."""
     for name, value in headers.items():
         if name.strip().lower() == "authorization":
             return value.partition(" ")[2].strip() or value
@@ -148,5 +150,5 @@ def _method(request: httpx2.Request) -> str:
 
 
 def _seconds(text: str) -> float | None:
-    """What ``Retry-After`` asks for where it says seconds; a date is passed over."""
+    """Return the seconds in ``Retry-After``; None for a date."""
     return min(float(text), _MAX_WAIT) if text.strip().isdigit() else None

@@ -1,4 +1,4 @@
-"""What is at the URL of a remote agent: how it is spoken to and asked, and the connections to it."""
+"""The other side of a remote agent: its protocol version, its call method, and the connections to it."""
 
 import logging
 import ssl
@@ -18,14 +18,14 @@ from .remote_faults import Forgotten, Whom, explain
 
 log = logging.getLogger(__name__)
 
-# Seconds beyond a run's own limit after which nothing more is expected on a connection.
+# Seconds beyond a run's own limit after which no answer is expected on a connection.
 _LEEWAY = 60.0
 _AUTO = "auto"
 _LEGACY = "legacy"
 
 
 class OtherSide:
-    """``way`` is how it is asked, None until that is found out; ``about`` its own words on what it is."""
+    """The endpoint. ``way`` is how to call it, None until that is detected; ``about`` its own description."""
 
     def __init__(self, config: AgentConfig, remote: RemoteConfig, whom: Whom) -> None:
         self._config, self._remote, self._whom = config, remote, whom
@@ -36,24 +36,26 @@ class OtherSide:
         self.pool = ConnectionPool(self._connection)
 
     def forget(self) -> None:
-        """It may be another one from now on."""
+        """Detect it again: it may have changed."""
         self._era, self.way = _AUTO, None
 
     def gone(self) -> None:
-        """It was restarted, as it seems: connections that wait are of no use, but for those which are each a
-        conversation of their own and hear of it by themselves."""
+        """Close idle connections, since it seems to have restarted.
+
+        Connections that each hold a conversation stay: they find out by themselves.
+        """
         if self.way is not None and self.way.memory != "session":
             self.pool.empty()
 
     async def find(self, credential: str, noted: Noted, grant: BearerLease | None = None) -> CallMethod:
-        """What is there, and how it is asked. Raises Fault: CONFIG where nobody can tell."""
+        """Detect how to call it. Raises Fault: CONFIG if that is ambiguous."""
         connection = self.pool.take(ConnectionKey(credential, once=True))
         try:
             with lending(grant, connection.slot) if grant is not None else nullcontext():
                 await connection.open(self._whom.connect)
                 tools = await connection.tools(self._whom.connect)
             version, client = connection.version, connection.client
-        except Exception as error:  # whatever the transport raises becomes one Fault
+        except Exception as error:  # any error of the transport becomes one Fault
             raise await self._fault(connection, error, noted) from None
         finally:
             self.pool.give(connection, keep=False)
@@ -66,7 +68,7 @@ class OtherSide:
         except Fault as fault:
             where = f"{self._config.where}: {self._config.name}: {self._whom.url}"
             raise Fault(fault.type, f"{where}: {fault.message}", data=self._whom.data) from None
-        # The newer protocol of fast-agent has one session for everybody: never that.
+        # fast-agent shares one session among all callers of the newer protocol: never use that.
         modern = version in MODERN_PROTOCOL_VERSIONS and way.memory != "session"
         self._era = version if modern else _LEGACY
         self.way = way
@@ -76,9 +78,9 @@ class OtherSide:
         return way
 
     def connection(self, way: CallMethod, turn: ExecutorTurn, credential: str) -> RemoteConnection:
-        """The connection for a turn; give it back to the ``pool``.
+        """Return the connection for a turn; give it back to the ``pool``.
 
-        A handshake-era session may be a memory: then no two conversations share one.
+        A handshake-era session may hold a memory: then two conversations never share one.
         """
         if self._era != _LEGACY or way.memory not in ("session", "none"):
             return self.pool.take(ConnectionKey(credential))
@@ -91,7 +93,7 @@ class OtherSide:
     async def _fault(self, connection: RemoteConnection, error: Exception, noted: Noted) -> Fault:
         try:
             return explain(await connection.cause_of(error), noted, self._whom)
-        except Forgotten:  # a session that is over before anything was asked
+        except Forgotten:  # a session that ended before the first call
             return explain(ConnectionResetError(), noted, self._whom)
 
     def _connection(self, key: ConnectionKey) -> RemoteConnection:

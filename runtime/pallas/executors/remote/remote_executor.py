@@ -1,4 +1,4 @@
-"""An agent that is somebody else's MCP endpoint: another Pallas, a fast-agent, any tool that one talks to."""
+"""The executor of an agent at another MCP endpoint: another Pallas, a fast-agent, any chat-like tool."""
 
 import asyncio
 import importlib
@@ -43,7 +43,8 @@ class _Known(NamedTuple):
 
 
 class Handles:
-    """Handles by lease; the longest unused are forgotten first. Each opens a conversation: never shown."""
+    """Handles by lease; the longest unused are forgotten first. A handle opens a conversation: never
+    show it."""
 
     def __init__(self, keep: int = KEEP) -> None:
         self._keep = keep
@@ -53,9 +54,9 @@ class Handles:
         return len(self._all)
 
     def of(self, lease: str | None, history: Sequence[Message]) -> str:
-        """The handle under which the other side knows just this history; empty when there is none.
+        """Return the handle under which the other side knows exactly this history; empty if there is none.
 
-        What was said without it (a thread that was edited, or made shorter) it has to be told anew.
+        A history that was edited or shortened has to be sent again.
         """
         known = self._all.get(lease) if lease is not None else None
         if lease is None or known is None:
@@ -67,7 +68,7 @@ class Handles:
         return known.handle
 
     def keep(self, lease: str | None, handle: str, messages: int) -> None:
-        """From now on the other side knows so many messages of the conversation by that handle."""
+        """Record that the other side knows this number of messages under that handle."""
         if lease is None or not handle or len(handle) > MAX_HANDLE:
             return
         self._all[lease] = _Known(handle, messages)
@@ -76,27 +77,27 @@ class Handles:
             self._all.popitem(last=False)
 
     def forget(self, lease: str | None) -> None:
-        """It is over, or nobody knows what the other side knows of it."""
+        """Forget a conversation that is over, or whose state on the other side is unknown."""
         if lease is not None:
             self._all.pop(lease, None)
 
     def clear(self) -> None:
-        """The other side may have been restarted."""
+        """Forget all: the other side may have been restarted."""
         self._all.clear()
 
 
 log = logging.getLogger(__name__)
 
-# A conversation may be forgotten there, and the connection too: then it is told once more, and that is all.
+# The other side may lose a conversation, and the connection too: then it is sent once more, and no more.
 _ATTEMPTS: Final = 3
 _MAX_INSTRUCTION: Final = 4_000
 
 
 class RemoteExecutor:
-    """Has turns answered by the MCP endpoint at ``config.remote.url``, in either era of the protocol.
+    """Runs turns at the MCP endpoint at ``config.remote.url``, in either era of the protocol.
 
-    What is there is found out when it starts. Our conversations go on there by whatever it takes for that;
-    where it takes nothing, or forgot, the history is told again. ``pace`` is how often it is looked at.
+    Detects at the start how to call it. Conversations continue there in the way it supports; if it supports
+    none, or lost one, the history is sent again. ``pace`` is how often it is checked.
     """
 
     def __init__(self, project: Project, config: AgentConfig, *, pace: WatchIntervals = PACE) -> None:
@@ -132,29 +133,29 @@ class RemoteExecutor:
 
     @property
     def pid(self) -> int | None:
-        """It runs somewhere else."""
+        """None: it runs elsewhere."""
         return None
 
     @property
     def info(self) -> ExecutorInfo:
-        """What is known of it: the configuration, and once it was reached what it takes."""
+        """The configuration, and once it was reached, its capabilities."""
         return self._info
 
     def problems(self) -> tuple[str, ...]:
-        """The agent's own name while the last look found that something is wrong over there."""
+        """The agent's own name while the last check failed."""
         return () if self._watch.well else (self._name,)
 
     @property
     def waiting(self) -> int:
-        """Runs beyond its capacity."""
+        """The number of runs beyond its capacity."""
         return self._waiting
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` hears that nothing answers there any more."""
+        """Call ``tell`` when the other side no longer answers."""
         self._tell_failed = tell
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Import the client, and check what is configured. Raises Fault (CONFIG)."""
+        """Import the client, and validate the configuration. Raises Fault (CONFIG)."""
         where = f"{self._config.where}: {self._name}"
         if self._remote.unset:
             names = ", ".join(self._remote.unset)
@@ -172,10 +173,11 @@ class RemoteExecutor:
             self._there.verify = await asyncio.to_thread(httpx2.create_ssl_context)
 
     async def start(self) -> None:
-        """Find out what is there, and look after it from now on.
+        """Detect the other side, and check it from now on.
 
-        Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG where nobody can tell how
-        to talk to it. One that asks for the caller's own token is found out about when a caller has one.
+        Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG if the call method is
+        ambiguous. An endpoint that requires the caller's own token is detected with the first caller that
+        has one.
         """
         self._not_over()
         self._there.forget()
@@ -209,22 +211,22 @@ class RemoteExecutor:
         )
 
     def release(self, lease: str) -> None:
-        """Forget by what the other side knows the conversation; a session that is one with it ends."""
+        """Forget the handle of a conversation; a session that holds it ends."""
         self._handles.forget(lease)
         self._there.pool.forget(lease)
 
     async def park(self, timeout: float) -> None:
-        """End all connections; ``start`` makes new ones."""
+        """Close all connections; ``start`` opens new ones."""
         await self._watch.stop()
         await self._there.pool.close(timeout)
 
     async def close(self, timeout: float) -> None:
-        """End all connections, for good."""
+        """Close all connections, for good."""
         self._tell_failed, self._over = None, True
         await self.park(timeout)
 
     async def _answer(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
-        """The answer, told again where the other side forgot what it is about. Raises Fault."""
+        """Return the answer; the history is sent again if the other side lost it. Raises Fault."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._attempt(turn, emit)
@@ -248,13 +250,13 @@ class RemoteExecutor:
             connection = self._there.connection(way, turn, credential)
             kept = False
             try:
-                # The connection's own traffic, too, goes on behalf of the run that holds it.
+                # The connection's own requests also belong to the run that holds it.
                 with lending(_grant(turn, emit), connection.slot):
                     answer = await self._ask(connection, way, turn, emit, noted)
                 kept = True
                 return answer
             finally:
-                if not kept:  # nobody knows what the other side made of it
+                if not kept:  # the state of the conversation on the other side is unknown
                     self._handles.forget(turn.lease)
                 self._there.pool.give(connection, keep=kept)
 
@@ -271,7 +273,7 @@ class RemoteExecutor:
         try:
             await connection.open(self._pace.connect)
             result = await connection.call(way.tool, call.arguments, call.meta, progress.hear)
-        except Exception as error:  # whatever the transport raises becomes one Fault
+        except Exception as error:  # any error of the transport becomes one Fault
             try:
                 fault = explain(await connection.cause_of(error), noted, self._whom)
             except Forgotten:
@@ -286,7 +288,7 @@ class RemoteExecutor:
             if fault.type is FaultType.INTERNAL:
                 log.warning("%s: asking %s failed", self._name, self._whom.url, exc_info=error)
             if fault.type is FaultType.PROTOCOL:
-                self._there.forget()  # it may have become another one
+                self._there.forget()  # it may have changed
             raise fault from None
         finally:
             progress.end()
@@ -303,7 +305,7 @@ class RemoteExecutor:
         return answer
 
     def _tell_left_out(self, way: CallMethod, turn: ExecutorTurn, emit: Emit) -> None:
-        """Parameters of a run are a word between fleets of Pallas; elsewhere it is told once of each."""
+        """Warn once of each run parameter that is left out: only fleets of Pallas support them."""
         given = {key for key, value in turn.params.values.items() if value is not None}
         if not way.params and (left_out := sorted(given - self._left_out)):
             self._left_out |= given
@@ -311,7 +313,7 @@ class RemoteExecutor:
             emit(Notice(level="warning", text=text, agent=self._name))
 
     def _new_handle(self, way: CallMethod, turn: ExecutorTurn) -> str:
-        """What is said in place of a handle where there is none yet."""
+        """Return the value of the handle argument for a new conversation."""
         if way.memory == "minted" and turn.lease is not None:
             return NEW
         if way.memory == "given" and (turn.lease is not None or way.needs_conversation):
@@ -338,7 +340,7 @@ class RemoteExecutor:
             self._room.release()
 
     def _not_over(self) -> None:
-        # Who waited, or was about to start, when it ended: nobody would end what is begun now.
+        # A caller that waited or was about to start when it closed: a new connection would never be closed.
         if self._over:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping", data=self._whom.data)
 

@@ -1,4 +1,4 @@
-"""What a caller may know of a failure on the way to the other side, or of one that it reports (SPEC 7.3)."""
+"""Faults for failures on the way to the other side, or reported by it (SPEC 7.3)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from pallas.model.safe_text import one_line, sanitize
 
 from .remote_credentials import Noted
 
-# Characters of another side's words that are passed on.
+# The limit in characters of the other side's text that is passed on.
 _MAX_WORDS: Final = 4_000
-# What is passed on of a Fault's data, beside its type and whether to try again.
+# The keys of a Fault's data that are passed on, in addition to its type and whether to try again.
 _KEPT: Final = ("providerId", "upstreamCode", "stage", "retry_after", "correlationId", "limit", "size")
-# Numbers beyond these are none that anybody meant, and not every reader of JSON could take them.
+# Larger numbers are not meaningful, and not every JSON parser accepts them.
 _MAX_CODE: Final = 2**31
 _MAX_NUMBER: Final = 2**53
 _GONE: Final = ("not found", "unknown", "expired", "does not exist", "no such")
@@ -25,11 +25,12 @@ _THINGS: Final = ("conversation", "thread", "session", "context")
 
 
 class Forgotten(Exception):
-    """The other side does not know the conversation any more: it has to be told again."""
+    """The other side does not know the conversation any more: the history has to be sent again."""
 
 
 class Whom(NamedTuple):
-    """Who is asked, as a Fault names it: the agent, its URL without secrets, how long a connect may take."""
+    """The other side as a Fault names it: the agent, its URL without secrets, the limit of a connect in
+    seconds."""
 
     name: str
     url: str
@@ -38,12 +39,12 @@ class Whom(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What stands in each Fault's data."""
+        """Return the data of each Fault."""
         return {"providerId": self.name}
 
 
 def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
-    """The Fault for whatever asking raised. Raises Forgotten where a session is gone."""
+    """Return the Fault for any error of a call. Raises Forgotten if the session is gone."""
     from httpx2 import ConnectError, TimeoutException, TransportError
     from mcp import MCPError
     from pydantic import ValidationError
@@ -87,7 +88,7 @@ def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
 
 
 def of_status(noted: Noted, whom: Whom) -> Fault | None:
-    """The Fault for an HTTP status that says enough by itself (DR-22); None for others."""
+    """Return the Fault for an HTTP status that is clear by itself (DR-22); None for others."""
     status = noted.status
     data: dict[str, Any] = {**whom.data, "upstreamCode": status}
     if noted.retry_after is not None:
@@ -104,7 +105,7 @@ def of_status(noted: Noted, whom: Whom) -> Fault | None:
 
 
 def reported(text: str, whom: Whom) -> Fault:
-    """The Fault in an error result: that of another Pallas as it is, anything else as its words."""
+    """Return the Fault in an error result: that of another Pallas unchanged, anything else as its text."""
     with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         body = json.loads(text)
         data: Mapping[str, Any] = body["data"]
@@ -124,7 +125,7 @@ def reported(text: str, whom: Whom) -> Fault:
 
 
 def is_forgotten(text: str) -> bool:
-    """Whether an error result says that the conversation which was named is not there."""
+    """Return whether an error result says that the conversation does not exist."""
     with suppress(ValueError, TypeError, AttributeError, RecursionError):
         body = json.loads(text)
         if body.get("data", {}).get(REASON) == "not_found":
@@ -200,7 +201,7 @@ def _broken(whom: Whom) -> Fault:
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a Fault's data, where its values are plain."""
+    """Return the known keys of a Fault's data whose values are plain."""
     kept: dict[str, Any] = {}
     for key in _KEPT:
         value = data.get(key)
@@ -209,7 +210,7 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
         elif _is_number(value):
             kept[key] = value
     if data.get("type") == FaultType.PROTOCOL and data.get("system") == "validation":
-        # What was sent does not fit what a typed handler there takes: its sender may mend it.
+        # The message does not fit the class of a typed handler there: its sender may correct it.
         kept["system"] = "validation"
         if isinstance(field := data.get("field"), str):
             kept["field"] = one_line(redact_text(field[:2_000]), 100)
@@ -223,7 +224,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _words(text: str) -> str:
-    """Foreign words, sanitised, without what looks like a secret."""
+    """Return foreign text, sanitised, with secrets masked."""
     return sanitize(redact_text(text[: 2 * _MAX_WORDS]).strip(), _MAX_WORDS)
 
 

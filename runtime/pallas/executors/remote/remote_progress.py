@@ -1,4 +1,4 @@
-"""What the other side says while it works, as events of the run here."""
+"""Converts the other side's progress to events of the run here."""
 
 import re
 from itertools import count
@@ -10,21 +10,21 @@ from pallas.model.safe_text import one_line, sanitize
 
 _TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _STEP: Final = re.compile(r"^(\S+) step (\d{1,6}) \((llm|tool)\)$")
-# As fast-agent tells of its own loop.
+# fast-agent's format for its own loop.
 _LOOP: Final = re.compile(r"^([^/\n]+)/agent_loop: (?:step (\d{1,6}) \((llm|tool)|.*)")
 _TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
 
 MAX_LINES: Final = 20_000
-"""Lines of one run that are listened to."""
+"""The limit of progress lines of one run."""
 MAX_TEXT: Final = 2_000_000
-"""Characters of streamed text that are passed on in one run."""
+"""The limit of streamed text of one run, in characters."""
 _MAX_PIECE: Final = 64_000
 
 
 class Progress:
-    """Hears the progress of one call. ``speaker`` is what the other side calls itself: here it is our agent.
+    """Converts the progress of one call. ``speaker`` is the other side's own name, which is our agent here.
 
-    All text is sanitised here, and there is an end to how much of it is taken.
+    All text is sanitised and limited here.
     """
 
     def __init__(self, turn: ExecutorTurn, emit: Emit, speaker: str) -> None:
@@ -39,7 +39,7 @@ class Progress:
         self._over = False
 
     async def hear(self, progress: float, total: float | None, message: str | None) -> None:
-        """One notification; its numbers say nothing that its message does not."""
+        """Convert one notification; its numbers add nothing to its message."""
         if not message or self._over or self._lines >= MAX_LINES:
             return
         self._lines += 1
@@ -56,7 +56,7 @@ class Progress:
             self._step(match[1], match[2], match[3])
 
     def end(self) -> None:
-        """The call is over: calls of the other side that never ended end now."""
+        """End calls of the other side that are still open."""
         if self._over:
             return
         for (server, tool), calls in list(self._open.items()):
@@ -65,7 +65,7 @@ class Progress:
         self._over = True
 
     def _actor(self, name: str) -> str:
-        """Who that is here: nobody further away goes by the name of our own agent."""
+        """Return the name to show: no agent further away may use the name of our own agent."""
         name = one_line(name, 80).replace(" ", "-")
         if name == self._speaker or not self._speaker:
             return self._agent

@@ -1,1 +1,1 @@
-"""Agents that only choose who answers."""
+"""Agents that choose another agent to answer; all in ``router_executor``."""

@@ -1,4 +1,5 @@
-"""The executor of a router: it chooses one of the fleet's agents, says why, and hands the turn on to it."""
+"""The executor of a router: it chooses one of the fleet's agents, reports why, and passes the turn on to
+it."""
 
 import asyncio
 import secrets
@@ -32,45 +33,48 @@ from pallas.telemetry.trace_context import begin_call, current_run
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 
 ASK_SECONDS: Final = 60.0
-"""How long a model may take to say who answers; the examples decide then."""
+"""Seconds that a model may take to choose an agent; after that the examples decide."""
 MAX_KEPT: Final = 10_000
-"""Conversations of which it is known who answers in them; of older ones it is found out anew."""
+"""The limit of conversations whose agent is remembered; for older ones it is chosen again."""
 _OTHERS: Final = 20
 _WHY: Final = 500
 
 
 class RouterPeers(Protocol):
-    """The fleet as a router reaches it."""
+    """The part of the fleet that a router uses."""
 
     def candidates(self, agents: Sequence[str], principal: Principal) -> tuple[Candidate, ...]:
-        """Those of ``agents`` that ``principal`` may run, in this order, as they are now."""
+        """Return those of ``agents`` that ``principal`` may run, in this order, in their current state."""
         ...
 
     def serves(self, agent: str) -> bool:
-        """Whether the fleet has such an agent at all."""
+        """Return whether the fleet has that agent."""
         ...
 
     def vision(self, agent: str) -> bool:
-        """Whether an agent takes pictures."""
+        """Return whether an agent accepts images."""
         ...
 
     def principal(self, run_id: str) -> Principal:
-        """Who asked for a run in flight."""
+        """Return the caller of a run in flight."""
         ...
 
     async def run(self, request: RunRequest, listener: Callable[[Event], None] | None = None) -> RunResult:
-        """Have an agent answer; cancelling it cancels the run. Raises Fault."""
+        """Run a request at an agent; cancelling it cancels the run. Raises Fault."""
         ...
 
     def end(self, agent: str, session: str, principal: Principal) -> None:
-        """That conversation with an agent is over."""
+        """End that conversation with an agent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Who answers in a conversation. ``session`` is theirs with the router, in which they know as many
-    messages as ``known``; empty where they have to be told again."""
+    """The agent that answers a conversation.
+
+    ``session`` is its session with the router, in which it knows ``known`` messages; empty if the history
+    has to be sent again.
+    """
 
     agent: str
     principal: Principal
@@ -79,11 +83,11 @@ class _Kept:
 
 
 class RouterExecutor:
-    """Answers by having another agent answer. A conversation stays with the agent that was chosen first.
+    """Answers by running another agent. A conversation stays with the agent that was chosen first.
 
-    Whoever it chooses runs as if its caller had asked it, with the same principal and bearer, in a run of its
-    own below the router's. It goes on in one conversation of its own for as long as nobody else answers in
-    between: what a program or a server elsewhere keeps of it is kept. Nothing else of it outlives a turn.
+    The chosen agent runs as if its caller had called it, with the same principal and bearer, in its own run
+    below the router's. It continues in one conversation of its own as long as no other agent answers in
+    between, so that a worker or a remote server keeps its state. Nothing else of it outlives a turn.
     """
 
     def __init__(self, project: Project, config: AgentConfig, route: RouterPeers) -> None:
@@ -104,12 +108,12 @@ class RouterExecutor:
 
     @property
     def pid(self) -> int | None:
-        """It needs no process."""
+        """None: it needs no process."""
         return None
 
     @property
     def info(self) -> ExecutorInfo:
-        """It can do what one of those can that it chooses among."""
+        """The combined capabilities of the agents that it chooses among."""
         words = (word for each in self._all() for word in each.capabilities)
         return ExecutorInfo(
             vision=any(self._reach.vision(name) for name in self._members),
@@ -124,7 +128,7 @@ class RouterExecutor:
         return self._reach.candidates(self._rules.agents, Principal("control:full"))
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Raises Fault (CONFIG) where those it names are not served along with it."""
+        """Raise Fault (CONFIG) if the fleet does not serve the agents that it names."""
         named = (*self._members, *([self._rules.ask] if self._rules.ask else ()))
         missing = [name for name in named if name not in self._project.agents or not self._reach.serves(name)]
         if missing:
@@ -135,10 +139,10 @@ class RouterExecutor:
             )
 
     async def start(self) -> None:
-        """It is ready as it is: whether those it names are is asked with each turn."""
+        """Do nothing: the state of the agents is checked at each turn."""
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
-        """Choose, say so, and have that agent answer. Its Fault comes back with ``data.routed``."""
+        """Choose an agent, report it, and run it. Its Fault comes back with ``data.routed``."""
         who = self._reach.principal(turn.run_id)
         choice = await self._choose(turn, who, emit)
         emit(
@@ -192,7 +196,7 @@ class RouterExecutor:
             if isinstance(found, Choice):
                 return found
             changed = f"{found}; "
-        # Where that was forgotten, as after a restart, the question that began it leads to the same agent.
+        # If that was forgotten, as after a restart, a conversation's first question finds the same agent.
         begun = turn.lease is not None and not changed
         first = next((each.text for each in turn.history if each.role == "user"), "") if begun else ""
         question = first or turn.text
@@ -201,7 +205,7 @@ class RouterExecutor:
         if rules.by == "model" and sum(each.status != "unavailable" for each in listed) > 0:
             said = await self._said(question, listed, turn, who, emit)
         fallback = next((each for each in among if each.id == rules.fallback), None)
-        # Off the loop: the examples of many agents are read the first time.
+        # Off the loop: the first time, the examples of many agents are read.
         choice = await asyncio.to_thread(choose, question, listed, by=rules.by, said=said, fallback=fallback)
         return replace(choice, why=changed + choice.why) if changed else choice
 
@@ -213,7 +217,7 @@ class RouterExecutor:
     async def _said(
         self, question: str, among: Sequence[Candidate], turn: ExecutorTurn, who: Principal, emit: Emit
     ) -> str | None:
-        """What the model answers that is asked; None where it does not."""
+        """Return the answer of the model that chooses; None if it gives none."""
         able = [each for each in among if each.status != "unavailable"]
         request = RunRequest(
             agent=self._rules.ask, text=route_prompt(question, able), principal=who, timeout=ASK_SECONDS
@@ -230,7 +234,7 @@ class RouterExecutor:
         request: RunRequest,
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
-        """A run of another agent as a call of this one: its span shows that the two belong together."""
+        """Run another agent as a call of this run, so that their spans are linked."""
         span, call = begin_call(), secrets.token_hex(6)
         run = current_run()
         trace = replace(run.context, span_id=span) if run is not None and span else None
@@ -253,9 +257,9 @@ class RouterExecutor:
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
     def _where(self, turn: ExecutorTurn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
-        """In which conversation the chosen agent answers, and what it has to be told of this one.
+        """Return the conversation in which the chosen agent answers, and the messages that it needs to get.
 
-        Until it has answered it counts as one that knows nothing: nobody can tell what a failure leaves.
+        Until it has answered it counts as knowing nothing: after a failure its state is unknown.
         """
         history = tuple(turn.history)
         if turn.lease is None:
@@ -279,33 +283,33 @@ class RouterExecutor:
             self._reach.end(kept.agent, kept.session, kept.principal)
 
     def problems(self) -> tuple[str, ...]:
-        """It calls no downstreams."""
+        """None: it calls no downstreams."""
         return ()
 
     @property
     def waiting(self) -> int:
-        """There is always room: those it chooses count their own."""
+        """Always 0: the agents that it chooses count their own."""
         return 0
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """It does not fail by itself."""
+        """Do nothing: it does not fail by itself."""
 
     def release(self, lease: str) -> None:
-        """The conversation is over: who answered in it is forgotten."""
+        """Forget the agent of a conversation that is over."""
         if (kept := self._kept.pop(lease, None)) is not None:
             self._end(kept)
 
     async def park(self, timeout: float) -> None:
-        """It runs nothing."""
+        """Do nothing: it runs nothing."""
 
     async def close(self, timeout: float) -> None:
-        """It holds nothing but who answers where."""
+        """Forget the agents of all conversations."""
         while self._kept:
             self._end(self._kept.popitem()[1])
 
 
 def _telling(turn: ExecutorTurn, agent: str, emit: Emit) -> Callable[[Event], None]:
-    """What the chosen agent writes is what the router writes; its steps are its own."""
+    """Return a listener that passes the chosen agent's text on as the router's; its steps stay its own."""
 
     def hear(event: Event) -> None:
         if isinstance(event, TextDelta):
