@@ -15,7 +15,8 @@ _PATIENCE: Final = 60.0
 
 
 def _in_the_loop(load_config: Any) -> Any:
-    """Read the settings in the loop: meanwhile the process's are None, which no other code may see."""
+    """Read the settings in the loop: during this the process's are None, which no other code of the loop
+    may see."""
 
     def _load_config(self: Any) -> Any:
         loop = waiting_loop.get()

@@ -152,7 +152,7 @@ class BridgeWork:
             )
         try:
             return document(answer(result), about_run(result))
-        except Fault as fault:  # the caller has the error, and the session stays valid
+        except Fault as fault:  # the agent did answer, and the session stays valid
             raise Fault(fault.type, fault.message, data={**fault.data, "sessionValid": True}) from None
 
     async def status(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:

@@ -106,7 +106,7 @@ class Chunks:
             yield from self._send(instead)
 
     def _settle(self) -> Iterator[Chunk]:
-        """End an attempt: one that wrote less than the attempt before stays as it is."""
+        """End an attempt: if it wrote less than the attempt before, roll back to its text."""
         again, self._again = self._again, None
         if again is not None and again != self._sent:
             yield from self._void(again)
