@@ -1,4 +1,4 @@
-"""One conversation with one agent over MCP, held as any other client would hold it."""
+"""One conversation with one agent over MCP, as any MCP client has it."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ OnProgress = Callable[[str], None]
 ANSWER_LIMIT: Final = 1_000_000
 """Characters of an answer that are kept."""
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes of one request that an agent's server takes (it answers a bare 413 beyond)."""
+"""Bytes of one request that an agent's server takes (beyond, it answers a bare 413)."""
 
 _ENVELOPE: Final = 8 * 1024
 _ROW: Final = 80
@@ -31,13 +31,13 @@ TOOL: Final = "send_message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReply:
-    """What came back. ``fault`` is set when the agent answered with an error; ``text`` is then empty.
+    """The answer. ``fault`` is set when the agent answered with an error; ``text`` is then empty.
 
-    All text is sanitised. ``seconds`` is wall time as the caller felt it. ``steps`` and ``tools`` are
-    None where the agent does not tell; ``stop_reason`` is empty then. ``images`` are bounded and judged by
-    their content. Tokens are those of the agent's own model. ``thread`` is the durable thread that it was
-    written to, empty where none is told. ``note`` is something the person should know about how the message
-    was sent or answered, else empty.
+    All text is sanitised. ``seconds`` is wall time as the caller felt it. ``steps`` and ``tools`` are None
+    where the agent does not report them; ``stop_reason`` is empty then. ``images`` are bounded, their kind is
+    that of their content. Tokens are those of the agent's own model. ``thread`` is the durable thread of the
+    answer, empty where none is reported. ``note`` is something the user should know about how the message was
+    sent or answered, else empty.
     """
 
     text: str
@@ -55,30 +55,30 @@ class AgentReply:
 
 
 class EarlierMessage(Protocol):
-    """An earlier message that an agent may be told."""
+    """An earlier message of the history."""
 
     @property
     def role(self) -> Literal["user", "assistant"]:
-        """Who said it."""
+        """The author of the message."""
         ...
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """The text of the message."""
         ...
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """What went with it."""
+        """The images of the message."""
         ...
 
 
 class ChatClient:
     """Talks to the agent at ``url`` within the conversation ``conversation``.
 
-    The connection is opened by the first ``send``, in a task of its own, and opened again when it was
-    lost. ``era`` chooses the protocol, ``bearer`` gives the token to send along (``McpLink``). Nothing of MCP
-    is imported before the first ``send``.
+    The first ``send`` opens the connection, in a task of its own, and reopens it when it was lost. ``era``
+    chooses the protocol, ``bearer`` returns the token to send along (``McpLink``). MCP is not imported before
+    the first ``send``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ChatClient:
 
     @property
     def protocol(self) -> str:
-        """The version of the protocol that is spoken, empty while nothing is connected."""
+        """The version of the protocol in use, empty while nothing is connected."""
         return self._link.protocol
 
     async def send(
@@ -122,9 +122,9 @@ class ChatClient:
     ) -> AgentReply:
         """Ask the agent and wait for its answer; cancelling the caller cancels the run on the server.
 
-        ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` is what was said
-        before and the agent does not know; the oldest of it is left out where it is too much for one request.
-        ``traceparent`` and ``params``, the parameters of the model for this call, go into the call's
+        ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` are the earlier
+        messages that the agent does not have; the oldest are left out where they are too much for one
+        request. ``traceparent`` and ``params``, the parameters of the model for this call, go into the call's
         metadata. Raises Fault when the agent could not be asked: TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a
         message that is too big.
         """
@@ -144,23 +144,23 @@ class ChatClient:
         result = await self._call(arguments, on_progress, meta or None)
         seconds = perf_counter() - started
         pictures = list(_pictures(result))
-        # Their headers are read by a library: never on the loop that draws.
+        # A library reads their headers: never on the loop that draws.
         kept = await asyncio.to_thread(received, pictures) if pictures else ()
         reply = _reply(result, seconds, kept)
         return replace(reply, note=" ".join(part for part in (note, reply.note) if part))
 
     async def tools(self) -> tuple[ToolDetail, ...]:
-        """What the agent's own endpoint offers. Raises Fault as ``send`` does."""
+        """Return the tools of the agent's own endpoint. Raises Fault as ``send`` does."""
         return await self._link.tools()
 
     async def close(self) -> None:
-        """End the connection; safe to call twice, done within 4 s."""
+        """Close the connection; safe to call twice, done within 4 s."""
         await self._link.close()
 
     async def _call(
         self, arguments: dict[str, Any], on_progress: OnProgress | None, meta: dict[str, Any] | None
     ) -> Any:
-        # The numbers say nothing that the messages do not: no one parses them.
+        # The numbers say nothing that the messages do not: they are not parsed.
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None and message:
                 on_progress(sanitize(message, ANSWER_LIMIT))
@@ -169,7 +169,7 @@ class ChatClient:
 
 
 def _pictures(result: Any) -> Iterator[tuple[str, str]]:
-    """The picture blocks, as base64 and MIME type; one that is embedded as a resource counts too."""
+    """Iterate over the picture blocks, as base64 and MIME type, including pictures embedded as a resource."""
     for block in result.content:
         if getattr(block, "type", "") == "image":
             yield str(block.data), str(block.mime_type)
@@ -205,7 +205,7 @@ def _reply(result: Any, seconds: float, images: tuple[ChatPicture, ...] = ()) ->
 
 
 def _without(missing: object) -> str:
-    """Which servers the agent had to do without, in a sentence; empty where it had all of them."""
+    """Name the servers the agent ran without, in a sentence; empty where it had all of them."""
     if not isinstance(missing, dict) or not missing:
         return ""
     named = [
@@ -222,13 +222,13 @@ def _number(value: object) -> int | None:
 def _arguments(
     text: str, images: Sequence[Image], history: Sequence[EarlierMessage], offered: Collection[str] | None
 ) -> tuple[dict[str, Any], str]:
-    """The message with what must be told before it, and a note where not all of it goes, or not as such."""
+    """Return the arguments with the history, and a note where it is not sent whole, or not as such."""
     arguments: dict[str, Any] = {"message": text}
     if images:
         arguments["images"] = [_picture(image) for image in images]
     if not history:
         return arguments, ""
-    # With an answer in between, what was asked before is at most as large as what a request takes.
+    # With an answer in between, the earlier question fits into one request.
     room = REQUEST_LIMIT - _size(text, images) - _ENVELOPE
     kept: list[EarlierMessage] = []
     for said in reversed(history):

@@ -1,1 +1,1 @@
-"""Conversations as values and as calls over MCP: nothing of the screen in here."""
+"""Conversations as values, and how they are held over MCP. Nothing in here imports the screen."""

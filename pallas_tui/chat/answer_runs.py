@@ -12,13 +12,13 @@ MAX_RUNS: Final = 2_000
 
 
 class Runs:
-    """The runs that the fleet told of, the newest 2,000, by their own id and by the trace of who asked."""
+    """The newest 2,000 runs that the fleet reported, by their id and by their caller's trace."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, str] = OrderedDict()
 
     def absorb(self, events: Iterable[Event]) -> None:
-        """Take in what happened."""
+        """Take in these events."""
         for event in events:
             if isinstance(event, RunStarted):
                 self._known[event.run_id] = event.run_id
@@ -29,9 +29,9 @@ class Runs:
             self._known.popitem(last=False)
 
     def traced(self, trace_id: str) -> str:
-        """The id of the run that was asked for with that trace, empty where the fleet told of none."""
+        """Return the id of the run that was asked with that trace; empty if the fleet reported none."""
         return self._known.get(trace_id, "")
 
     def of(self, entry: ChatEntry) -> str:
-        """The id of the run behind an answer, empty where the fleet told of none."""
+        """Return the id of the run behind an answer; empty if the fleet reported none."""
         return self._known.get(entry.run_id) or self._known.get(entry.trace_id) or ""

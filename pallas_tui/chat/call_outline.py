@@ -1,4 +1,4 @@
-"""A tool tree as the rows that are on screen: which are folded, and what stands in each."""
+"""A tool tree as the rows on screen: their text, and which of them are folded."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,14 +7,14 @@ from ..text import count, duration
 from .call_tree import Node, State, Tree
 
 LIVE_ROWS: Final = 10
-"""Rows that a run shows while it goes on; the older ones wait until it is over."""
+"""Rows that a run shows while it goes on; older rows are hidden until it is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
     """One row: ``depth`` 0 is a call of the agent itself. ``open`` is None where there is nothing to fold.
 
-    ``node`` is None for a row that stands for all of the tree, or for what is left out.
+    ``node`` is None for a row that represents the whole tree, or the rows that are left out.
     """
 
     label: str
@@ -26,7 +26,7 @@ class CallRow:
 
 
 def shown_children(node: Node) -> list[Node]:
-    """What stands below a row: an agent that a call was all about has no row of its own."""
+    """Return the rows below a row. An agent that is all of its call has no row of its own."""
     if node.kind == "call" and len(node.children) == 1 and node.children[0].kind == "agent":
         return node.children[0].children
     return node.children
@@ -41,7 +41,7 @@ class CallOutline:
         self._closed: set[int] = set()
 
     def rows(self, now: float, *, dot: str = "·", live: bool = False) -> list[CallRow]:
-        """What is on screen ``now`` (seconds on the stopwatch), the newest only while ``live``."""
+        """Return the rows on screen at ``now`` (seconds on the stopwatch), only the newest while ``live``."""
         if not self.tree:
             return []
         if self.folded:
@@ -57,7 +57,7 @@ class CallOutline:
         return rows
 
     def set_open(self, node: Node | None, is_open: bool) -> bool:
-        """Fold or unfold a row, or with None the tree; False when that changes nothing."""
+        """Fold or unfold a row, or with None the tree. Return False when that changes nothing."""
         if node is None or self.folded:
             changed = self.folded == is_open
             self.folded = not is_open
@@ -85,7 +85,7 @@ class CallOutline:
             node = tops[0]
             return CallRow(node.label, figures_of(node, now, dot), node.state, 0, False, None)
         times = [node.seconds(now) for node in tops]
-        # Calls that ran side by side took as long as from the first beginning to the last end.
+        # Calls that ran in parallel took from the first start to the last end.
         starts = [node.started for node in tops if node.started is not None]
         ends = [now if node.ended is None else node.ended for node in tops]
         parts = [duration(max(ends) - min(starts))] if starts and None not in times else []
@@ -100,7 +100,7 @@ class CallOutline:
 
 
 def figures_of(node: Node, now: float, dot: str = "·") -> str:
-    """``1.9 s · 3 tools``, and that it failed or never told its end."""
+    """Return ``1.9 s · 3 tools``, and whether it failed or never reported its end."""
     parts = []
     if node.state == "error":
         parts.append("failed")
@@ -115,7 +115,7 @@ def figures_of(node: Node, now: float, dot: str = "·") -> str:
 
 
 def story_of(tree: Tree, now: float) -> str:
-    """The whole tree as indented lines, for copying and for an export."""
+    """Return the whole tree as indented lines, for copying and for an export."""
     lines: list[str] = []
 
     def add(node: Node, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""What a tool call of an answer gave back, where that can be looked up."""
+"""Look up the result of a tool call of an answer, where it is kept."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ MAX_RESULT: Final = 200_000
 
 
 def exchange_of(tree: Tree, node: Node, exchanges: Sequence[Exchange]) -> Exchange | None:
-    """The request behind a call of the agent itself; None for a call of an agent below, and when not kept.
+    """Return the request of a call of the agent itself; None for deeper calls, and when it is not kept.
 
     Neither side numbers the calls: the third ``docs/search`` of the tree is the third one over the wire.
     """
@@ -34,7 +34,7 @@ def exchange_of(tree: Tree, node: Node, exchanges: Sequence[Exchange]) -> Exchan
 
 
 def result_text(exchange: Exchange) -> str:
-    """The texts of a result as a person reads them; the JSON where there are none."""
+    """Return the texts of a result for a reader; the JSON where there are none."""
     try:
         message: Any = json.loads(exchange.response)
         result = message.get("result", message) if isinstance(message, dict) else message
@@ -48,7 +48,7 @@ def result_text(exchange: Exchange) -> str:
 
 
 def story(node: Node, exchange: Exchange | None, figures: str) -> str:
-    """Everything known of a call: figures, what was asked, what came back, what an agent below wrote."""
+    """Return the details of a call: figures, arguments, result, and the text of an agent below it."""
     parts = [node.label + (f"  {figures}" if figures else "")]
     if exchange is None and (node.arguments or node.result):
         parts += ["", "Asked", sanitize(node.arguments, MAX_RESULT), "", "Answered"]

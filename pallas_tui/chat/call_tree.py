@@ -1,8 +1,8 @@
-"""The tool calls and sub-agents of one run as a tree, made of what its progress messages say (PI-25).
+"""The tool calls and sub-agents of one run as a tree, built from its progress messages (PI-25).
 
-Messages carry no ids and no parents. Who calls is an agent at work that has that server, as far as that is
-known; else one whose step is calling tools; of several, and without any, whose step was told last. Of several
-open calls of one name the oldest is the one that ends.
+Messages carry no ids and no parents. The caller is an agent at work that has that server, as far as that is
+known; else one whose step is calling tools. Of several, and where there is none, it is the agent that
+reported its step last. Of several open calls of one name the oldest is the one that ends.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -14,21 +14,21 @@ from pallas.model.safe_text import one_line
 from .run_progress import LoopStep, Progress, TextPiece, ToolProgress
 
 MAX_CALLS: Final = 500
-"""Calls of one run that are kept; further ones are counted."""
+"""Calls of one run that are kept; further calls are only counted."""
 MAX_LABEL: Final = 160
 MAX_TEXT: Final = 20_000
-"""Characters of a sub-agent's words that are kept."""
+"""Characters of a sub-agent's text that are kept."""
 
 State = Literal["running", "ok", "error", "unknown"]
-"""``unknown``: it never said how it ended."""
+"""``unknown``: it never reported how it ended."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
     """A call of a tool (``kind`` ``call``), or an agent below the one that was asked (``agent``).
 
-    ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None where
-    the start was never told. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
+    ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None if no
+    message reported the start. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
     whether its last step calls tools. ``arguments`` and ``result`` are those of a call in a durable thread.
     """
 
@@ -46,34 +46,34 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
     def seconds(self, now: float) -> float | None:
-        """How long it took, or takes so far; None when that is not known."""
+        """Return how long it took, or takes so far; None when that is not known."""
         if self.started is None or (self.ended is None and self.state != "running"):
             return None
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
 
     def walk(self) -> Iterator["Node"]:
-        """Everything below it, in order of appearance."""
+        """Iterate over everything below it, in order of appearance."""
         for child in self.children:
             yield child
             yield from child.walk()
 
     @property
     def calls(self) -> int:
-        """Calls below it."""
+        """How many calls are below it."""
         return sum(node.kind == "call" for node in self.walk())
 
     @property
     def words(self) -> str:
-        """What the agents directly below it wrote."""
+        """The text of the agents directly below it."""
         return "\n\n".join(node.text for node in (self, *self.children) if node.text).strip()
 
 
 class Tree:
-    """What happened in a run of ``agent`` so far; ``version`` grows with each change.
+    """The calls of a run of ``agent`` so far; ``version`` grows with each change.
 
-    ``agent`` is the name the chat has for it; the server may use another one for itself, so the first
-    actor that makes a step while no call is open is taken for it. ``callers`` gives the names of the agents
-    that call a server; none where that is not known.
+    ``agent`` is its name in the chat. The server may use another name for itself, so the first actor that
+    makes a step while no call is open is taken for it. ``callers`` returns the names of the agents that call
+    a server; none where that is not known.
     """
 
     def __init__(self, agent: str, callers: Callable[[str], Collection[str]] = lambda server: ()) -> None:
@@ -93,16 +93,16 @@ class Tree:
 
     @property
     def calls(self) -> int:
-        """Calls of all agents, those left out included."""
+        """How many calls all agents made, including those left out."""
         return self._count
 
     @property
     def agents(self) -> int:
-        """Agents below the one that was asked."""
+        """How many agents are below the one that was asked."""
         return len({node.label for node in self.root.walk() if node.kind == "agent"})
 
     def hear(self, progress: Progress, at: float) -> None:
-        """Take in one message that came ``at`` that many seconds."""
+        """Take in one message that came at ``at`` seconds."""
         match progress:
             case LoopStep(actor, _, kind):
                 self._step(actor, kind == "tool", at)
@@ -115,7 +115,7 @@ class Tree:
                 self.version += 1
 
     def add_stored(self, label: str, state: State, arguments: str, result: str) -> None:
-        """A call of the agent itself as a durable thread has it: over, and no one knows how long it took."""
+        """Add a call of the agent itself from a durable thread: it is over, and its duration is not known."""
         self._count += 1
         self.failed += state == "error"
         if len(self.root.children) >= MAX_CALLS:
@@ -126,7 +126,7 @@ class Tree:
         self.root.children.append(node)
 
     def close(self) -> None:
-        """The run is over: what never said how it ended stays unknown."""
+        """End the run: calls that never reported their end stay unknown."""
         for node in (*self._open, *self.root.walk()):
             if node.state == "running":
                 node.state = "unknown"
@@ -138,7 +138,7 @@ class Tree:
         if not self._main and (actor == self._name or not self._open):
             self._main = actor
         if actor in (self._main, self._name):
-            for each in self.root.children:  # agents of its own that were asked without a call
+            for each in self.root.children:  # agents of its own, asked without a call
                 if each.kind == "agent" and each.state == "running":
                     each.state, each.ended = "ok", at
                     self._end_below(each, at)
@@ -173,7 +173,7 @@ class Tree:
         self.failed += state == "error"
         node = next((each for each in self._open if each.label == label), None)
         if node is None:
-            if self.left_out:  # one of those that are only counted
+            if self.left_out:  # a call that is only counted
                 return
             self._count += 1
             if len(self._nodes()) >= MAX_CALLS:
@@ -190,7 +190,7 @@ class Tree:
             self._speaker = node.parent or self.root
 
     def _end_below(self, node: Node, at: float) -> None:
-        """What is below a call that ended, or an agent that did, is over too."""
+        """End all calls and agents below a call or an agent that ended."""
         for each in node.walk():
             if each.state == "running":
                 each.state = "ok" if each.kind == "agent" else "unknown"
@@ -199,7 +199,7 @@ class Tree:
                     self._open.remove(each)
 
     def _caller(self, label: str) -> Node:
-        """Who made a call: agents work at the same time, and their messages come in between each other."""
+        """Return the caller of a call: agents work in parallel, and their messages interleave."""
         names = self._callers(label.partition("/")[0])
         at_work = [self.root, *(n for n in self._nodes() if n.kind == "agent" and n.state == "running")]
         fit = [n for n in at_work if ({n.label} if n.label else {self._main, self._name}) & set(names)]
@@ -207,12 +207,12 @@ class Tree:
         return self._speaker if self._speaker in fit or not fit else fit[-1]
 
     def _agent(self, actor: str) -> Node | None:
-        """The agent of that name that is at work."""
+        """Return the agent of that name that is at work."""
         found = [n for n in self._nodes() if n.kind == "agent" and n.state == "running" and n.label == actor]
         return found[-1] if found else None
 
     def _owner(self, actor: str) -> Node:
-        """Which open call an agent works for: one with its name in it, else the newest without an agent."""
+        """Return the open call of an agent: one with its name in it, else the newest without an agent."""
         free = [node for node in reversed(self._open) if not any(c.kind == "agent" for c in node.children)]
         named = next((node for node in free if actor in _names(node.label)), None)
         return named or next(iter(free), self._speaker)
@@ -222,6 +222,6 @@ class Tree:
 
 
 def _names(label: str) -> set[str]:
-    """Whose names a call's label may hold: ``research/ask``, ``agents/research``, ``x/research__ask``."""
+    """Return the agents a label may name: ``research/ask``, ``agents/research``, ``x/research__ask``."""
     server, _, tool = label.partition("/")
     return {server, tool, tool.partition("__")[0], tool.removeprefix("agent__")}

@@ -1,4 +1,4 @@
-"""What a conversation is made of: messages as they are shown, and the question in flight."""
+"""The parts of a conversation: messages as they are shown, and the question in flight."""
 
 import secrets
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``trace_id`` has 32 hex digits, ``span_id`` 16; both made new unless given."""
+    """``trace_id`` has 32 hex digits, ``span_id`` 16; both are generated unless given."""
 
     trace_id: str = field(default_factory=lambda: secrets.token_hex(16))
     span_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def parent(self) -> str:
-        """The ``traceparent`` that goes along with the call."""
+        """The ``traceparent`` to send with the call."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
@@ -34,7 +34,7 @@ _keys: Final = counter(1)
 
 
 def next_key() -> int:
-    """A key that no other message has."""
+    """Return a key that no other message has."""
     return next(_keys)
 
 
@@ -42,10 +42,10 @@ def next_key() -> int:
 class ChatEntry:
     """One message on the screen; ``at`` in Unix seconds, ``seconds`` how long the answer took.
 
-    ``role`` ``error`` is a run that failed, ``note`` what the workbench itself had to say: neither is part of
-    what the agent knows. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is
-    the type of what went wrong. Tokens and ``cost`` are None where they are not known; ``fault``,
-    ``run_id`` and ``trace_id`` empty then.
+    ``role`` ``error`` is a run that failed, ``note`` a message of the workbench itself: the agent knows
+    neither. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is the type of
+    the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
+    are empty then.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -72,7 +72,7 @@ class ChatEntry:
 class ChatRun:
     """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
 
-    ``at`` in Unix seconds; ``started`` as the stopwatch of the conversation showed then.
+    ``at`` in Unix seconds; ``started`` is the time on the stopwatch of the conversation.
     """
 
     question: ChatEntry
@@ -108,10 +108,10 @@ class ChatRun:
 
     def _write(self, actor: str, text: str) -> None:
         self._speaker = self._speaker or actor
-        if actor != self._speaker:  # another agent's words are no part of this one's answer
+        if actor != self._speaker:  # another agent's text is not part of this answer
             return
         self.status = f"{actor} is writing"
-        if self._break:  # what a later step says is a paragraph of its own, as in the final text
+        if self._break:  # the text of a later step is its own paragraph, as in the final text
             self.text = self.text.rstrip("\n") + "\n\n"
             self._break = False
         self.text = (self.text + text)[:STREAM_LIMIT]
@@ -119,7 +119,7 @@ class ChatRun:
 
 @dataclass(frozen=True, slots=True)
 class TurnEntry:
-    """One message as the agent is told of it."""
+    """One message as it is sent to the agent."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -127,7 +127,7 @@ class TurnEntry:
 
 
 def turns_of(entries: Iterable[ChatEntry]) -> tuple[TurnEntry, ...]:
-    """What an agent knows after these: questions that were answered, and the answers."""
+    """Return the history an agent has after these: the questions that were answered, and their answers."""
     turns: list[TurnEntry] = []
     question: ChatEntry | None = None
     for entry in entries:
@@ -143,12 +143,12 @@ def turns_of(entries: Iterable[ChatEntry]) -> tuple[TurnEntry, ...]:
 
 
 def last_answer(entries: list[ChatEntry]) -> ChatEntry | None:
-    """The newest message of the agent, else the newest of all."""
+    """Return the newest message of the agent, else the newest of all."""
     newest_first: Iterator[ChatEntry] = reversed(entries)
     answers = (entry for entry in newest_first if entry.role in ("assistant", "error"))
     return next(answers, entries[-1] if entries else None)
 
 
 def last_question(entries: list[ChatEntry]) -> ChatEntry | None:
-    """The newest message of the person."""
+    """Return the newest message of the user."""
     return next((entry for entry in reversed(entries) if entry.role == "user"), None)

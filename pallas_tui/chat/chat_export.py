@@ -1,4 +1,4 @@
-"""A conversation as a file: Markdown to read, JSON to work with. No token is in either."""
+"""Export of a conversation to a file: Markdown to read, JSON for programs. Neither contains a token."""
 
 import json
 import os
@@ -26,7 +26,10 @@ FORMAT: Final = "pallas-conversation/1"
 
 @dataclass(frozen=True, slots=True)
 class ConversationFacts:
-    """What is told of a conversation beside its messages. ``principal`` is a fingerprint, empty for none."""
+    """The facts of a conversation in its export.
+
+    ``principal`` is a fingerprint, empty for an anonymous caller.
+    """
 
     agent: str
     url: str = ""
@@ -37,24 +40,24 @@ class ConversationFacts:
 
 
 def form_of(path: Path) -> Form:
-    """Which of the two a file is to hold, by its name."""
+    """Return the format of a file, by its name."""
     return "json" if path.suffix.lower() == ".json" else "md"
 
 
 def file_name(conversation: ChatConversation, at: float, form: Form) -> str:
-    """What the file is called when no one says: ``research-2026-05-04-1402.md``."""
+    """Return the default name of the file: ``research-2026-05-04-1402.md``."""
     name = conversation.name or conversation.agent
     plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name).strip("-")[:60] or "conversation"
     return f"{plain}-{strftime('%Y-%m-%d-%H%M', localtime(at))}.{form}"
 
 
 def exported(conversation: ChatConversation, about: ConversationFacts, form: Form) -> str:
-    """The whole conversation, what is not shown any more included; notes of the workbench left out."""
+    """Return the whole conversation, including hidden messages, without the notes of the workbench."""
     return as_json(conversation, about) if form == "json" else as_markdown(conversation, about)
 
 
 def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str:
-    """To read. An answer stands as the agent wrote it."""
+    """Return the conversation as Markdown. Answers are unchanged."""
     facts = [
         ("agent", about.agent),
         ("model", about.model),
@@ -76,7 +79,10 @@ def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str
 
 
 def as_json(conversation: ChatConversation, about: ConversationFacts) -> str:
-    """To work with. Times are ISO 8601 in UTC, durations seconds; pictures are named, not contained."""
+    """Return the conversation as JSON.
+
+    Times are ISO 8601 in UTC, durations are in seconds; pictures are named, not contained.
+    """
     document = {
         "format": FORMAT,
         "pallas": __version__,
@@ -93,9 +99,9 @@ def as_json(conversation: ChatConversation, about: ConversationFacts) -> str:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write all of ``text`` to a file that is not there yet, or nothing. Blocks: call in a thread.
+    """Write all of ``text`` to a new file, or nothing. Blocks: call in a thread.
 
-    Raises Fault (CONFIG) that says what is wrong with the path, also when there is a file already.
+    Raises Fault (CONFIG) that says what is wrong with the path, also when the file already exists.
     """
     shown = one_line(str(path), 200)
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
@@ -104,7 +110,7 @@ def write_new(path: Path, text: str) -> None:
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(text.encode())
             try:
-                os.link(draft, path)  # fails where a file stands, in one step
+                os.link(draft, path)  # atomic: fails if the file exists
             except FileExistsError:
                 raise
             except OSError:  # a file system without links: nearly as good
@@ -147,7 +153,7 @@ def _picture(one: ChatPicture) -> str:
 
 
 def _end(tree: Tree) -> float:
-    """A moment after which nothing happened: durations of a tree that is over do not depend on it."""
+    """Return a time after the last event, so that the durations of a finished tree do not depend on now."""
     return max((node.ended or 0.0 for node in tree.root.walk()), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""As whom a conversation is held: no one, or whoever a bearer token belongs to."""
+"""The principal of a conversation: anonymous, or the owner of a bearer token."""
 
 import os
 import re
@@ -19,9 +19,9 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ChatPrincipal:
-    """``token`` is held in memory only and never shown; ``source`` is ``$NAME`` or ``typed``, empty for none.
+    """``token`` is in memory only and never shown; ``source`` is ``$NAME`` or ``typed``, empty without one.
 
-    Until ``release`` the log masks the token wherever it should turn up.
+    The log masks the token until ``release``.
     """
 
     source: str = ""
@@ -29,24 +29,24 @@ class ChatPrincipal:
 
     @property
     def label(self) -> str:
-        """``nobody``, or where the token came from with the beginning of its fingerprint."""
+        """``nobody``, or the source of the token with the beginning of its fingerprint."""
         if not self.token:
             return "nobody"
         return f"{self.source} {fingerprint(self.token)[:_SHOWN]}"
 
     @property
     def fingerprint(self) -> str:
-        """The salted fingerprint, as the feed and the traces have it; empty for no one."""
+        """The salted fingerprint, as in the feed and the traces; empty without a token."""
         return fingerprint(self.token) if self.token else ""
 
     def lend(self) -> "ChatPrincipal":
-        """The same for another conversation, which releases it on its own."""
+        """Return a copy for another conversation, which releases it on its own."""
         if self.token:
             redact(self.token)
         return self
 
     def release(self) -> None:
-        """The token is not used any more."""
+        """Stop masking the token: it is no longer used."""
         if self.token:
             forget(self.token)
 
@@ -55,7 +55,7 @@ NOBODY: Final = ChatPrincipal()
 
 
 def from_environment(name: str, environ: Mapping[str, str] | None = None) -> ChatPrincipal:
-    """The token in the variable ``name``, with or without ``$``. Raises Fault (CONFIG)."""
+    """Return the token in the variable ``name``, with or without ``$``. Raises Fault (CONFIG)."""
     name = name.strip().removeprefix("$").removeprefix("{").removesuffix("}")
     if not _NAME.match(name):
         raise _wrong("That is no name of an environment variable. Write $NAME, never the token itself.")
@@ -69,12 +69,12 @@ def from_environment(name: str, environ: Mapping[str, str] | None = None) -> Cha
 
 
 def typed(token: str) -> ChatPrincipal:
-    """The token that a person typed into a masked line. Raises Fault (CONFIG)."""
+    """Return the token that the user typed into a masked line. Raises Fault (CONFIG)."""
     return _principal("typed", token)
 
 
 def names_of(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Variables whose names look like those of a token; never their values."""
+    """Return the names of variables that look like tokens; never their values."""
     wanted = re.compile(r"TOKEN|BEARER|JWT|SECRET|API_?KEY|ACCESS", re.IGNORECASE)
     names = os.environ if environ is None else environ
     return tuple(sorted(f"${name}" for name in names if _NAME.match(name) and wanted.search(name)))[:50]

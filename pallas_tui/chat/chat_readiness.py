@@ -15,15 +15,15 @@ PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
 """Tones whose words change with the time."""
 
 CODE: Final = "It is code. Where it takes fields, w in the list of agents (1) has a form for them."
-"""How one writes to an agent that no words reach."""
+"""How to write to an agent that takes no free text."""
 
 WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thread of your own."
-"""What can be done about a thread that is another caller's."""
+"""What the user can do about a thread of another caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReadiness:
-    """Whether an agent can be written to, and the words that say why not or with what lack (PI-17)."""
+    """Whether an agent can be written to, and the words that say why not, or what it lacks (PI-17)."""
 
     tone: Tone
     may_write: bool
@@ -33,11 +33,11 @@ class ChatReadiness:
 def standing(
     name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
 ) -> ChatReadiness:
-    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
+    """Return whether ``name`` can be written to; ``agent`` is None when the fleet does not have it.
 
-    The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
-    agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down. ``owner`` is
-    whose thread it is where that is someone else: without a bearer no one can go on in it.
+    The health check of a remote agent sends no credential. Where that is its only problem, the agent can be
+    written to ``with_bearer``. ``now`` (Unix seconds) is for countdowns. ``owner`` is the thread's owner
+    where that is another caller: without a bearer token the conversation cannot go on.
     """
     if owner and not with_bearer and agent is not None and can_answer(agent):
         told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
@@ -75,7 +75,7 @@ def standing(
 
 
 def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
-    """Why pictures cannot go to this agent, empty when they can (PR-17)."""
+    """Say why pictures cannot go to this agent; empty when they can (PR-17)."""
     if agent is None or agent.vision:
         return ""
     lacks = "has no vision" if agent.kind == "llm" else "takes no pictures"
@@ -83,7 +83,7 @@ def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
 
 
 def welcome(name: str, agent: AgentSnapshot | None) -> str:
-    """What stands in a conversation in which nothing was said yet."""
+    """Return the text that an empty conversation shows."""
     about = agent.description or agent.title if agent is not None else ""
     code = CODE if agent is not None and agent.kind == "handler" else ""
     return "\n\n".join(part for part in (f"A new conversation with {name}.", about, code) if part)

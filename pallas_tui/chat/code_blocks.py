@@ -26,14 +26,14 @@ def code_blocks(text: str) -> tuple[CodeBlock, ...]:
 
 
 class BlockWalk:
-    """Which block is copied next: the first of a message, then the one after that, round and round."""
+    """Which block is copied next: each block of a message in turn, then the first again."""
 
     def __init__(self) -> None:
         self._message: object = None
         self._at = -1
 
     def next(self, message: object, count: int) -> int:
-        """The index of the next one of ``count``, which is not 0, in ``message``."""
+        """Return the index of the next one of ``count``, which is not 0, in ``message``."""
         self._at = (self._at + 1) % count if message == self._message else 0
         self._message = message
         return self._at

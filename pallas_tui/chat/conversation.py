@@ -1,4 +1,4 @@
-"""A conversation as values: what was said, and the run in flight. No screen in here."""
+"""A conversation as values: its messages, and the run in flight. Nothing in here imports the screen."""
 
 import asyncio
 import secrets
@@ -42,21 +42,22 @@ KEEP: Final = 200
 REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
 OLDER: Final = 30
-"""Messages that come back at once when the user scrolls up to them."""
+"""Messages that return at once when the user scrolls up to them."""
 
 
 class ChatConversation:
     """Messages to and from one agent under one handle, and at most one run in flight.
 
-    ``changed`` is called after each change, on the caller's thread. ``stopwatch`` gives seconds. ``name`` is
-    what a person calls it, empty for the agent's name.
+    ``changed`` is called after each change, on the caller's thread. ``stopwatch`` returns seconds. ``name``
+    is given by the user; empty for the agent's name.
 
-    The agent's server keeps the history under the handle. What it does not know (this was branched off, an
-    earlier message was changed, someone else asks) is told with the next question, under a new handle.
+    The agent's server keeps the history under the handle. History that it does not have (the conversation was
+    branched off, an earlier message was changed, another principal asks) is sent with the next question,
+    under a new handle.
 
     ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
-    as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as
-    it is not known whether it may be gone on with.
+    as it is not read yet; ``thread`` is its id, empty while none is known. ``owner`` is its owner as long as
+    it is not known whether the conversation may go on.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class ChatConversation:
         self.unread = 0
         self.changed = changed
         self.callers: Callable[[str], Collection[str]] = lambda server: ()
-        """Names of the agents that call a server, none where that is not known."""
+        """Returns the names of the agents that call a server; none where that is not known."""
         self.params: Params = NO_PARAMS
         self.stored: StoredThread | None = None
         self.thread = self.owner = ""
@@ -83,7 +84,7 @@ class ChatConversation:
         self._untold = False
 
     def open(self, stored: StoredThread) -> None:
-        """Go on in a durable thread, of which nothing was read yet."""
+        """Go on in a durable thread, of which nothing is read yet."""
         self.stored = stored
         self._seat(stored.record)
 
@@ -93,12 +94,12 @@ class ChatConversation:
 
     @property
     def more_above(self) -> bool:
-        """Whether there are older messages that ``read_older`` gives."""
+        """Whether there are older messages that ``read_older`` returns."""
         unread = self.stored is not None and not self.stored.complete
         return bool(self._older) or (unread and len(self.entries) < REMEMBER)
 
     async def read_older(self, rows: int = ROWS) -> bool:
-        """Put older messages before the others; False when there are none. Raises Fault."""
+        """Put older messages before the others; return False when there are none. Raises Fault."""
         if self._older:
             self.entries[:0] = self._older[-OLDER:]
             self.pruned = max(0, self.pruned - len(self._older[-OLDER:]))
@@ -107,9 +108,9 @@ class ChatConversation:
             if (record := await stored.found()) is not None:
                 self._seat(record)
             found = await asyncio.to_thread(entries_of, await stored.older(rows), self.agent)
-            if stored is not self.stored:  # cleared meanwhile
+            if stored is not self.stored:  # cleared during the read
                 return False
-            # What came meanwhile pushed older ones away: these are older still.
+            # New messages pushed older ones away during the read: these are older still.
             place = self._older or self.entries
             place[:0] = found
             self._shed()
@@ -120,7 +121,7 @@ class ChatConversation:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was said yet."""
+        """Whether the conversation is still empty."""
         return not self.entries and self.run is None
 
     @property
@@ -130,33 +131,33 @@ class ChatConversation:
 
     @property
     def transcript(self) -> list[ChatEntry]:
-        """Everything that is kept, oldest first, also what is not shown any more."""
+        """Return all messages that are kept, oldest first, including hidden ones."""
         return [*self._older, *self.entries]
 
     def elapsed(self, run: ChatRun) -> float:
-        """Seconds since ``run`` began."""
+        """Return the seconds since ``run`` began."""
         return self._stopwatch() - run.started
 
     def now(self) -> float:
-        """What the stopwatch shows."""
+        """Return the time on the stopwatch."""
         return self._stopwatch()
 
     def begin(self, text: str, attachments: tuple[ChatPicture, ...], at: float) -> ChatRun:
-        """The person asks something. There must be no run in flight."""
+        """Begin a run with the user's question. There must be no run in flight."""
         question = ChatEntry("user", text, at, attachments=attachments)
         self._add(question)
         return self._start(question, at)
 
     def note(self, text: str, at: float) -> None:
-        """The workbench says something, which no agent hears of."""
+        """Add a note of the workbench, which is not sent to the agent."""
         self._add(ChatEntry("note", text, at))
         self.changed()
 
     def retry(self, at: float) -> ChatRun | None:
-        """Ask the last question again; None when there is none, or a run is in flight.
+        """Ask the last question again. Return None when there is none, or a run is in flight.
 
-        After a failure the conversation stands as before the question. An answer that is to be replaced is
-        something its server must forget.
+        After a failure the conversation is as it was before the question. An answer that is replaced must
+        leave the server's history too, which takes a new handle.
         """
         if self.run is not None or not self.can_retry:
             return None
@@ -173,7 +174,7 @@ class ChatConversation:
         return self.run is None and any(entry.role == "user" for entry in self.entries)
 
     def clear(self) -> bool:
-        """Begin again under another handle; False while a run is in flight."""
+        """Begin again under another handle; return False while a run is in flight."""
         if self.run is not None:
             return False
         self.handle = _handle()
@@ -182,19 +183,19 @@ class ChatConversation:
         self.changed()
         return True
 
-    # What the agent's server knows
+    # The history of the agent's server
 
     def reseat(self) -> None:
-        """Go on under a new handle; the agent is told what was said with the next question."""
+        """Go on under a new handle; the next question carries the history."""
         self.handle = _handle()
         self._untold, self.thread, self.owner = True, "", ""
 
     def untold(self, run: ChatRun) -> tuple[TurnEntry, ...]:
-        """What must be told with the question of ``run``: nothing when its server knows everything."""
+        """Return the history to send with the question of ``run``: empty when its server has it all."""
         return turns_of(self._before(run.question)) if self._untold else ()
 
     def rewind(self, entry: ChatEntry) -> bool:
-        """Take back ``entry`` and all that follows it; False when it is not here (any more)."""
+        """Take back ``entry`` and all that follows it; return False when it is no longer here."""
         if self.run is not None or entry not in self.transcript:
             return False
         kept = self._before(entry)
@@ -205,7 +206,7 @@ class ChatConversation:
         return True
 
     def branch(self, entry: ChatEntry, changed: Callable[[], None] = lambda: None) -> "ChatConversation":
-        """Another conversation with the same agent that has all up to ``entry``, a question left out."""
+        """Return a new conversation with the same agent: all up to ``entry``, without an open question."""
         new = ChatConversation(self.agent, changed, self._stopwatch)
         kept = self._before(entry) + ([] if entry.role == "user" else [entry])
         for each in kept:
@@ -222,16 +223,16 @@ class ChatConversation:
             kept.append(each)
         return kept
 
-    # What comes of a run
+    # The results of a run
 
     def hear(self, run: ChatRun, message: str) -> None:
-        """Progress of ``run``; ignored when it is not in flight any more."""
+        """Take in progress of ``run``; ignored when it is no longer in flight."""
         if run is self.run:
             run.hear(message, self._stopwatch())
             self.changed()
 
     def answer(self, run: ChatRun, reply: AgentReply, at: float, price: TokenPrice | None = None) -> None:
-        """The answer, or the error the agent answered with. What was streamed gives way to it."""
+        """Add the answer, or the error the agent answered with. It replaces the streamed text."""
         if run is not self.run:
             return
         if reply.fault is not None:
@@ -264,7 +265,7 @@ class ChatConversation:
             self.note(reply.note, at)
 
     def fail(self, run: ChatRun, fault: Fault, at: float, seconds: float | None = None) -> None:
-        """The agent could not be asked, or answered with an error; what it said so far is kept."""
+        """Add an error: the agent could not be asked, or failed. Text that was streamed so far is kept."""
         if run is not self.run:
             return
         if run.text or run.tree:
@@ -282,7 +283,7 @@ class ChatConversation:
         )
 
     def cancel(self, run: ChatRun, at: float) -> None:
-        """The person gave up waiting; what was received is kept, marked cancelled."""
+        """End the run because the user cancelled it; its text so far is kept, marked cancelled."""
         if run is self.run:
             self._finish(self._partial(run, at, "cancelled"))
 
@@ -322,7 +323,7 @@ class ChatConversation:
             self._shed()
 
     def _shed(self) -> None:
-        """Forget the data of the oldest pictures beyond what is kept; their names stay."""
+        """Drop the data of the oldest pictures beyond the limit; their names stay."""
         room = MAX_KEPT
         for entry in reversed(self.transcript):
             room -= sum(len(one.data) for one in entry.attachments)
@@ -331,7 +332,7 @@ class ChatConversation:
 
 
 def _handle() -> str:
-    # No one can guess it: the agent's server knows the conversation by nothing else (SPEC C12).
+    # It cannot be guessed: the agent's server knows the conversation by nothing else (SPEC C12).
     return f"chat-{secrets.token_urlsafe(24)}"
 
 

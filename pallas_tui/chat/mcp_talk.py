@@ -1,4 +1,4 @@
-"""One conversation held over MCP: in which era, as whom, and over which connection."""
+"""One conversation over MCP: its protocol version, its principal and its connection."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ from .conversation import ChatConversation, ChatRun
 from .token_prices import TokenPrice
 
 ERAS: Final[dict[str, Era]] = {"auto": "auto", "modern": "modern", "handshake": "legacy"}
-"""What a person calls the eras."""
+"""The protocol versions by the names that the user chooses from."""
 
 
 class ConversationClient(Protocol):
-    """What a conversation is held with."""
+    """The client of a conversation."""
 
     url: str
 
@@ -35,16 +35,16 @@ class ConversationClient(Protocol):
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
     ) -> AgentReply:
-        """Ask and wait; raises Fault."""
+        """Ask and wait for the answer; raises Fault."""
         ...
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
 class Connect(Protocol):
-    """Makes the client for a URL and a conversation handle; connects nothing yet."""
+    """Makes the client for a URL and a conversation handle; it does not connect yet."""
 
     def __call__(
         self,
@@ -59,7 +59,7 @@ class Connect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a conversation is held. ``plain`` is the origin that may have the token without encryption."""
+    """Options of a conversation. ``plain`` is the origin that may get the token without encryption."""
 
     era: Era = "auto"
     stream: bool = True
@@ -68,10 +68,9 @@ class Options:
 
 
 class Talk:
-    """Holds ``conversation``. The connection is made by the first question, and again after each change.
+    """Holds ``conversation``. The first question opens the connection; each change reopens it.
 
-    ``clock`` gives Unix seconds. Nothing here is shared with another conversation: not the connection, not
-    the token.
+    ``clock`` returns Unix seconds. Conversations share neither connection nor token.
     """
 
     def __init__(
@@ -86,27 +85,28 @@ class Talk:
 
     @property
     def protocol(self) -> str:
-        """The version of the protocol that is spoken, empty while that is open."""
+        """The version of the protocol in use, empty while that is open."""
         return str(getattr(self._client, "protocol", "") or "")
 
     @property
     def era(self) -> str:
-        """What a person calls the chosen era."""
+        """The name of the chosen protocol version."""
         return next(name for name, era in ERAS.items() if era == self.options.era)
 
     def choose_era(self, era: Era) -> None:
-        """Speak so from the next question on; the conversation goes on."""
+        """Use this protocol version from the next question on; the conversation goes on."""
         self.options = replace(self.options, era=era)
 
     def choose_stream(self, stream: bool) -> None:
-        """Whether text is asked for while it is written."""
+        """Choose whether text is streamed."""
         self.options = replace(self.options, stream=stream)
 
     def choose_principal(self, principal: ChatPrincipal, plain: str = "") -> None:
         """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
 
-        A conversation belongs to whoever began it: for another one it begins again, with what was said told.
-        A thread that was opened and is of someone else may be this one's: its server knows.
+        A conversation belongs to the principal that began it: for another one it begins again, and its
+        history is sent along. A thread that was opened and belongs to another principal may be this one's:
+        its server decides.
         """
         old, theirs = self.options.principal, self.conversation.owner
         if principal.token != old.token and not self.conversation.untouched and not theirs:
@@ -116,7 +116,7 @@ class Talk:
             old.release()
 
     async def converse(self, run: ChatRun, url: str) -> None:
-        """Ask the question of ``run`` at ``url`` and put what comes of it into the conversation."""
+        """Ask the question of ``run`` at ``url`` and add the answer or the error to the conversation."""
         conversation, clock = self.conversation, self._clock
         try:
             client = await self._connected(url)
@@ -142,7 +142,7 @@ class Talk:
                 conversation.note(told, clock())
 
     def _with_way_out(self, fault: Fault) -> Fault:
-        """What a refusal may come from: an era that not every server speaks, or someone else's thread."""
+        """Add the likely cause of a refusal: an unsupported protocol version, or another owner's thread."""
         if self.conversation.owner and "not found" in fault.message:
             hint = f"It belongs to {one_line(self.conversation.owner, 60)}. {WAYS_OUT}"
             return Fault(fault.type, f"{fault.message}. {hint}", data=fault.data)
@@ -152,18 +152,18 @@ class Talk:
         return Fault(fault.type, f"{fault.message} {hint}", retryable=fault.retryable, data=fault.data)
 
     async def offered(self, url: str) -> tuple[ToolDetail, ...]:
-        """The tools of the endpoint at ``url`` itself. Raises Fault."""
+        """Return the tools of the endpoint at ``url`` itself. Raises Fault."""
         tools = getattr(await self._connected(url), "tools", None)
         return await tools() if tools is not None else ()
 
     async def hang_up(self) -> None:
-        """End the connection; the next question makes another."""
+        """Close the connection; the next question opens another."""
         client, self._client, self._made_for = self._client, None, None
         if client is not None:
             await client.close()
 
     async def close(self) -> None:
-        """End the connection and forget the token."""
+        """Close the connection and forget the token."""
         principal = self.options.principal
         self.options = replace(self.options, principal=NOBODY)
         principal.release()

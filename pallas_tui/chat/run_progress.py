@@ -1,4 +1,4 @@
-"""What a progress message of an agent says (SPEC 4.1). The numbers beside it are not looked at."""
+"""The meaning of an agent's progress messages (SPEC 4.1). Their numbers are ignored."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _TOOL: Final = re.compile(r"^([^/]+)/(.+): (started|completed|failed)$")
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Some of the model's text: to be joined to the pieces before it as it is."""
+    """A piece of the model's text, to be appended unchanged to the pieces before it."""
 
     actor: str
     text: str
@@ -19,7 +19,7 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """The agent's loop went on; ``kind`` is ``llm`` or ``tool``."""
+    """The agent's loop made a step; ``kind`` is ``llm`` or ``tool``."""
 
     actor: str
     number: int
@@ -36,7 +36,7 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProgressNote:
-    """Anything else: shown, not understood."""
+    """Any other message: shown as it is."""
 
     text: str
 
@@ -45,7 +45,7 @@ Progress = TextPiece | LoopStep | ToolProgress | ProgressNote
 
 
 def parse(message: str) -> Progress:
-    """The meaning of one message; whatever fits no pattern is a ``ProgressNote``, never an error."""
+    """Return the meaning of one message; one that fits no pattern is a ``ProgressNote``, never an error."""
     # First: a piece of text may itself look like one of the others.
     if found := _TEXT.match(message):
         return TextPiece(found[1], found[2])

@@ -1,4 +1,4 @@
-"""Prompts that a person keeps under a name, in a small file of theirs."""
+"""Prompts that the user saves under a name, in a small file."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,17 +16,17 @@ _MAX_ALL: Final = 900_000
 
 @dataclass(frozen=True, slots=True)
 class SavedPrompt:
-    """A prompt and the name it is found by."""
+    """A prompt and its name."""
 
     name: str
     text: str
 
 
 class PromptBook:
-    """The prompts in ``file``, by name, read when first asked for; without a file they last for this start.
+    """The prompts in ``file``, sorted by name, read on first use; without a file they last for this start.
 
-    Every change is written at once. What is wrong with the file stands in ``problem``, and then nothing is
-    written into it.
+    Every change is written at once. ``problem`` says what is wrong with the file; then nothing is written to
+    it.
     """
 
     def __init__(self, file: JsonFile | None = None) -> None:
@@ -36,11 +36,11 @@ class PromptBook:
 
     @property
     def prompts(self) -> tuple[SavedPrompt, ...]:
-        """All of them, by name."""
+        """Return all prompts, sorted by name."""
         return tuple(SavedPrompt(name, text) for name, text in sorted(self._read().items(), key=_by_name))
 
     def save(self, name: str, text: str) -> bool:
-        """Keep ``text`` as ``name``; True when it takes the place of another. Raises Fault (CONFIG)."""
+        """Save ``text`` as ``name``; return True when it replaces another prompt. Raises Fault (CONFIG)."""
         name = one_line(name, MAX_NAME)
         if not name or not text.strip():
             raise _refused("A saved prompt needs a name and a text.")
@@ -57,7 +57,7 @@ class PromptBook:
         return known
 
     def delete(self, name: str) -> bool:
-        """Forget a prompt; False when there is none of that name. Raises Fault (CONFIG)."""
+        """Delete a prompt; return False when there is none of that name. Raises Fault (CONFIG)."""
         prompts = dict(self._read())
         if prompts.pop(name, None) is None:
             return False

@@ -17,15 +17,15 @@ FIRST: Final = 40
 ROWS: Final = 60
 """Rows that are read at once further up."""
 MAX_PAGES: Final = 20
-"""Pages in which the beginning of one turn is looked for."""
+"""Pages that are searched for the beginning of one turn."""
 MAX_TEXT: Final = 1_000_000
 
 Fetch = Callable[[int, str], Awaitable[Page[MessageRecord]]]
-"""Gives so many rows from a cursor on, the newest first. Raises Fault."""
+"""Returns so many rows from a cursor on, the newest first. Raises Fault."""
 
 
 class StoredThread:
-    """What of a thread was not read yet. ``complete`` once nothing is left."""
+    """The part of a thread that is not read yet. ``complete`` once nothing is left."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class StoredThread:
         fetch: Fetch,
         find: Callable[[], Awaitable[ThreadRecord]] | None = None,
     ) -> None:
-        """``find`` gives the record where no more than a name of it is known so far."""
+        """``find`` returns the record where only a name of it is known so far."""
         self.record = record
         self.complete = False
         self._fetch = fetch
@@ -42,7 +42,7 @@ class StoredThread:
         self._rows: list[MessageRecord] = []
 
     async def found(self) -> ThreadRecord | None:
-        """The record, where it had to be looked up; it is not looked up again. Raises Fault."""
+        """Return the record; look it up the first time only. Raises Fault."""
         if self._find is None:
             return None
         self.record = await self._find()
@@ -50,7 +50,7 @@ class StoredThread:
         return self.record
 
     async def older(self, rows: int = ROWS) -> list[MessageRecord]:
-        """The next rows further up, oldest first, whole turns only; empty at the end. Raises Fault."""
+        """Return the next rows further up, oldest first, whole turns only; empty at the end. Raises Fault."""
         for _ in range(MAX_PAGES):
             if self.complete:
                 break
@@ -59,7 +59,7 @@ class StoredThread:
             self._cursor, self.complete = page.next, not page.next
             if any(_begins(row) for row in self._rows):
                 break
-        # What stands before the first question in here belongs to one further up.
+        # Rows before the first question in here belong to a question further up.
         begins = (index for index, row in enumerate(self._rows) if _begins(row))
         start = 0 if self.complete else next(begins, 0)
         found, self._rows = self._rows[start:], self._rows[:start]
@@ -68,7 +68,7 @@ class StoredThread:
 
 @dataclass(slots=True)
 class _Answer:
-    """What an agent did and said to one question."""
+    """The calls and the text with which an agent answered one question."""
 
     at: float
     run: str
@@ -82,10 +82,10 @@ class _Answer:
 
 
 def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[ChatEntry]:
-    """The messages that rows of a thread stand for, oldest first. Takes time for pictures: call in a thread.
+    """Return the messages of these rows of a thread, oldest first. Slow with pictures: call in a thread.
 
-    An answer with all its calls is one message, as it was while it came. Rows in error are told with their
-    reason; what is still being answered is told by a note.
+    An answer with all its calls is one message, as it was while it was streamed. Rows in error show their
+    reason; a note shows an answer that is still in progress.
     """
     entries: list[ChatEntry] = []
     answer: _Answer | None = None
@@ -184,7 +184,7 @@ def _json(arguments: object) -> str:
 
 
 def text_of(rows: Sequence[MessageRecord]) -> str:
-    """The last of what was said, for a glance: one line for each message with words."""
+    """Return the last messages for a preview: one line for each message with text."""
     who = {"user": "you", "assistant": "agent", "system": "summary"}
     return "\n".join(
         f"{who[row.role]}: {one_line(row.content, 400)}" for row in rows if row.role in who and row.content

@@ -1,4 +1,4 @@
-"""Which threads were open in tabs, kept between two starts; what was said stays with the fleet."""
+"""The threads that were open in tabs, kept between two starts; their messages stay with the fleet."""
 
 import logging
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ..json_file import JsonFile
 
 MAX_TABS: Final = 20
 MAX_FLEETS: Final = 50
-"""Fleets whose tabs are kept; those that were not opened for longest go first."""
+"""Fleets whose tabs are kept; the fleets that were not opened for longest are dropped first."""
 _MAX_ID: Final = 500
 _logger = logging.getLogger("pallas_tui")
 
@@ -27,7 +27,7 @@ class KeptTab:
 class KeptTabs:
     """The tabs of the fleet ``key`` in ``file``; without a file they last for this start only.
 
-    What is wrong with the file is told in the log, and then it is written again: nothing depends on it.
+    A problem with the file is logged, and the file is overwritten: nothing depends on it.
     """
 
     def __init__(self, file: JsonFile | None = None, key: str = "") -> None:
@@ -35,13 +35,13 @@ class KeptTabs:
         self._saved: tuple[tuple[KeptTab, ...], int] | None = None
 
     def load(self) -> tuple[tuple[KeptTab, ...], int]:
-        """The tabs in their order, and which of them was in front."""
+        """Return the tabs in their order, and the index of the one in front."""
         tabs = _tabs_in(self._document().get(self._key))
         self._saved = tabs
         return tabs
 
     def keep(self, tabs: tuple[KeptTab, ...], front: int) -> None:
-        """Write these, if they are others."""
+        """Write these tabs if they changed."""
         if self._file is None or (tabs, front) == self._saved:
             return
         kept = self._document()

@@ -1,4 +1,4 @@
-"""What an answer cost, where the user's settings name the price of its model."""
+"""The cost of an answer, where the user's settings name the price of its model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ _PER: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """Of a million tokens that went in and that came out, in whatever money the settings mean."""
+    """The prices of a million input and output tokens, in the currency of the settings."""
 
     input: float
     output: float
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """Of that many tokens."""
+        """Return the cost of that many tokens."""
         return (tokens_in * self.input + tokens_out * self.output) / _PER
 
 
 def price_of(model: str, prices: Any) -> TokenPrice | None:
-    """The price of ``model`` in ``prices: {pattern: {input: 3.0, output: 15.0}}``; None when not known.
+    """Return the price of ``model`` in ``prices: {pattern: {input: 3.0, output: 15.0}}``; None if unknown.
 
-    Patterns have ``*`` and ``?`` and no case; of several that fit, the one with most letters holds. What
-    is no price is passed over: whoever reads the settings says so.
+    Patterns have ``*`` and ``?`` and ignore case; of several that match, the one with most letters wins. An
+    invalid price is skipped: the reader of the settings reports it.
     """
     if not model or not isinstance(prices, Mapping):
         return None
@@ -37,7 +37,7 @@ def price_of(model: str, prices: Any) -> TokenPrice | None:
 
 
 def money(cost: float) -> str:
-    """``$0.0042``, ``$1.25``: two digits that say something."""
+    """Return ``$0.0042`` or ``$1.25``: two significant digits."""
     if cost <= 0:
         return "$0"
     if cost >= 0.995:
@@ -49,7 +49,7 @@ def money(cost: float) -> str:
 
 
 def tokens(number: int) -> str:
-    """``812``, ``1.2k``, ``3.4M``."""
+    """Return ``812``, ``1.2k`` or ``3.4M``."""
     if number < 1_000:
         return str(number)
     if number < 999_500:

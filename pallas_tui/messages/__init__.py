@@ -1,4 +1,4 @@
-"""Messages between handlers as the inspector shows them; nothing of the screen in here."""
+"""Messages between handlers for the inspector. Nothing in here imports the screen."""
 
 from .message_book import MAX_MESSAGES, MAX_RUNS, MessageBook, RunEnvelopes
 

@@ -1,4 +1,4 @@
-"""The messages of the last runs: told by events as they pass, read with their XML when the user looks."""
+"""The messages of the last runs: events report them, and their XML is read when the user looks."""
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
@@ -13,9 +13,9 @@ from ..frame import FleetFrame
 
 MAX_RUNS: Final = 300
 MAX_MESSAGES: Final = 40_000
-"""In all runs; of the oldest run they go first."""
+"""Messages of all runs; those of the oldest run are dropped first."""
 MAX_XML: Final = 48 * 1024 * 1024
-"""Characters of XML that are held of one run while it is looked at."""
+"""Characters of XML that are held of one run while the user looks at it."""
 PAGE: Final = 500
 DEADLINE: Final = 35.0
 """Seconds that a page may take; a fleet gives up by itself a little before."""
@@ -27,10 +27,10 @@ _TOLD: Final = tuple(each.name for each in fields(Envelope) if each.name not in 
 
 
 class RunEnvelopes:
-    """The messages of one run by their numbers. ``version`` changes with whatever is different in them.
+    """The messages of one run by their numbers. ``version`` grows with every change.
 
-    ``left_out`` counts those that are no longer kept. ``shuffled`` changes where one came, went or turned out
-    otherwise anywhere but at the end.
+    ``left_out`` counts those that are no longer kept. ``shuffled`` grows when a message was added, removed or
+    changed anywhere but at the end.
     """
 
     def __init__(self, run_id: str, agent: str) -> None:
@@ -51,27 +51,27 @@ class RunEnvelopes:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[Envelope]:
-        """The messages, lowest number first."""
+        """Iterate over the messages, lowest number first."""
         return (self._by[number] for number in self._numbers)
 
     def after(self, number: int) -> Iterator[Envelope]:
-        """Those with a higher number, lowest first."""
+        """Iterate over those with a higher number, lowest first."""
         return (self._by[each] for each in self._numbers[bisect_right(self._numbers, number) :])
 
     def get(self, number: int) -> Envelope | None:
-        """The message with that number."""
+        """Return the message with that number."""
         return self._by.get(number)
 
     def span(self, frame: str) -> str:
-        """The trace span of a frame, empty while it is not known."""
+        """Return the trace span of a frame; empty while it is not known."""
         return self._spans.get(frame, "")
 
     def depth(self, frame: str) -> int:
-        """How many frames of the run are above a frame; 0 for the first, and for what is not known."""
+        """Return how many frames of the run are above a frame; 0 for the first, and for an unknown one."""
         return self._depths.get(frame, 0)
 
     def is_whole(self, number: int) -> bool:
-        """Whether its XML was read, as far as the fleet has it."""
+        """Return whether its XML was read, as far as the fleet has it."""
         return number in self._whole or number in self._gone
 
     @property
@@ -80,23 +80,23 @@ class RunEnvelopes:
         return self._numbers[-1] if self._numbers else 0
 
     def take(self, event: MessagePassed) -> None:
-        """One passed."""
+        """Take in a message that passed."""
         if event.span_id:
             self._spans[event.frame] = event.span_id
         known = self._by.get(event.number)
         if known is None:
             self._put(safe(Envelope(**{name: getattr(event, name) for name in _TOLD})))
-        elif known.outcome != event.outcome:  # what was delivered was dropped before it was handled
+        elif known.outcome != event.outcome:  # it was delivered, and dropped before it was handled
             again = replace(known, outcome=event.outcome, code=event.code, detail=event.detail)
             self._put(safe(again))
 
     def merge(self, found: Sequence[Envelope], after: int = 0, upto: int = 0) -> None:
-        """What was read of the fleet from after a number on: with XML, and how long each took.
+        """Take in messages read from the fleet, from a number on: with XML, and how long each took.
 
-        ``upto`` is the highest number that was known when it was asked for.
+        ``upto`` is the highest number that was known at the request.
         """
         begin = found[0].number if found else upto + 1
-        # What the fleet no longer keeps is not asked for again.
+        # Messages that the fleet no longer keeps are not requested again.
         self._gone.update(number for number in self._between(after, begin) if number not in self._whole)
         for each in found:
             letter = safe(each)
@@ -115,7 +115,7 @@ class RunEnvelopes:
         return self._numbers[begin : bisect_left(self._numbers, before)]
 
     def unread(self) -> int:
-        """The lowest number that is not known whole, or of which it was not known how long it took."""
+        """Return the lowest number that lacks XML, or whose duration was not known."""
         for number in self._numbers:
             whole = number in self._whole and not pending(self._by[number])
             if not whole and number not in self._gone:
@@ -123,7 +123,7 @@ class RunEnvelopes:
         return self.last + 1
 
     def lighten(self) -> None:
-        """No one looks any more: XML is read again when the user does."""
+        """Drop the XML when the user no longer looks; it is read again when needed."""
         self._lighten()
         self.version += 1
 
@@ -134,7 +134,7 @@ class RunEnvelopes:
         self._xml = 0
 
     def drop_oldest(self, number: int) -> None:
-        """Keep all but the first ``number`` messages."""
+        """Drop the first ``number`` messages."""
         for each in self._numbers[:number]:
             gone = self._by.pop(each)
             self.refused -= gone.outcome != "delivered"
@@ -170,7 +170,7 @@ class RunEnvelopes:
 
 
 def safe(letter: Envelope) -> Envelope:
-    """A message whose texts can be shown."""
+    """Return the message with texts that are safe to show."""
     changed: dict[str, Any] = {}
     for name in _LINES:
         value = getattr(letter, name)
@@ -184,7 +184,7 @@ def safe(letter: Envelope) -> Envelope:
 
 
 def pending(letter: Envelope) -> bool:
-    """Whether an agent still works on it, or it is not known yet how long that took."""
+    """Return whether an agent still works on it, or its duration is not known yet."""
     handled = letter.route in ("boot", "call", "self", "respond", "error")
     return handled and letter.outcome == "delivered" and letter.seconds is None
 
@@ -192,8 +192,8 @@ def pending(letter: Envelope) -> bool:
 class MessageBook:
     """The messages of the last runs, at most ``MAX_RUNS`` of them with ``MAX_MESSAGES`` in all.
 
-    ``absorb`` takes what events tell; ``read`` asks ``port`` for XML and times, page by page. ``version``
-    changes with anything in it.
+    ``absorb`` takes in events; ``read`` asks ``port`` for XML and times, page by page. ``version`` grows with
+    every change.
     """
 
     def __init__(self, port: Callable[[], Any]) -> None:
@@ -203,23 +203,23 @@ class MessageBook:
         self.version = 0
 
     def run(self, run_id: str) -> RunEnvelopes | None:
-        """The messages of a run, None where none is known."""
+        """Return the messages of a run; None where none is known."""
         return self._runs.get(run_id)
 
     @property
     def runs(self) -> tuple[RunEnvelopes, ...]:
-        """Those that have any, the one that began first first."""
+        """Return the runs with messages, oldest first."""
         return tuple(self._runs.values())
 
     def last_of(self, agent: str = "") -> RunEnvelopes | None:
-        """The newest run with messages; with ``agent`` one that it sent or got one in."""
+        """Return the newest run with messages; with ``agent`` one in which it sent or received one."""
         for run in reversed(self._runs.values()):
             if not agent or run.agent == agent or any(agent in (each.sender, each.to) for each in run):
                 return run
         return None
 
     def absorb(self, frame: FleetFrame) -> None:
-        """Take in what a frame tells of messages."""
+        """Take in the messages that a frame reports."""
         for event in frame.events:
             if isinstance(event, MessagePassed):
                 run = self._of(event.run_id, event.agent)
@@ -231,7 +231,7 @@ class MessageBook:
             self._trim()
 
     async def read(self, run_id: str, agent: str, after: int) -> int:
-        """Read one page of a run from after a number on; its highest number, 0 without any. Raises Fault."""
+        """Read one page of a run from a number on; return its highest number, 0 without any. Raises Fault."""
         fleet = self._port()
         if fleet is None:
             raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")

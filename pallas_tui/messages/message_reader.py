@@ -1,4 +1,4 @@
-"""Reads the messages of one run with their XML: a page at a time while it goes on, all once it is over."""
+"""Reads the messages of one run with their XML: page by page while it runs, all once it is over."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,11 +10,11 @@ from pallas.model.safe_text import one_line
 from .message_book import MessageBook
 
 READ_EVERY: Final = 1.0
-"""Seconds between two readings while the run goes on."""
+"""Seconds between two reads while the run goes on."""
 
 
 class Reader:
-    """Reads into ``book``. ``problem`` says in one line why the last reading failed, empty if it did not."""
+    """Reads into ``book``. ``problem`` says in one line why the last read failed, empty if it did not."""
 
     def __init__(self, book: MessageBook) -> None:
         self._book = book
@@ -25,13 +25,13 @@ class Reader:
         """Runs that were read after their end, each with its last number then."""
 
     def anew(self) -> None:
-        """The user asks once more."""
+        """Read everything again, at the user's request."""
         self.problem = ""
         self._read_at = float("-inf")
         self._over.clear()
 
     def due(self, run_id: str, running: bool, now: float) -> bool:
-        """Whether there is something to read now of what no one pointed at."""
+        """Return whether it is time to read messages that the user did not select."""
         if self.busy or not run_id:
             return False
         messages = self._book.run(run_id)
@@ -41,7 +41,7 @@ class Reader:
         return not self.problem and unread and not 0 <= now - self._read_at < READ_EVERY
 
     async def follow(self, run_ids: tuple[str, ...], running: bool, now: float) -> None:
-        """Read what is next of the first of these runs; with ``running`` off all that there is of all."""
+        """Read the next messages of the first of these runs; with ``running`` off, all messages of all."""
         self._read_at = now
         await self._guarded(self._page(run_ids[0]) if running else self._all(run_ids))
         if not running:
@@ -49,7 +49,7 @@ class Reader:
             self._over.add((run_ids[0], messages.last if messages is not None else 0))
 
     async def one(self, run_id: str, number: int) -> None:
-        """Read a message that the user points at, and those that follow it."""
+        """Read the message that the user selected, and those that follow it."""
         await self._guarded(self._read(run_id, number - 1))
 
     async def _guarded(self, work: Awaitable[object]) -> None:
@@ -59,7 +59,7 @@ class Reader:
             self.problem = ""
         except Fault as fault:
             self.problem = f"The messages could not be read: {fault.message}"
-        except Exception as error:  # a fleet elsewhere may fail in ways of its own
+        except Exception as error:  # a remote fleet may raise other errors
             what = f"{type(error).__name__}: {one_line(str(error), 160)}"
             self.problem = f"The messages could not be read: {what}"
         finally:

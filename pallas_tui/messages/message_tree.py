@@ -1,4 +1,4 @@
-"""Which line of the inspector is what: the messages of a run, and below a call the runs that came of it."""
+"""The lines of the inspector: the messages of a run, and below each call the runs it started."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _UP: Final = frozenset({"respond", "result", "end"})
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A line: a message of a run by its number, or with ``HEAD`` the run; ``level`` says how far in."""
+    """A line: a message of a run by its number, or with ``HEAD`` the run; ``level`` is its indentation."""
 
     run: str
     number: int
@@ -24,7 +24,7 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """What is shown: all, or those that were not delivered, in which each of ``words`` occurs."""
+    """The filter: all messages or only undelivered ones, in which each of ``words`` occurs."""
 
     refused: bool = False
     words: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class MessageQuery:
         return self.refused or bool(self.words)
 
     def fits(self, letter: Envelope) -> bool:
-        """Whether a message is shown."""
+        """Return whether a message is shown."""
         if self.refused and letter.outcome == "delivered":
             return False
         if not self.words:
@@ -46,16 +46,16 @@ class MessageQuery:
 
 
 def level_of(messages: RunEnvelopes, letter: Envelope) -> int:
-    """How far in a message stands: with the frame that it opens, goes on in, or ends."""
+    """Return the level of a message: that of the frame that it opens, continues or ends."""
     up = letter.route in _UP and letter.left
     return messages.depth(letter.left if up else letter.frame)
 
 
 def rows_of(book: MessageBook, run_id: str, run: FeedRun | None, wanted: MessageQuery) -> list[MessageRow]:
-    """The lines of a run: its messages by their numbers, each followed by the runs that its frame asked for.
+    """Return the lines of a run: its messages by number, each followed by the runs that its frame called.
 
-    ``run`` is the run as the feed knows it, None where it does not. Of a filtered list only messages are
-    left, at their places.
+    ``run`` is the run of the feed, None where the feed does not know it. A filtered list has only messages,
+    at their places.
     """
     rows: list[MessageRow] = []
     _collect(book, run_id, run, 0, wanted, rows)
@@ -63,7 +63,7 @@ def rows_of(book: MessageBook, run_id: str, run: FeedRun | None, wanted: Message
 
 
 class MessageLines:
-    """The lines of one run at a time, kept from one look to the next: at its end they only grow."""
+    """The lines of one run at a time, kept between two calls, so that appending lines is cheap."""
 
     def __init__(self, book: MessageBook) -> None:
         self._book = book
@@ -72,7 +72,7 @@ class MessageLines:
         self._last = 0
 
     def of(self, run_id: str, run: FeedRun | None, wanted: MessageQuery) -> list[MessageRow]:
-        """As ``rows_of``; the same list as before where lines were only added to it."""
+        """Return the same as ``rows_of``; the same list as before where lines were only added to it."""
         messages = self._book.run(run_id)
         children = tuple(child.id for child in run.children()) if run is not None else ()
         key = (run_id, wanted, children, messages.shuffled if messages is not None else -1)
@@ -127,9 +127,9 @@ def _children(run: FeedRun | None) -> dict[str, list[FeedRun]]:
 
 
 def answer_to(messages: RunEnvelopes, letter: Envelope) -> Envelope | None:
-    """What came back for a message: the first after it that ends its frame; None while there is none.
+    """Return the reply to a message: the first after it that ends its frame; None while there is none.
 
-    For one that was refused, or came to nothing, that is the SystemError.
+    For a message that was refused, or failed, that is the SystemError.
     """
     for each in messages:
         if each.number <= letter.number:
@@ -145,5 +145,5 @@ def answer_to(messages: RunEnvelopes, letter: Envelope) -> Envelope | None:
 
 
 def newest(rows: Sequence[MessageRow], run_id: str) -> int:
-    """The highest number of a run among the lines."""
+    """Return the highest number of a run among the lines."""
     return max((row.number for row in rows if row.run == run_id), default=0)

@@ -1,4 +1,4 @@
-"""Two replies beside each other: what is different, as lines to read."""
+"""The differences of two replies, line by line."""
 
 import difflib
 from typing import Final
@@ -7,20 +7,20 @@ from ..text import Line
 from .xml_text import pretty
 
 MAX_LINES: Final = 4_000
-"""Lines of each that are compared."""
+"""Lines of each reply that are compared."""
 _STYLES: Final = {"+": "$text-success", "-": "$text-error", "?": "dim"}
 
 
 def readable(reply: str) -> list[str]:
-    """A reply line by line: XML indented, anything else as it is."""
+    """Return a reply line by line: XML indented, other text unchanged."""
     text = pretty(reply) if reply.lstrip().startswith("<") else reply
     return text.split("\n")[:MAX_LINES]
 
 
 def difference(before: str, after: str) -> list[str]:
-    """All lines of both, with ``-`` before those only the old one has and ``+`` those only the new one has.
+    """Return all lines of both, with ``-`` before those only the old one has and ``+`` for the new one.
 
-    Empty when they say the same.
+    Empty when they are equal.
     """
     old, new = readable(before), readable(after)
     if old == new:
@@ -36,5 +36,5 @@ def difference(before: str, after: str) -> list[str]:
 
 
 def difference_lines(before: str, after: str) -> list[Line]:
-    """The same in colour, the signs being enough without it."""
+    """Return the same in colour; the signs are enough without it."""
     return [((line, _STYLES.get(line[:1], "")),) for line in difference(before, after)]

@@ -1,4 +1,4 @@
-"""An envelope as text: its XML to be read, its payload to be sent again, and what is known of it."""
+"""An envelope as text: XML to read, payload to send again, and its facts."""
 
 import re
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from ..runs.feed_run import FeedRun
 from ..text import Line, clock, duration
 
 MAX_PRETTY: Final = 100_000
-"""Characters of XML that are shown; what is copied is not cut."""
+"""Characters of XML that are shown; a copy is not cut."""
 LABEL: Final = 8
-"""Cells of the name of a fact."""
+"""Width of a fact's name in cells."""
 
 _STRONG: Final = "bold"
 _DIM: Final = "dim"
@@ -29,7 +29,7 @@ _SYSTEM: Final = ("routing", "validation", "timeout")
 
 
 def payload_of(letter: Envelope) -> str:
-    """The payload's XML as it stands in the envelope; empty where that was cut or is none."""
+    """Return the payload's XML as it is in the envelope; empty if it was cut or there is none."""
     if letter.cut:
         return ""
     _, meta, rest = letter.xml.partition("</meta>")
@@ -40,9 +40,9 @@ def payload_of(letter: Envelope) -> str:
 
 
 def pretty(xml: str) -> str:
-    """XML indented to be read where it is well-formed, else as it is.
+    """Return XML indented where it is well-formed, else unchanged.
 
-    Reading it may bring out characters that stood there as references: they are made safe again.
+    Parsing may restore characters that were written as references: they are sanitised again.
     """
     from lxml import etree
 
@@ -60,7 +60,7 @@ def pretty(xml: str) -> str:
 
 
 def xml_lines(xml: str) -> list[Line]:
-    """XML to be read, line by line; tags in another colour than text."""
+    """Return XML line by line; tags have another colour than text."""
     if not xml:
         return []
     shown = xml if len(xml) > MAX_PRETTY else pretty(xml)
@@ -85,12 +85,12 @@ def _coloured(line: str) -> Line:
 
 
 def title_of(letter: Envelope, arrow: str = "→") -> str:
-    """Number, route, and who said it to whom."""
+    """Return number, route, sender and receiver."""
     return f"{letter.number} {letter.route} {letter.sender} {arrow} {letter.to or 'nobody'}"
 
 
 def checked(letter: Envelope) -> str:
-    """What came of looking whether it fits its schema, in words."""
+    """Return the result of the schema check, in words."""
     name = letter.payload or "payload"
     if letter.outcome == "delivered":
         return f"fits {name}" if letter.payload else "none: it holds no message"
@@ -102,12 +102,12 @@ def checked(letter: Envelope) -> str:
 
 
 def result_of(letter: Envelope) -> str:
-    """How it ended, in a word or two."""
+    """Return how it ended, in a word or two."""
     return letter.outcome + (f": {letter.code}" if letter.code and letter.outcome != "delivered" else "")
 
 
 def outcome_of(letter: Envelope, running: bool) -> Iterator[tuple[str, str, str]]:
-    """What came of a message: a name, a value and its style."""
+    """Iterate over the outcome of a message: a name, a value and its style."""
     wrong = letter.outcome != "delivered"
     yield "result", result_of(letter), _WRONG if wrong else ""
     yield "schema", checked(letter), _WRONG if letter.code == "validation" else ""
@@ -122,7 +122,7 @@ def outcome_of(letter: Envelope, running: bool) -> Iterator[tuple[str, str, str]
 
 
 def place_of(letter: Envelope) -> Iterator[tuple[str, str, str]]:
-    """Where a message belongs."""
+    """Iterate over where a message belongs."""
     yield "route", _route(letter), ""
     yield "at", clock(letter.at), ""
     yield "frame", letter.frame, ""
@@ -154,7 +154,10 @@ def _route(letter: Envelope) -> str:
 
 
 def lines_of(letter: Envelope, running: bool, reading: str = "", arrow: str = "→") -> list[Line]:
-    """All of a message, line by line; one may be wider than the screen. ``reading`` says why it is short."""
+    """Return all of a message, line by line; a line may be wider than the screen.
+
+    ``reading`` says why the XML is missing or cut.
+    """
     lines: list[Line] = [((title_of(letter, arrow), _STRONG),), *_facts(outcome_of(letter, running))]
     if letter.cut:
         lines.append((("It was longer than what is kept; it ends where it was cut.", _WARNED),))
@@ -172,7 +175,7 @@ def _facts(found: Iterator[tuple[str, str, str]]) -> list[Line]:
 
 
 def hang_of(line: Line) -> int:
-    """How far in a line goes on where it is broken: below a fact's value, or further in than the XML."""
+    """Return the indentation of a wrapped line: below a fact's value, or further in than the XML."""
     if not line:
         return 0
     text = line[0][0]
@@ -180,14 +183,14 @@ def hang_of(line: Line) -> int:
 
 
 def as_text(letter: Envelope, running: bool = False) -> str:
-    """All of it, to paste somewhere."""
+    """Return all of it as text to paste."""
     facts = [*outcome_of(letter, running), *place_of(letter)]
     told = [f"{name:<{LABEL}}{value}" for name, value, _ in facts]
     return "\n".join([title_of(letter), *told, "", pretty(letter.xml) if letter.xml else ""]).rstrip()
 
 
 def run_lines(run: FeedRun, now: float) -> list[Line]:
-    """What is known of a run that hangs among the messages."""
+    """Return the facts of a run among the messages."""
     took = run.elapsed(now)
     facts = (
         ("is", run.state + ("" if took is None else f", {duration(took, run.running)}"), ""),

@@ -1,1 +1,1 @@
-"""Images: where they come from, what is taken, and how they become cells."""
+"""Images: their sources, the accepted kinds, and how they become cells."""

@@ -1,8 +1,8 @@
-"""Pictures as coloured cells: decoded with bounds, off the loop, whatever is in them.
+"""Pictures as coloured cells: decoded with bounds, off the loop, from untrusted bytes.
 
-Half a cell is one pixel. The picture library is imported when the first picture is looked at.
-``textual-image`` is not needed for this and left alone: loading it asks the terminal questions, which takes
-keys away from a screen that runs (see ``pixels``).
+Half a cell is one pixel. The picture library is imported for the first picture. ``textual-image`` is not
+needed for this and not loaded: on import it sends queries to the terminal, which takes keys away from a
+running screen (see ``pixels``).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_PIXELS: Final = 40_000_000
-"""Pixels of a picture that is still decoded: 160 MB at most, for a moment."""
+"""Most pixels of a picture that is decoded: 160 MB at most, for a moment."""
 _FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
 _REDUCIBLE: Final = frozenset(("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"))
 """Modes whose pixels can be averaged as they are; a palette's cannot."""
@@ -38,7 +38,7 @@ class Drawn:
 
 
 def measure(data: bytes) -> tuple[int, int]:
-    """Width and height in pixels as the header has them, upright; (0, 0) for what cannot be read. Blocks."""
+    """Return width and height in pixels from the header, upright; (0, 0) if it cannot be read. Blocks."""
     try:
         image = _opened(data)
         width, height = image.size
@@ -46,22 +46,22 @@ def measure(data: bytes) -> tuple[int, int]:
             width, height = height, width
     except Unreadable:
         return (0, 0)
-    except Exception:  # the library raises whatever the bytes make it stumble over
+    except Exception:  # the library may raise any error on broken bytes
         return (0, 0)
     return (width, height)
 
 
 def fit(pixels: tuple[int, int], columns: int, rows: int) -> tuple[int, int]:
-    """Columns and rows that a picture of ``pixels`` takes within the given ones; never enlarged."""
+    """Return columns and rows of a picture of ``pixels`` within the given ones; never enlarged."""
     width, height = max(1, pixels[0]), max(1, pixels[1])
     scale = min(columns / width, 2 * rows / height, 1.0)
     return max(1, min(columns, round(width * scale))), max(1, min(rows, -(-round(height * scale) // 2)))
 
 
 def decode(data: bytes, columns: int, rows: int) -> tuple["Image", bool]:
-    """The picture scaled to at most that many pixels, upright, as RGBA, and whether it moves. Blocks.
+    """Return the picture scaled to at most that many pixels, upright, as RGBA, and whether it moves. Blocks.
 
-    Raises Unreadable: broken, too many pixels, or nothing that is known.
+    Raises Unreadable: broken, too many pixels, or an unknown format.
     """
     try:
         image = _opened(data)
@@ -84,14 +84,16 @@ def decode(data: bytes, columns: int, rows: int) -> tuple["Image", bool]:
         raise
     except MemoryError:
         raise Unreadable("too large to be shown") from None
-    except Exception as error:  # the library raises whatever the bytes make it stumble over
+    except Exception as error:  # the library may raise any error on broken bytes
         raise Unreadable("broken: it cannot be decoded") from error
 
 
 def draw(
     data: bytes, columns: int, rows: int, background: tuple[int, int, int], *, ascii_only: bool = False
 ) -> Drawn:
-    """The picture in at most ``columns`` by ``rows`` cells over ``background``. Blocks: call in a thread.
+    """Return the picture in at most ``columns`` by ``rows`` cells over ``background``.
+
+    Blocks: call in a thread.
 
     With ``ascii_only`` a cell is one pixel, drawn as a coloured space. Raises Unreadable.
     """
@@ -116,7 +118,7 @@ def _strip(pixels: "Image", y: int, step: int) -> Strip:
     for x in range(pixels.width):
         pair = tuple(pixels.getpixel((x, y + line)) for line in range(step))
         text = "▀" if step == 2 else " "
-        if pair == last:  # cells that are the same are one segment: a screenshot is mostly plain
+        if pair == last:  # equal cells are one segment: a screenshot is mostly plain
             segments[-1] = Segment(segments[-1].text + text, segments[-1].style)
             continue
         last = pair

@@ -1,4 +1,4 @@
-"""What is in a folder, for the user who looks for a picture."""
+"""The contents of a folder, for choosing a picture."""
 
 import os
 import stat
@@ -11,12 +11,12 @@ from pallas.model.safe_text import one_line
 from .images import is_image_name
 
 LIMIT: Final = 5_000
-"""Entries of a folder that are looked at."""
+"""Entries of a folder that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry; ``shown`` is its name, sanitised. ``problem`` says why nothing can be done with it."""
+    """An entry; ``shown`` is its name, sanitised. ``problem`` says why it cannot be used."""
 
     path: Path
     shown: str
@@ -27,13 +27,13 @@ class Item:
 
     @property
     def is_image(self) -> bool:
-        """Whether its name says so; its content decides later."""
+        """Whether its name is that of an image; its content is checked later."""
         return not self.is_folder and is_image_name(self.path.name)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """A folder with links resolved, its entries (folders first, by name), and what is to be said of it."""
+    """A folder with links resolved, its entries (folders first, by name), and its ``problem``."""
 
     folder: Path
     items: tuple[Item, ...]
@@ -41,10 +41,10 @@ class FolderListing:
 
 
 def list_folder(folder: Path, *, hidden: bool = False, every: bool = False) -> FolderListing:
-    """The folders and images in ``folder``, with ``every`` all files. Blocks: call in a thread.
+    """Return the folders and images in ``folder``, with ``every`` all files. Blocks: call in a thread.
 
-    Never raises: what cannot be read is told in ``problem``. Links are resolved, so a circle of them never
-    makes the path longer.
+    Never raises: ``problem`` says what cannot be read. Links are resolved, so a circle of them never makes
+    the path longer.
     """
     folder = Path(os.path.realpath(folder))
     items: list[Item] = []
@@ -71,7 +71,7 @@ def _item(entry: os.DirEntry[str]) -> Item:
     path, shown = Path(entry.path), one_line(entry.name, 200) or "?"
     try:
         status = entry.stat()
-    except OSError as error:  # a link that leads nowhere or in a circle, or nothing we may look at
+    except OSError as error:  # a link that leads nowhere or in a circle, or no permission
         return Item(path, shown, False, problem=one_line(error.strerror or str(error), 60).lower())
     if stat.S_ISDIR(status.st_mode):
         return Item(path, shown, True, changed=status.st_mtime)

@@ -1,4 +1,4 @@
-"""Pictures that go with a chat message: found by path, checked by content, bounded in size."""
+"""Pictures of a chat message: found by path, checked by content, bounded in size."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ MAX_KEPT: Final = 48_000_000
 """Characters of base64 that one conversation keeps of its pictures."""
 
 SUFFIXES: Final = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
-"""How a file of each kind is named."""
+"""The file name suffix of each kind."""
 
 _SUFFIXES: Final = frozenset({*SUFFIXES.values(), ".jpeg"})
 _MAX_PASTE: Final = 8_192
@@ -51,18 +51,18 @@ class ChatPicture:
     size: int
     data: str = field(repr=False)
     pixels: tuple[int, int] = (0, 0)
-    """Width and height as the picture claims them; (0, 0) where it cannot be read."""
+    """Width and height from the picture's header; (0, 0) where it cannot be read."""
 
     @property
     def image(self) -> Image:
-        """The picture as it travels. Raises Fault(CONFIG) when it is no longer kept."""
+        """Return the picture as it is sent. Raises Fault(CONFIG) when it is no longer kept."""
         if not self.data:
             raise _refused(f"{self.name} is no longer kept: attach it again")
         return Image(self.data, self.mime_type)
 
     @property
     def raw(self) -> bytes:
-        """The bytes of the file; empty where it is no longer kept or not base64."""
+        """Return the bytes of the file; empty where it is no longer kept or not base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
@@ -70,10 +70,10 @@ class ChatPicture:
 
 
 def read_image(path: Path, taken: int = 0, count: int = 0) -> ChatPicture:
-    """The picture at ``path``, beside ``count`` others that have ``taken`` bytes. Blocks: call in a thread.
+    """Read the picture at ``path``; ``count`` others already have ``taken`` bytes. Blocks: call in a thread.
 
-    Raises Fault(CONFIG) saying why it cannot be sent: not there, not a file, not readable, empty, not a
-    PNG, JPEG, GIF or WebP by its content, or too big.
+    Raises Fault(CONFIG) saying why it cannot be sent: not there, not a file, not readable, empty, not a PNG,
+    JPEG, GIF or WebP by its content, or too big.
     """
     name = one_line(path.name, 60) or str(path)
     if count >= MAX_IMAGES:
@@ -95,7 +95,7 @@ def read_image(path: Path, taken: int = 0, count: int = 0) -> ChatPicture:
 
 
 def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> ChatPicture:
-    """The picture in ``data``, which is no file, beside ``count`` others that have ``taken`` bytes.
+    """Return the picture in ``data``, which is no file; ``count`` others already have ``taken`` bytes.
 
     Raises Fault(CONFIG) as ``read_image``.
     """
@@ -109,10 +109,10 @@ def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> ChatPict
 
 
 def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
-    """What came with an answer, each as base64 and MIME type: named, bounded, and judged by content.
+    """Return the pictures of an answer, each as base64 and MIME type: named, bounded, their kind by content.
 
-    One that is no picture stays, without a kind, so that it can be told; beyond 20 pictures or 16 MB the data
-    is left out. Blocks for as long as their headers take: call in a thread.
+    Data that is no picture stays, without a kind, so that it can be reported; beyond 20 pictures or 16 MB the
+    data is left out. Blocks while the headers are read: call in a thread.
     """
     kept: list[ChatPicture] = []
     room = MAX_RECEIVED
@@ -134,14 +134,14 @@ def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
 
 
 def forgotten(attachments: tuple[ChatPicture, ...]) -> tuple[ChatPicture, ...]:
-    """The same without their data."""
+    """Return the same pictures without their data."""
     return tuple(replace(one, data="") for one in attachments)
 
 
 def save_image(attachment: ChatPicture, path: Path, *, overwrite: bool = False) -> None:
     """Write the picture to ``path``. Blocks: call in a thread.
 
-    Raises FileExistsError when there is a file and ``overwrite`` is off, Fault(CONFIG) saying what is wrong
+    Raises FileExistsError when the file exists and ``overwrite`` is off, Fault(CONFIG) saying what is wrong
     with the path, or that the picture is no longer kept.
     """
     if not (data := attachment.raw):
@@ -161,10 +161,11 @@ def save_image(attachment: ChatPicture, path: Path, *, overwrite: bool = False) 
 
 
 def pasted_images(text: str) -> tuple[Path, ...]:
-    """The image files that a pasted or dropped ``text`` names and nothing else, else none. Blocks.
+    """Return the image files that a pasted or dropped ``text`` names; none if it has anything else. Blocks.
 
-    Takes what terminals and desktops make of a dropped file: a bare path, one in quotes, one with
-    escaped spaces, a ``file://`` URL, a path of Windows within WSL, or several of these, also one a line.
+    Accepts the forms in which terminals and desktops paste a dropped file: a bare path, one in quotes, one
+    with escaped spaces, a ``file://`` URL, a path of Windows within WSL, or several of these, also one a
+    line.
     """
     text = text.strip()
     if not names_images(text):
@@ -183,7 +184,7 @@ def pasted_images(text: str) -> tuple[Path, ...]:
 
 
 def names_images(text: str) -> bool:
-    """Whether ``text`` may be the paths of images: cheap, and it looks at no disk."""
+    """Return whether ``text`` may be the paths of images: cheap, without disk access."""
     if not text or len(text) > _MAX_PASTE or "\0" in text:
         return False
     folded = text.lower()
@@ -191,7 +192,7 @@ def names_images(text: str) -> bool:
 
 
 def user_path(text: str, base: Path | None = None) -> Path:
-    """The path that a person wrote: ``~``, quotes, ``file://`` and relative paths are understood."""
+    """Return the path that the user wrote: ``~``, quotes, ``file://`` and relative paths are understood."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
@@ -204,9 +205,9 @@ def user_path(text: str, base: Path | None = None) -> Path:
 
 
 def complete_path(text: str, base: Path | None = None, limit: int = 2_000) -> str | None:
-    """``text`` completed as far as the images and folders there allow, None when nothing fits. Blocks.
+    """Return ``text`` completed with the images and folders there, None when nothing fits. Blocks.
 
-    Looks at no more than ``limit`` entries of the folder.
+    Reads at most ``limit`` entries of the folder.
     """
     head, _, stem = text.rpartition("/")
     folder = user_path(f"{head}/" if "/" in text else ".", base)
@@ -228,12 +229,12 @@ def complete_path(text: str, base: Path | None = None, limit: int = 2_000) -> st
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of that name claims to be an image."""
+    """Return whether the file name is that of an image."""
     return Path(name).suffix.lower() in _SUFFIXES
 
 
 def size_text(size: int) -> str:
-    """``size`` bytes for a person: ``84 KB``, ``2.9 MB``."""
+    """Return ``size`` bytes as text: ``84 KB``, ``2.9 MB``."""
     if size < 1_000:
         return f"{size} B"
     if size < 1_000_000:
@@ -270,7 +271,7 @@ def _refused(problem: str) -> Fault:
 
 
 def picture_facts(picture: ChatPicture, glyphs: Glyphs = UNICODE) -> str:
-    """Name, size and pixels: ``invoice.png 84 KB 800x600``."""
+    """Return name, size and pixels: ``invoice.png 84 KB 800x600``."""
     width, height = picture.pixels
     cross = "×" if glyphs is UNICODE else "x"
     pixels = f" {width}{cross}{height}" if width and height else ""

@@ -1,4 +1,4 @@
-"""What is on the clipboard of the desktop: a picture, files, or text. A terminal never delivers a picture."""
+"""The clipboard of the desktop: a picture, files, or text. A terminal never delivers a picture."""
 
 import base64
 import binascii
@@ -18,13 +18,13 @@ from ..helper_program import Ran, run
 from .images import MAX_BYTES, pasted_images
 
 TIMEOUT: Final = 3.0
-"""Seconds that one program gets; PowerShell takes that long to start, and gets three times as much."""
+"""Seconds for one program; PowerShell takes that long to start, and gets three times as much."""
 TEXT_LIMIT: Final = 1_000_000
 
 _KINDS: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _TEXTS: Final = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "TEXT", "STRING")
 _FILES: Final = "text/uri-list"
-# A picture that is too big is read to the end all the same, so that its size can be told.
+# A picture that is too big is still read to the end, so that its size can be reported.
 _MOST: Final = 8 * MAX_BYTES
 
 _POWERSHELL: Final = (
@@ -38,7 +38,7 @@ _HEX: Final = re.compile(rb"\xc2\xabdata PNGf([0-9A-Fa-f]+)\xc2\xbb|\xabdata PNG
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """One of the three, or none: then ``problem`` says why and what to do instead."""
+    """A picture, files or text; if none, ``problem`` says why and what to do."""
 
     picture: bytes = b""
     files: tuple[Path, ...] = ()
@@ -49,7 +49,7 @@ class Pasted:
 async def paste(environ: Mapping[str, str] | None = None, platform: str = sys.platform) -> Pasted:
     """Read the clipboard: a picture first, files next, text last (sanitised). Never raises.
 
-    Takes at most 9 s, a few tens of milliseconds as a rule.
+    Takes at most 9 s, usually a few tens of milliseconds.
     """
     environ = os.environ if environ is None else environ
 
@@ -70,7 +70,7 @@ async def paste(environ: Mapping[str, str] | None = None, platform: str = sys.pl
 
 
 async def _by_kind(list_kinds: tuple[str, ...], read: tuple[str, ...]) -> Pasted:
-    """A clipboard that says which kinds it has."""
+    """Read a clipboard that lists its kinds."""
     listed = await run(list_kinds, timeout=TIMEOUT, limit=64 * 1024)
     kinds = listed.output.decode("utf-8", "replace").split()
     if kind := next((kind for kind in _KINDS if kind in kinds), None):
@@ -84,7 +84,7 @@ async def _by_kind(list_kinds: tuple[str, ...], read: tuple[str, ...]) -> Pasted
         got = await run((*read, words), timeout=TIMEOUT, limit=4 * TEXT_LIMIT)
         text = sanitize(got.output.decode("utf-8", "replace"), TEXT_LIMIT)
         return Pasted(text=text, problem="" if text else _told(got))
-    if listed.problem and "status" not in listed.problem:  # an empty clipboard is a failure to both programs
+    if listed.problem and "status" not in listed.problem:  # both programs fail on an empty clipboard
         return Pasted(problem=_told(listed))
     return Pasted(problem="There is no image and no text on the clipboard.")
 

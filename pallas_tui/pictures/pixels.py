@@ -1,8 +1,8 @@
-"""Whether this terminal draws true pixels, and the widget that does; only for one picture at a time, in full.
+"""Whether this terminal draws true pixels, and the widget for it; one picture at a time, in full.
 
-``textual-image`` finds out by asking the terminal, on the same lines that the keys come in on, when it is
-imported. That is too late once the screen runs. So what it would have found is put in its place before: the
-terminal by its name, the size of a cell by the system.
+On import, ``textual-image`` sends queries to the terminal and reads the answers from the input of the keys.
+That is too late once the screen runs. So the values it would find are set before: the terminal by its name,
+the size of a cell by the system.
 """
 
 import os
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 VARIABLE: Final = "PALLAS_IMAGES"
-"""``kitty``, ``sixel`` or ``cells`` in the environment overrules what the terminal's name says."""
+"""``kitty``, ``sixel`` or ``cells`` in the environment overrides the terminal's name."""
 
 Way = Literal["kitty", "sixel", "cells"]
 _CELL: Final = (10, 20)
 
 
 def way(environ: Mapping[str, str] | None = None) -> Way:
-    """How this terminal is best drawn on. A multiplexer gets cells: it moves text, not pixels."""
+    """Return how to draw on this terminal. A multiplexer gets cells: it passes text, not pixels."""
     environ = os.environ if environ is None else environ
     wanted = environ.get(VARIABLE, "").strip().lower()
     if wanted in ("kitty", "sixel", "cells"):
@@ -44,20 +44,23 @@ def way(environ: Mapping[str, str] | None = None) -> Way:
 
 
 def prepare(chosen: Way) -> None:
-    """Load what draws pixels, without a question to the terminal. Takes 0.2 s once: call in a thread."""
+    """Load the library that draws pixels, without queries to the terminal.
+
+    Takes 0.2 s once: call in a thread.
+    """
     _answer_for_the_terminal(chosen)
     import_module("textual_image.widget")
 
 
 def picture_widget(image: "Image", chosen: Way) -> "Widget":
-    """A widget that shows ``image`` in pixels, after ``prepare``; ``chosen`` is not ``cells``."""
+    """Return a widget that shows ``image`` in pixels, after ``prepare``; ``chosen`` is not ``cells``."""
     widgets = import_module("textual_image.widget")
     made: Widget = (widgets.TGPImage if chosen == "kitty" else widgets.SixelImage)(image)
     return made
 
 
 def let_go(widget: "Widget") -> None:
-    """The terminal need not keep the picture of ``widget`` any longer."""
+    """Let the terminal drop the picture of ``widget``."""
     if hasattr(widget, "image"):
         widget.image = None
 
@@ -71,7 +74,7 @@ def _answer_for_the_terminal(chosen: Way) -> None:
 
 
 def _cell_size() -> tuple[int, int]:
-    """Pixels of a cell, as the terminal told the system; a usual one where it did not."""
+    """Return the pixels of a cell as the terminal reported them to the system, else a usual size."""
     try:
         from array import array
         from fcntl import ioctl

@@ -1,1 +1,4 @@
-"""The runs of the fleet as feed, run screen and traces show them, made of events; nothing of the screen."""
+"""The runs of the fleet for feed, run screen and traces, built from events.
+
+Nothing here imports the screen.
+"""

@@ -1,4 +1,4 @@
-"""Which credential went from whom to whom, made of events; nothing of the screen in here."""
+"""The credential of each request between callers, agents and downstreams, built from events; no screen."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,25 +10,24 @@ from ..frame import FleetFrame
 from .run_requests import kind_of, short
 
 MAX_HOPS: Final = 5_000
-"""Hops that are kept; the runs that began first go first."""
+"""Requests that are kept; the runs that began first are dropped first."""
 MAX_KINDS: Final = 500
-"""Different hops that are kept of one run."""
+"""Different requests that are kept of one run."""
 MAX_RUNS: Final = 2_000
 _REFUSED: Final = frozenset({401, 403, 407})
 _ASKING: Final = "tools/call"
 
 Source = Literal["caller", "forwarded", "configured", "none"]
-"""``caller``: what a run was asked with; the others are those of AuthHop."""
+"""``caller``: the credential that a run was asked with; the others are those of AuthHop."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One hop as the table shows it: ``source`` says where its credential came from, never what it is.
+    """One request in the table: ``source`` says where its credential came from, never its value.
 
-    ``depth`` counts how far in it is. ``runs`` are the ids of its run and of those that asked for that one.
-    ``outcome`` is set for the hop by which a run was asked, ``status`` for one to a downstream: the HTTP
-    status, None when no answer came; then ``caller`` is who asked for the run. ``odd`` are the reasons to
-    look at it, in words.
+    ``depth`` is its indentation. ``runs`` are the ids of its run and of the runs above it. ``outcome`` is set
+    for the request that began a run, ``status`` for one to a downstream: the HTTP status, None when there was
+    no answer; then ``caller`` is the caller of the run. ``findings`` are the reasons to look at it, in words.
     """
 
     key: tuple[str, int]
@@ -55,14 +54,14 @@ class TraceLine:
 
     @property
     def answer(self) -> str:
-        """How it went, in a word: the outcome of the run, or the HTTP status."""
+        """The result in a word: the outcome of the run, or the HTTP status."""
         return self.outcome or ("no answer" if self.status is None else str(self.status))
 
     def matches(self, words: Iterable[str]) -> bool:
-        """Whether every one of the lower-case ``words`` applies.
+        """Return whether every one of the lower-case ``words`` matches.
 
-        ``agent:`` asks who sent it (or answers, for a run), ``to:`` ``source:`` ``status:`` ``key:`` ``run:``
-        that part only; any other word all of them.
+        ``agent:`` matches its sender (or the agent of a run); ``to:`` ``source:`` ``status:`` ``key:``
+        ``run:`` match that column only; any other word matches all of them.
         """
         return all(self._matches(word) for word in words)
 
@@ -98,7 +97,7 @@ class _Hop:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """What is known of one run; ``asked_by`` is the run that called it, through ``asked_as`` if known."""
+    """One run; ``asked_by`` is the run that called it, through ``asked_as`` if known."""
 
     id: str
     agent: str
@@ -127,9 +126,10 @@ class _Run:
 
 
 class Traces:
-    """The hops of the last runs. ``version`` changes whenever anything but the passing of time did.
+    """The requests of the last runs. ``version`` grows with every change except the passing of time.
 
-    ``lost`` counts events that were dropped before they could be read, ``left_out`` hops beyond the bounds.
+    ``lost`` counts events that were dropped before they could be read, ``left_out`` requests beyond the
+    bounds.
     """
 
     def __init__(self) -> None:
@@ -150,11 +150,11 @@ class Traces:
 
     @property
     def hops(self) -> int:
-        """How many hops are kept, those by which runs were asked included."""
+        """How many requests are kept, including those that began a run."""
         return self._hops
 
     def absorb(self, frame: FleetFrame) -> bool:
-        """Take in a frame; returns whether anything changed."""
+        """Take in a frame; return whether anything changed."""
         before = self.version
         for event in frame.events:
             if (take := self._take.get(type(event))) is not None:
@@ -166,7 +166,7 @@ class Traces:
         return self.version != before
 
     def lines(self, words: Iterable[str] = (), *, odd_only: bool = False) -> list[TraceLine]:
-        """The table: runs in the order they began, below each its hops, and the runs those asked for."""
+        """Return the table: runs in order of their start, below each its requests and the runs it called."""
         words = tuple(words)
         lines: list[TraceLine] = []
         for run in self._runs.values():
@@ -205,7 +205,7 @@ class Traces:
             self._changed(run)
 
     def _called(self, event: ToolEvent) -> None:
-        # Only what it takes to join the run of another agent to it: a call is no line of its own.
+        # Only as much as links the run of another agent to it: a call has no line of its own.
         if event.span_id and event.phase == "started":
             self._know_span(self._run_of(event), event.span_id, event.server)
 
@@ -228,7 +228,7 @@ class Traces:
         sources = self._usual.setdefault((event.agent, event.downstream), set())
         if event.source != "none" and event.source not in sources:
             sources.add(event.source)
-            self._made.clear()  # what was nothing unusual may be now
+            self._made.clear()  # a finding may disappear
 
     def _finished(self, event: RunFinished) -> None:
         self._run_of(event, event.at - event.seconds).outcome = event.outcome
@@ -246,12 +246,12 @@ class Traces:
             self._spans.pop(span, None)
         if run.asked_by is not None:
             run.asked_by.children.remove(run)
-        for child in run.children:  # from now on by themselves
+        for child in run.children:  # from now on they stand alone
             child.asked_by = None
 
 
 class _Group:
-    """A run with all that came of it, as lines."""
+    """A run with all runs below it, as lines."""
 
     def __init__(self, root: _Run, usual: dict[tuple[str, str], set[str]]) -> None:
         self._root, self._usual = root, usual
@@ -270,12 +270,12 @@ class _Group:
                 for child in [child for child in waiting if child.asked_as == event.downstream]:
                     waiting.remove(child)
                     lines += self._of(child, runs, depth + 2, event)
-        for child in waiting:  # their hop is told when the answer is there
+        for child in waiting:  # their request is reported with the answer
             lines += self._of(child, runs, depth + 1, None)
         return lines
 
     def _inbound(self, run: _Run, runs: tuple[str, ...], depth: int, asked: AuthHop | None) -> TraceLine:
-        # What its own hops tell of the same credential holds for it too.
+        # Facts from its own requests with the same credential apply to it too.
         same = next((hop.event for hop in run.hops.values() if hop.event.fingerprint == run.principal), asked)
         if same is not None and same.fingerprint != run.principal:
             same = None

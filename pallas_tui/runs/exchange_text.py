@@ -1,4 +1,4 @@
-"""An exchange of the wire record as text and as JSON; nothing of the screen in here."""
+"""An exchange of the wire record as text and as JSON. Nothing in here imports the screen."""
 
 import json
 from typing import Any, Final
@@ -26,7 +26,7 @@ def pretty(body: str) -> str:
 
 
 def state_of(exchange: Exchange) -> str:
-    """How it ended, in a word or two: an HTTP status, an error of JSON-RPC or of a tool; or that it waits."""
+    """Return how it ended, in a word or two: HTTP status, JSON-RPC error, tool error, or still waiting."""
     if exchange.seconds is None:
         return "waiting"
     if exchange.status is not None and exchange.status >= 400:
@@ -41,18 +41,18 @@ def state_of(exchange: Exchange) -> str:
 
 
 def went_wrong(exchange: Exchange) -> bool:
-    """Whether it is worth a second look."""
+    """Return whether it failed."""
     return state_of(exchange) in ("error", "tool error", "no answer") or (exchange.status or 0) >= 400
 
 
 def title_of(exchange: Exchange) -> str:
-    """Who asked whom for what, in one line."""
+    """Return caller, receiver and method in one line."""
     way = "from" if exchange.side == "inbound" else "to"
     return f"{exchange.method or 'request'} {way} {exchange.peer}"
 
 
 def lines_of(exchange: Exchange) -> list[Line]:
-    """All of it, line by line; a line may be wider than the screen."""
+    """Return all of it, line by line; a line may be wider than the screen."""
     took = "" if exchange.seconds is None else f", {duration(exchange.seconds)}"
     lines: list[Line] = [
         ((f"{clock(exchange.at)} {title_of(exchange)}: {state_of(exchange)}{took}", _STRONG),)
@@ -73,12 +73,12 @@ def lines_of(exchange: Exchange) -> list[Line]:
 
 
 def as_text(exchange: Exchange) -> str:
-    """All of it, to paste somewhere."""
+    """Return all of it as text to paste."""
     return "\n".join("".join(text for text, _ in line) for line in lines_of(exchange))
 
 
 def as_json(exchange: Exchange) -> str:
-    """All of it as one JSON document: bodies as JSON where they are some, else as text."""
+    """Return all of it as one JSON document: bodies that are JSON as JSON, others as text."""
     document: dict[str, Any] = {
         "run": exchange.run_id,
         "at": exchange.at,
@@ -110,7 +110,7 @@ def _parsed(body: str) -> Any:
 
 
 def _json_line(line: str) -> Line:
-    """The key in another colour than its value."""
+    """Return a line with the key in another colour than its value."""
     blank = len(line) - len(line.lstrip())
     head, colon, rest = line.partition('": ')
     if not colon or not head.lstrip().startswith('"'):

@@ -1,4 +1,4 @@
-"""What stands between the runs of the feed: a new version, a blocked loop, a crash loop."""
+"""The lines between the runs of the feed: a new version, a blocked loop, a crash loop."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ LiveVersions = dict[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeedRemark:
-    """One line of the feed that is no run; ``about`` is the event, ``key`` by what it is known again."""
+    """One line of the feed that is no run; ``about`` is the event, ``key`` identifies it."""
 
     key: str
     at: float
@@ -21,19 +21,19 @@ class FeedRemark:
 
     @property
     def words(self) -> str:
-        """What a filter looks through."""
+        """The text that a filter searches."""
         return f"{self.agent} {self.text}".lower()
 
 
 def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
-    """The line that an event has in the feed, None for most; ``versions`` are those that answer, by agent."""
+    """Return the line of an event in the feed, None for most; ``versions`` are the live ones, by agent."""
     match event:
         case Reloaded(outcome="live" | "failed"):
             name = name_of(event)
             told = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
             return FeedRemark(f"version {event.seq} {event.at}", event.at, name, told, event)
         case LoopBlocked():
-            # The end of it takes the place of its beginning.
+            # The end replaces the beginning.
             name = event.agent or "something"
             return FeedRemark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
         case AgentChanged(state=AgentState.CRASH_LOOP):

@@ -1,4 +1,4 @@
-"""One call of an agent as the feed shows it, made of its events; nothing of the screen in here."""
+"""One call of an agent in the feed, built from its events. Nothing in here imports the screen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from .run_requests import Hops
 
 
 def refused_text(event: MessagePassed) -> str:
-    """Why a message did not arrive; empty for one that did."""
+    """Say why a message did not arrive; empty for one that did."""
     if event.outcome == "delivered":
         return ""
     why = ": ".join(part for part in (event.code, event.detail) if part)
@@ -34,7 +34,7 @@ def refused_text(event: MessagePassed) -> str:
 
 
 def todo_text(event: TodoChanged) -> str:
-    """What a handler waits for, or that it came."""
+    """Say what a handler waits for, or that it came."""
     what = event.wait_for + (f" of {event.from_agent}" if event.from_agent else "")
     told = f": {event.description}" if event.description else ""
     if event.status == "raised":
@@ -43,32 +43,32 @@ def todo_text(event: TodoChanged) -> str:
 
 
 def backend_text(event: BackendChosen) -> str:
-    """Which backend answers a handler's question to a model, and why that one."""
+    """Say which backend answers a handler's question to a model, and why that one."""
     attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
     return f"{event.actor}: {event.model} of {event.backend}, {event.why}{attempt}"
 
 
 def tokens_text(event: BackendChosen) -> str:
-    """What it took of tokens, empty where that is not known."""
+    """Return its tokens; empty where they are not known."""
     known = [each for each in (event.tokens_in, event.tokens_out) if each is not None]
     return count(sum(known), "token") if known else ""
 
 
 MAX_NESTING: Final = 20
-"""How many runs stand within one another at most; what is further in stands on its own."""
+"""How deep runs nest at most; a deeper run stands on its own."""
 
 State = Literal["running", "ok", "error", "cancelled", "unknown"]
-"""``unknown``: it is over, but the event that told how it ended was lost."""
+"""``unknown``: it is over, but the event that reported how it ended was lost."""
 
 
 def compacted_text(event: Compacted) -> str:
-    """What became of a conversation that was too long, in one line."""
+    """Describe in one line how a conversation that was too long was compacted."""
     older = count(event.messages, "older message")
     return f"{older} told by a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
 
 
 def routed_text(event: Routed | Rerouted) -> str:
-    """Who answers, and why, in one line."""
+    """Say which agent answers, and why, in one line."""
     if isinstance(event, Routed):
         return f"routed to {event.to} by {event.by}: {event.why}"
     return f"rerouted from {event.asked} to {event.to}: {event.why}"
@@ -78,12 +78,12 @@ def routed_text(event: Routed | Rerouted) -> str:
 class RunStep:
     """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
 
-    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong; ``times``
-    counts those like it.
+    With a ``notice`` it is a request to a downstream that failed, and the notice says why; ``times`` counts
+    requests like it.
 
-    ``ended`` is None while it runs, and stays None when no one told; ``started`` is None when the start
-    was lost. ``span`` is what the call sent along, and ``runs`` are those of other agents that came of it.
-    ``actor`` is whose step it is where that is an agent further down.
+    ``ended`` is None while it runs, and stays None when no event reported the end; ``started`` is None when
+    the start was lost. ``span`` is the span that the call sent along, and ``runs`` are the runs of other
+    agents that it started. ``actor`` is the agent of the step where that is an agent further down.
     """
 
     at: float
@@ -100,7 +100,7 @@ class RunStep:
     runs: "list[FeedRun] | None" = field(default=None, repr=False)
 
     def seconds(self, now: float) -> float | None:
-        """How long it took, or takes so far; None when that is not known."""
+        """Return how long it took, or takes so far; None when that is not known."""
         if self.started is None:
             return None
         if self.ended is not None:
@@ -112,11 +112,11 @@ class RunStep:
 class FeedRun:
     """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
 
-    ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams. ``parent`` is
-    the run that asked for it by the call ``parent_step``, None where no one known did. ``version`` changes
+    ``warning`` says that a guard stopped its loop, ``requests`` are its requests to downstreams. ``parent``
+    is the run that called it in the step ``parent_step``, None where no known run did. ``version`` changes
     with the run, ``tree_version`` also with any run below it. ``surface`` is how its message came in,
-    ``identity`` who asked where that was verified, ``thread`` the beginning of its durable thread's id;
-    ``partial`` what it had written when it was cut short.
+    ``identity`` the verified caller, ``thread`` the beginning of its durable thread's id; ``partial`` the
+    text it had written when it was cut short.
     """
 
     id: str
@@ -160,7 +160,7 @@ class FeedRun:
 
     @property
     def root(self) -> "FeedRun":
-        """The run that stands on its own and came first: this one, or what asked for it in the end."""
+        """The topmost run above it, or itself."""
         run = self
         while run.parent is not None:
             run = run.parent
@@ -168,54 +168,57 @@ class FeedRun:
 
     @property
     def nesting(self) -> int:
-        """In how many others it stands."""
+        """How many runs are above it."""
         return sum(1 for _ in self.ancestors())
 
     @property
     def height(self) -> int:
-        """How many runs stand within one another below it."""
+        """How many levels of runs are below it."""
         return max((1 + child.height for child in self.children()), default=0)
 
     @property
     def asked_by(self) -> str:
-        """What the caller calls itself, with the surface where that is not MCP."""
+        """The caller's own name, with the surface where that is not MCP."""
         surface = self.surface if self.surface != "mcp" else ""
         return " ".join(part for part in (surface, self.caller) if part)
 
     @property
     def ending(self) -> str:
-        """Why it came to nothing, and the beginning of what it had written by then."""
+        """Why it failed, and the beginning of its text by then."""
         written = one_line(self.partial, 120)
         beside = (self.cause, f"had written: {written}" if written else "")
         return " ".join([*filter(None, [self.fault]), *(f"({each})" for each in beside if each)])
 
     def compact(self, event: Compacted) -> None:
-        """Its conversation came near the model's window."""
+        """Note that its conversation came near the model's window."""
         self._add(RunStep(event.at, compacted_text(event), 0, "ok"))
 
     def routed(self, event: Routed | Rerouted) -> None:
-        """Someone else answers than the one that was asked: a router chose, or a provider failed."""
+        """Note that another agent or provider answers: a router chose it, or a provider failed."""
         self._add(RunStep(event.at, routed_text(event), 0, "ok"))
 
     def missed(self, event: ServerMissing) -> None:
-        """It has to do without the tools of a server."""
+        """Note that it runs without the tools of a server."""
         text = f"without {event.server}"
         self._add(RunStep(event.at, text, 0, "error", notice=event.why))
 
     def passed(self, event: MessagePassed) -> bool:
-        """A message between handlers: only one that did not arrive gets a line, for the others are calls."""
+        """Take in a message between handlers.
+
+        Only one that did not arrive gets a line, for the others are calls.
+        """
         if text := refused_text(event):
             self._add(RunStep(event.at, text, 1, "error", notice=event.code or event.outcome))
         return bool(text)
 
     def waited(self, event: TodoChanged) -> bool:
-        """A handler waits for something, or is reminded of it."""
+        """Note that a handler waits for something, or is reminded of it."""
         if event.status != "closed":
             self._add(RunStep(event.at, todo_text(event), 1, "ok"))
         return event.status != "closed"
 
     def chose(self, event: BackendChosen) -> bool:
-        """A backend is asked for a handler's model, or has answered."""
+        """Take in a backend's choice or answer for a handler's model."""
         key = f"model {event.actor} {event.backend} {event.attempt}"
         step = self._open.pop(key, None) if event.outcome else None
         if step is not None:
@@ -232,38 +235,38 @@ class FeedRun:
         return True
 
     def ancestors(self) -> Iterator["FeedRun"]:
-        """What asked for it, from the nearest on."""
+        """Iterate over the runs above it, from the nearest on."""
         run = self.parent
         while run is not None:
             yield run
             run = run.parent
 
     def children(self) -> Iterator["FeedRun"]:
-        """The runs that its calls asked for, in the order of the calls."""
+        """Iterate over the runs that its calls started, in the order of the calls."""
         for step in self.steps:
             yield from step.runs or ()
 
     def family(self) -> Iterator["FeedRun"]:
-        """It and all below it."""
+        """Iterate over it and all below it."""
         yield self
         for child in self.children():
             yield from child.family()
 
     def elapsed(self, now: float) -> float | None:
-        """Seconds it took, or takes so far; None when the event that told was lost."""
+        """Return the seconds it took, or takes so far; None when the event with its end was lost."""
         if self.seconds is not None:
             return self.seconds
         return max(0.0, now - self.started) if self.running else None
 
     def begin(self, event: RunStarted) -> None:
-        """What is told of it at its beginning."""
+        """Take in the facts of its start."""
         self.preview, self.images, self.conversation = event.preview, event.images, event.conversation
         self.principal, self.identity, self.caller = event.principal, event.identity, event.caller
         self.surface, self.thread = event.surface, event.thread
         self.trace_id, self.span_id, self.parent_span = event.trace_id, event.span_id, event.parent_span
 
     def step(self, event: StepStarted) -> None:
-        """A loop goes to its next step: the one before is over."""
+        """Begin the next step of a loop: the one before is over."""
         self._end_loop(event.actor, event.at)
         child = event.actor != self.agent
         label = f"{event.actor} step {event.step}" if child else f"step {event.step}"
@@ -278,7 +281,7 @@ class FeedRun:
         self._add(step)
 
     def tool(self, event: ToolEvent) -> RunStep | None:
-        """A call begins or ends; returns its step when that is new."""
+        """Begin or end a call; return its step when that is new."""
         if event.phase == "started":
             step = self._call(event, started=event.at)
             self._open[event.call_id] = step
@@ -295,7 +298,7 @@ class FeedRun:
         return new
 
     def hop(self, event: AuthHop) -> None:
-        """A request to a downstream: only one that went wrong gets a line, and its like no second one."""
+        """Take in a request to a downstream. Only a failed one gets a line, and equal ones share it."""
         hop = self.hops.add(event)
         if hop is None or not hop.notice:
             return
@@ -309,7 +312,7 @@ class FeedRun:
             step.label = f"{hop.label} ({count(step.times, 'time')})"
 
     def finish(self, event: RunFinished) -> None:
-        """It is over, and so is everything in it."""
+        """End it, and everything in it."""
         self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
         self.cause = event.cause
         self.partial = event.partial
@@ -317,12 +320,12 @@ class FeedRun:
         self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
 
     def lose(self) -> None:
-        """It is over, and no one knows how."""
+        """End it without a known outcome."""
         self.state = "unknown"
         self._close(None, "unknown")
 
     def drop_oldest(self, number: int) -> list[RunStep]:
-        """Keep all but the first ``number`` steps; returns those."""
+        """Drop the first ``number`` steps and return them."""
         gone = self.steps[:number]
         del self.steps[:number]
         self.left_out += number
@@ -341,7 +344,7 @@ class FeedRun:
             step.state, step.ended = state, at
 
     def _end_children(self, event: ToolEvent) -> None:
-        """A sub-agent says when a step begins; its last one ends with the call that asked for it."""
+        """End a sub-agent's last step: it reports when a step begins, and the last ends with its call."""
         others = any(step.depth == 1 for step in self._open.values())
         for actor in [actor for actor in self._loops if actor != self.agent]:
             if actor == event.server or not others:

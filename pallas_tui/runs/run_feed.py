@@ -1,4 +1,4 @@
-"""The runs of the fleet as the feed shows them, made of events; nothing of the screen in here."""
+"""The runs of the fleet for the feed, built from events. Nothing in here imports the screen."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -44,12 +44,11 @@ _REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Reloaded})
 class Feed:
     """The last runs, oldest first: at most ``MAX_RUNS`` of them, with at most ``MAX_STEPS`` steps in all.
 
-    A run stands within the call that asked for it, wherever that call was made, as soon as both are known:
-    ``roots`` are those that stand on their own. ``remarks`` are lines that are no runs, at most
-    ``MAX_REMARKS``.
+    A run is nested in the call that started it, wherever that call was made, as soon as both are known:
+    ``roots`` are the others. ``remarks`` are lines that are no runs, at most ``MAX_REMARKS``.
 
-    ``version`` changes whenever anything but the passing of time did. ``added`` counts lines that ever
-    came (runs and steps), ``lost`` the events that were dropped before they could be read.
+    ``version`` grows with every change except the passing of time. ``added`` counts all lines that were ever
+    added (runs and steps), ``lost`` the events that were dropped before they could be read.
     """
 
     def __init__(self) -> None:
@@ -87,37 +86,37 @@ class Feed:
 
     @property
     def roots(self) -> list[FeedRun]:
-        """The runs that no known call asked for, oldest first."""
+        """The runs that no known call started, oldest first."""
         return [run for run in self._runs.values() if run.parent is None]
 
     @property
     def remarks(self) -> tuple[FeedRemark, ...]:
-        """What else happened, oldest first."""
+        """The remarks, oldest first."""
         return tuple(self._remarks)
 
     def remark(self, key: str) -> FeedRemark | None:
-        """The remark with that key, if it is still kept."""
+        """Return the remark with that key, if it is still kept."""
         return next((one for one in self._remarks if one.key == key), None)
 
     @property
     def active(self) -> int:
-        """How many of them are not over."""
+        """How many runs are not over."""
         return self._active
 
     def run(self, run_id: str) -> FeedRun | None:
-        """The run with that id, if it is still kept."""
+        """Return the run with that id, if it is still kept."""
         return self._runs.get(run_id)
 
     def is_open(self, run: FeedRun) -> bool:
-        """Whether a run shows its steps unasked: while it runs, and until the next calls come.
+        """Return whether a run shows its steps by default: while it runs, and until the next calls come.
 
-        One that another asked for does so together with that one.
+        A nested run does so together with the run above it.
         """
         run = run.root
         return run.running or run.burst == self._burst
 
     def absorb(self, frame: FleetFrame) -> bool:
-        """Take in a frame; returns whether anything changed."""
+        """Take in a frame; return whether anything changed."""
         before = self.version
         for event in frame.events:
             if (take := self._take.get(type(event))) is not None:
@@ -155,7 +154,7 @@ class Feed:
         self.version += 1
 
     def mark_cancelling(self, run_id: str) -> None:
-        """The user asked for the run to be cancelled."""
+        """Note that the user asked to cancel the run."""
         if (run := self._runs.get(run_id)) is not None and run.running:
             run.cancelling = True
             self._changed(run)
@@ -227,11 +226,11 @@ class Feed:
         self._grew(run, 1)
 
     def _passed(self, event: MessagePassed) -> None:
-        if event.outcome != "delivered":  # of the others there may be thousands, and the calls tell
+        if event.outcome != "delivered":  # there may be thousands of the others, and the calls show them
             self._noted(event, FeedRun.passed)
 
     def _noted(self, event: RunEvent, note: Callable[[FeedRun, Any], bool]) -> None:
-        if event.run_id in self._runs:  # what a fleet's first message led to is no run
+        if event.run_id in self._runs:  # the first message of a fleet starts no run
             run = self._run_of(event)
             self._grew(run, int(note(run, event)))
 
@@ -242,7 +241,7 @@ class Feed:
         run.finish(event)
 
     def _adopt(self, run: FeedRun, parent: FeedRun, step: RunStep) -> None:
-        """``run`` stands within the call ``step`` of ``parent`` from now on."""
+        """Nest ``run`` in the call ``step`` of ``parent``."""
         if run is parent or run in parent.ancestors():
             return
         if parent.nesting + run.height >= MAX_NESTING:
@@ -252,7 +251,7 @@ class Feed:
         self._changed(run)
 
     def _abandon(self, steps: Iterable[RunStep]) -> None:
-        """Calls that are kept no more: what they asked for stands on its own."""
+        """Make the runs of calls that are no longer kept stand on their own."""
         for step in steps:
             if step.span:
                 self._calls.pop(step.span, None)
@@ -275,7 +274,7 @@ class Feed:
             above = above.parent
 
     def _settle(self, frame: FleetFrame) -> None:
-        """After a gap: a run of an agent that is idle must have ended in it."""
+        """End runs of idle agents after a gap: they must have ended in it."""
         busy = {agent.name for agent in frame.snapshot.agents if agent.runs_active or agent.runs_queued}
         heard = {event.run_id for event in frame.events if isinstance(event, RunEvent)}
         doubtful = False

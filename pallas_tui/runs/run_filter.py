@@ -1,4 +1,4 @@
-"""What is typed to see only some runs: words, and fields as in ``agent:research -outcome:ok "two words"``."""
+"""The filter of runs: words, and fields as in ``agent:research -outcome:ok "two words"``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ HINT: Final = 'words, agent: caller: surface: outcome: tool: run: trace: "…" -
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that is asked of a run; ``field`` is empty for a word that may stand anywhere."""
+    """One condition on a run; ``field`` is empty for a word that may stand anywhere."""
 
     text: str
     field: str = ""
     negated: bool = False
 
     def matches(self, run: FeedRun) -> bool:
-        """Whether the run has it; ``negated`` is not looked at here."""
+        """Return whether the run has it; ``negated`` is not looked at here."""
         match self.field:
             case "":
                 return _anywhere(run, self.text)
             case "agent":
                 return self.text in run.agent.lower()
             case "caller":
-                # Of a run that another one asked for, that one's agent is the caller that people know.
+                # For a run that another one called, the caller is that one's agent.
                 above = run.parent.agent if run.parent is not None else ""
                 return any(
                     self.text in each.lower() for each in (run.caller, run.principal, run.identity, above)
@@ -56,16 +56,16 @@ class RunQuery:
         return bool(self.terms)
 
     def excludes(self, run: FeedRun) -> bool:
-        """Whether a term with a minus fits: then nothing that stands within the run is shown either."""
+        """Return whether a term with a minus matches: then nothing nested in the run is shown either."""
         return any(term.negated and term.matches(run) for term in self.terms)
 
     def matches(self, run: FeedRun) -> bool:
-        """Whether the run itself has all that is asked for, and nothing of what is not wanted."""
+        """Return whether the run matches all terms."""
         return all(term.matches(run) is not term.negated for term in self.terms)
 
 
 def fits_remark(query: RunQuery, remark: FeedRemark) -> bool:
-    """Whether a line that is no run has all that is asked for; fields that only runs have fit none."""
+    """Return whether a line that is no run matches all terms; fields that only runs have match none."""
     for term in query.terms:
         if term.field in ("", "agent"):
             found = term.text in (remark.agent.lower() if term.field else remark.words)
@@ -77,7 +77,7 @@ def fits_remark(query: RunQuery, remark: FeedRemark) -> bool:
 
 
 def parse(text: str) -> RunQuery:
-    """The query that ``text`` says, in any case; with a mistake it has no terms."""
+    """Parse ``text``, ignoring case; with a mistake the query has no terms."""
     terms: list[Term] = []
     try:
         for negated, field, value in _tokens(text):
@@ -93,7 +93,7 @@ class _MistakeError(Exception):
 
 
 def _tokens(text: str) -> Iterator[tuple[bool, str, str]]:
-    """Minus, field and value of each token; a token without a field has the empty one."""
+    """Iterate over minus, field and value of each token; a token without a field has the empty one."""
     rest = text.strip()
     while rest:
         negated = rest.startswith("-") and not rest[1:2].isspace() and len(rest) > 1
@@ -139,7 +139,7 @@ def _anywhere(run: FeedRun, word: str) -> bool:
 
 
 class Sieve:
-    """A query over trees of runs: what is shown are the runs it fits, and those that they stand within."""
+    """A query over trees of runs: shown are the runs that match, and the runs they are nested in."""
 
     def __init__(self, query: RunQuery = RunQuery()) -> None:
         self._query = query
@@ -147,11 +147,11 @@ class Sieve:
 
     @property
     def query(self) -> RunQuery:
-        """What is asked for."""
+        """The query."""
         return self._query
 
     def lets_through(self, run: FeedRun) -> bool:
-        """Whether the run has a line."""
+        """Return whether the run has a line."""
         return not self._query or self._look(run)
 
     def _look(self, run: FeedRun) -> bool:
@@ -165,6 +165,6 @@ class Sieve:
         return shown
 
     def forget(self, kept: set[str]) -> None:
-        """Drop what is known of runs that are not kept."""
+        """Drop the results of runs that are not kept."""
         if len(self._known) > 2 * len(kept):
             self._known = {key: value for key, value in self._known.items() if key in kept}

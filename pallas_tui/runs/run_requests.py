@@ -1,4 +1,4 @@
-"""A run's requests to its downstreams and the credentials that went with them, each kind told once."""
+"""A run's requests to its downstreams and their credentials, each kind listed once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,9 +23,10 @@ class Hop:
 
     @property
     def notice(self) -> str:
-        """What about it is worth a line in the feed, in a word; empty when nothing is.
+        """A word for the feed about a failed request; empty otherwise.
 
-        400, 404 and 405 are not: clients of both eras ask in ways that a server may not know.
+        400, 404 and 405 are no failures: clients of both protocol versions send requests that a server may
+        not know.
         """
         event = self.event
         if event.status is None:
@@ -36,13 +37,13 @@ class Hop:
 
     @property
     def label(self) -> str:
-        """Who was asked with what, in one line; of a fingerprint as much as tells two apart."""
+        """Server and credential in one line, with as much of the fingerprint as distinguishes it."""
         event = replace(self.event, fingerprint=short(self.event.fingerprint))
         return f"{event.downstream}: {credential_of(event)}"
 
     @property
     def likeness(self) -> tuple[str, ...]:
-        """What the feed says of it: those in which this is the same share one line there."""
+        """The key of its line in the feed: requests with the same key share one line."""
         event = self.event
         return event.downstream, event.source, event.fingerprint, self.notice
 
@@ -62,7 +63,7 @@ class Hop:
 
 
 class Hops:
-    """The requests of one run, oldest first; ``left_out`` counts those beyond ``MAX_HOPS`` kinds."""
+    """The requests of one run, oldest first; ``left_out`` counts those beyond ``MAX_REQUESTS`` kinds."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], Hop] = {}
@@ -72,7 +73,7 @@ class Hops:
         return iter(self._kinds.values())
 
     def add(self, event: AuthHop) -> Hop | None:
-        """Count a request; returns its kind, None when there are too many kinds."""
+        """Count a request; return its kind, None when there are too many kinds."""
         kind = kind_of(event)
         if (hop := self._kinds.get(kind)) is not None:
             hop.times += 1
@@ -85,7 +86,7 @@ class Hops:
 
 
 def kind_of(event: AuthHop) -> tuple[object, ...]:
-    """What makes two requests of a run the same one, counted."""
+    """Return the key by which requests of a run are counted together."""
     return (
         event.downstream,
         event.method,
@@ -98,19 +99,19 @@ def kind_of(event: AuthHop) -> tuple[object, ...]:
 
 
 def credential_of(event: AuthHop) -> str:
-    """Which credential went along: its fingerprint and where it came from."""
+    """Return the credential: its fingerprint and its source."""
     if event.source == "none":
         return "no credential"
     return f"key {event.fingerprint} {event.source}" if event.fingerprint else f"a {event.source} key"
 
 
 def short(fingerprint: str) -> str:
-    """As much of a fingerprint as tells two apart."""
+    """Return as much of a fingerprint as distinguishes it."""
     return fingerprint[:8]
 
 
 def why_stopped(event: LoopStopped) -> str:
-    """Why a guard ended the loop, in one line."""
+    """Say why a guard ended the loop, in one line."""
     if event.reason == "repeat":
         tool = event.tool or "the same tool"
         return f"loop stopped: {tool} gave the same result {count(event.count, 'time')}"

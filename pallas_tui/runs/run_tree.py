@@ -1,4 +1,4 @@
-"""Which line of the feed is what: each run with its steps, and below a call the runs that came of it."""
+"""The lines of the feed: each run with its steps, and below each call the runs it started."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +19,10 @@ _BESIDE: Final = frozenset({FAULT, LEFT_OUT, WARNING})
 
 @dataclass(frozen=True, slots=True)
 class RunTreeRow:
-    """A line: a run and the index of a step in it, or one of those above.
+    """A line: a run and the index of a step in it, or one of the places above.
 
-    ``level`` says how far in it stands, 0 for a run on its own. ``rails`` has a bit for each level on which
-    more comes further down.
+    ``level`` is its indentation, 0 for a run on its own. ``rails`` has a bit for each level that continues
+    below.
     """
 
     run: FeedRun
@@ -36,12 +36,12 @@ Test = Callable[[FeedRun], bool]
 
 
 def everything(run: FeedRun) -> bool:
-    """Shows every run."""
+    """Show every run."""
     return True
 
 
 def rows_of(run: FeedRun, is_open: Test, shows: Test = everything) -> list[RunTreeRow]:
-    """The lines of a run and of what stands within it, in order; of other runs only those that ``shows``."""
+    """Return the lines of a run and of the nested runs that ``shows``, in order."""
     found: list[tuple[FeedRun, int, int]] = []
     _collect(run, 0, is_open, shows, found)
     # From the end, so that each line knows whether its level goes on.
@@ -71,9 +71,9 @@ def _collect(
         return
     if run.left_out:
         into.append((run, LEFT_OUT, level))
-    told = _told_below(run)
+    told = _shown_below(run)
     for index, step in enumerate(run.steps):
-        if told is not None and step.depth >= 2 and _is_told(step, *told):
+        if told is not None and step.depth >= 2 and _is_shown_below(step, *told):
             continue
         inner = level + 1 + step.depth
         into.append((run, index, inner))
@@ -82,15 +82,15 @@ def _collect(
                 _collect(child, inner + 1, is_open, shows, into)
 
 
-def _told_below(run: FeedRun) -> tuple[set[str], set[str]] | None:
-    """The calls whose runs tell for themselves what the agent was told of them, and those runs' agents."""
+def _shown_below(run: FeedRun) -> tuple[set[str], set[str]] | None:
+    """Return the calls whose runs report their own steps, and the agents of those runs."""
     calls = {step.call_id for step in run.steps if step.runs}
     if not calls:
         return None
     return calls, {each.agent for child in run.children() for each in child.family()}
 
 
-def _is_told(step: RunStep, calls: set[str], agents: set[str]) -> bool:
+def _is_shown_below(step: RunStep, calls: set[str], agents: set[str]) -> bool:
     if step.actor:
         return step.actor in agents
     return step.call_id.rpartition(".")[0] in calls
@@ -125,20 +125,20 @@ class RunOutline:
         return self._ends[-1] if self._ends else 0
 
     def at(self, index: int) -> RunTreeRow | FeedRemark:
-        """What stands in line ``index``."""
+        """Return the content of line ``index``."""
         number = bisect_right(self._ends, index)
         block = self._blocks[number]
         return block[index - (self._ends[number] - len(block))]
 
     def find_remark(self, key: str) -> int | None:
-        """The line of a remark."""
+        """Return the line of a remark."""
         for number, block in enumerate(self._blocks):
             if isinstance(block[0], FeedRemark) and block[0].key == key:
                 return self._ends[number] - 1
         return None
 
     def find(self, run: FeedRun, place: int) -> int | None:
-        """The line of a place, of its run's head where it is not there, or of the run above that is."""
+        """Return the line of a place; if it has none, the line of its run's head, or of the run above."""
         number = self._numbers.get(run.root.id)
         if number is None:
             return None
