@@ -1,6 +1,12 @@
-"""What lasts: threads, their messages, runs, and what was made over the API (SPEC 6.1, C11).
+"""The ledger: the database of a fleet, with threads, their messages, runs, tasks and resources (SPEC 6.1,
+C11).
 
-The database library is loaded when a ledger is opened, and not before.
+``ledger`` opens it, recovers what dead fleets left, and prunes old runs. ``thread_table``, ``run_store``,
+``task_store`` and ``resource_store`` are its stores; ``turn_statements`` writes a turn step by step,
+``model_context`` and ``thread_history`` are what a model is shown of a thread. ``sqlite`` and ``postgres``
+run the work of the stores, ``database`` is their interface. ``lives`` and ``advisory_locks`` tell living
+fleets from dead ones. ``tables``, ``schema`` and ``migrate`` are the tables and their revisions. SQLAlchemy
+is imported when a ledger is opened, and not before.
 """
 
 from importlib import import_module

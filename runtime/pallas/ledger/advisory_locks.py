@@ -1,4 +1,4 @@
-"""Locks of lives inside PostgreSQL: advisory ones, which a session holds until it ends."""
+"""Locks of lives in PostgreSQL: advisory locks, which a session holds until it ends."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ from .postgres import PostgresDatabase
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks whether the session that holds the lock is there."""
+"""Seconds between two checks that the session that holds the lock still exists."""
 _ANSWER_SECONDS: Final = 5.0
-# A machine that goes away without a word is noticed by the server within about a minute.
+# The server notices within about a minute that a machine is gone.
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "20",
     "tcp_keepalives_interval": "10",
@@ -29,7 +29,7 @@ _IF_FREE: Final = text("SELECT pg_try_advisory_xact_lock(:number)")
 
 
 class AdvisoryLocks:
-    """The lock of one life on a connection of its own, taken again when that breaks."""
+    """The lock of one life on a connection of its own. It is taken again when that connection breaks."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -68,7 +68,7 @@ class AdvisoryLocks:
 
     async def _take(self, life: str, enrol: Work[None]) -> None:
         self._connection = await self._database.connect(**_KEEPALIVE)
-        # Whoever looks at this very moment whether we live holds it for an instant.
+        # A fleet that checks right now whether we live holds the lock for an instant.
         await self._connection.execute("SELECT pg_advisory_lock($1)", _number(life), timeout=_ANSWER_SECONDS)
         await self._database.write(enrol)
 
@@ -89,11 +89,11 @@ class AdvisoryLocks:
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            # Its session ends whatever it says; what it held is free then.
+            # The session ends in any case, which frees its locks.
             try:
                 with suppress(Exception):
                     await connection.close(timeout=2)
-            finally:  # also where nobody waits for that any more
+            finally:  # also if this was cancelled
                 connection.terminate()
 
 

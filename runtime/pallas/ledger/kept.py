@@ -1,4 +1,4 @@
-"""Rows of resources as values, and what is said of those that are in use. Loads no database library."""
+"""Rows of resources as values, and the Fault for a resource in use. Imports no database library."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,17 +7,17 @@ from typing import Any, Final
 from pallas.model import Fault, ResourceKind, refusals
 
 FOLDER_ID: Final = "folder"
-"""The id of the project that the folder itself is."""
+"""The id of the folder's own project."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
-    """One row: ``values`` are the columns of its kind. References are ids."""
+    """One row. References are ids."""
 
     kind: ResourceKind
     id: str
     name: str
-    values: Mapping[str, Any] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)  # the columns of its kind
     owner: str = ""
     version: int = 1
     created_at: float = 0.0
@@ -26,7 +26,7 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRows:
-    """All rows, by kind, each by its name."""
+    """All rows by kind, sorted by name."""
 
     agents: tuple[ResourceRow, ...] = ()
     llms: tuple[ResourceRow, ...] = ()
@@ -34,7 +34,7 @@ class ResourceRows:
     projects: tuple[ResourceRow, ...] = ()
 
     def of(self, kind: ResourceKind) -> tuple[ResourceRow, ...]:
-        """Those of one kind."""
+        """The rows of one kind."""
         return {
             "agent": self.agents,
             "llm": self.llms,
@@ -44,7 +44,7 @@ class ResourceRows:
 
 
 def used_by(kind: ResourceKind, name: str, by: ResourceKind, users: Sequence[str]) -> Fault:
-    """The Fault for what cannot be deleted; ``data`` has the names of its users (SPEC AG-2)."""
+    """The Fault for a resource that cannot be deleted. ``data`` has the names of its users (SPEC AG-2)."""
     shown = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
     them = "them" if len(users) > 1 else "it"
     return refusals.in_use(

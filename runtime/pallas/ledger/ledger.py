@@ -28,16 +28,17 @@ from .task_store import TaskStore, forget_old
 from .thread_table import ThreadRows
 
 KEEP_SECONDS: Final = 14 * 24 * 3600.0
-"""How long they are kept after the run began."""
+"""Seconds that events of runs, and runs without a thread, are kept after the run began."""
 AT_ONCE: Final = 1_000
-"""Runs that one transaction looks at, so that no writer waits long for it."""
+"""Most runs that one transaction handles, so that other writers do not wait long."""
 _MARK: Final = "pruned_until"
 
 
 def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit: int = AT_ONCE) -> bool:
-    """Forget what is older than ``keep`` seconds, ``limit`` runs at most; whether there may be more.
+    """Delete events and runs older than ``keep`` seconds, of at most ``limit`` runs; returns whether there
+    may be more.
 
-    How far that has come is kept, so that runs which stay are looked at once.
+    The position is stored, so that runs which stay are looked at only once.
     """
     mark = connection.execute(select(meta.c.value).where(meta.c.key == _MARK)).scalar_one_or_none()
     at, _, last = (mark or "0:").partition(":")
@@ -68,19 +69,19 @@ def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit:
 log = logging.getLogger(__name__)
 
 _PRUNINGS: Final = 20
-"""Steps of pruning at a time."""
+"""Most steps of pruning in a row."""
 TEND_SECONDS: Final = 60.0
-"""Between two looks for what other fleets left when they died."""
+"""Seconds between two searches for runs that dead fleets left."""
 _LIFE: Final = re.compile("[0-9a-f]{16}")
-# The first looks come sooner: a server may notice only then that the fleet before this one is gone.
+# The first searches come sooner: the server may notice late that the previous fleet is gone.
 _FIRST_LOOKS: Final = (2.0, 10.0)
 
 
 class Ledger:
-    """What lasts of one fleet. Belongs to the event loop that opened it; ``close`` it there.
+    """The durable storage of one fleet. Belongs to the event loop that opened it; ``close`` it there.
 
-    ``life`` is this opening of it, ``salt`` 32 bytes that stay with the database, ``recovered`` the ids of
-    runs that were found dead at the start, ``shown`` the URL without its password.
+    ``life`` is the id of this opening, ``salt`` 32 bytes that stay with the database, ``recovered`` the ids
+    of the runs that dead fleets had left when it was opened.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Ledger:
         return self.database.shown
 
     async def recover(self) -> tuple[str, ...]:
-        """Put what dead fleets left running into error; returns the ids of those runs. Raises Fault."""
+        """Put the runs that dead fleets left into error; returns their ids. Raises Fault."""
         now = self._clock()
         found: list[str] = []
         known = await self.database.read(lambda connection: lives.others(connection, self.life))
@@ -120,7 +121,7 @@ class Ledger:
         return tuple(found)
 
     async def close(self) -> None:
-        """Let go of the database. Runs that are still running here are over, and say so."""
+        """Put the runs that are still running here into error, and close the database."""
         if self._closed:
             return
         self._closed = True
@@ -151,7 +152,7 @@ class Ledger:
                     log.warning("%s of a fleet that died: put into error", _runs(len(found)))
 
     async def _prune(self) -> None:
-        """Forget what is too old now, in short steps between which others write."""
+        """Delete what is too old, in short steps between which others can write."""
         for _ in range(_PRUNINGS):
             if not await self.database.write(lambda connection: prune(connection, self._clock())):
                 break
@@ -167,11 +168,11 @@ class Ledger:
 async def open_ledger(
     url: str, *, state: Path | None = None, clock: Callable[[], float] = time.time
 ) -> Ledger:
-    """The ledger in the database of that URL, its tables made or brought up to date.
+    """Open the ledger in the database of that URL; creates its tables or brings them up to date.
 
-    A relative SQLite file starts at ``state``, the current folder when None. What dead fleets left running
-    there is put into error (``recovered``), and looked for again every minute. Raises Fault (CONFIG) that
-    names the URL without its password and says how to mend it.
+    A relative SQLite file starts at ``state``, or at the current folder. Runs that dead fleets left are put
+    into error (``recovered``), now and every minute. Raises Fault (CONFIG) that names the URL without its
+    password and says how to fix it.
     """
     address = address_of(url, state)
     database, locks = await _open(address)
@@ -187,7 +188,7 @@ async def open_ledger(
     except BaseException as error:
         await locks.release()
         await database.close()
-        if isinstance(error, DatabaseFault):  # nobody calls yet: it is for whoever starts the fleet
+        if isinstance(error, DatabaseFault):  # there is no caller yet: the operator gets the detail
             raise Fault(error.type, error.detail) from None
         raise
     if ledger.recovered:

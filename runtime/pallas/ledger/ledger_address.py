@@ -1,4 +1,4 @@
-"""Where the ledger is: what a project and its environment say, as one URL. Loads no database library."""
+"""The address of the ledger: one URL from project and environment. Imports no database library."""
 
 import hashlib
 import re
@@ -36,17 +36,13 @@ __all__ = ["VARIABLE", "Address", "address_of", "database_url_of", "masked"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database URL that was understood. ``path`` is that of an SQLite file, None in memory or elsewhere.
-
-    ``full`` asks SQLite to wait for the disk at every commit. ``dsn`` is what PostgreSQL's driver takes:
-    never shown, ``shown`` is for people.
-    """
+    """A parsed database URL."""
 
     kind: Literal["sqlite", "memory", "postgresql"]
-    shown: str
-    path: Path | None = None
-    full: bool = False
-    dsn: str = ""
+    shown: str  # the URL without its password
+    path: Path | None = None  # the SQLite file, None for memory or PostgreSQL
+    full: bool = False  # SQLite waits for the disk at every commit
+    dsn: str = ""  # the URL for PostgreSQL's driver, with its password
 
     def __repr__(self) -> str:
         return f"Address({self.shown})"
@@ -54,9 +50,10 @@ class Address:
 
 def database_url_of(project: Project, environ: Mapping[str, str]) -> str:
     """The URL of a project's ledger: ``PALLAS_DATABASE_URL``, else ``database_url:`` of agents.yaml, else an
-    SQLite file in the user's state directory. ``memory`` keeps nothing.
+    SQLite file.
 
-    The file of ``sqlite:///FILE`` starts at the project's folder. Nothing is created. Raises Fault (CONFIG).
+    That file is in the user's state directory. ``memory`` stores nothing durably. The file of
+    ``sqlite:///FILE`` starts at the project's folder. Nothing is created. Raises Fault (CONFIG).
     """
     given = environ.get(VARIABLE, "").strip() or project.database_url
     if not given:
@@ -66,7 +63,7 @@ def database_url_of(project: Project, environ: Mapping[str, str]) -> str:
 
 
 def default_path(project: Project) -> Path:
-    """The file of a project that says nothing: of its own, whoever else has a project of that name."""
+    """The ledger file of a project without a setting; unique even if another project has the same name."""
     state = Unix("pallas", appauthor=False).user_state_path
     if not state.is_absolute():  # neither HOME nor an entry in the user database
         state = Path(tempfile.gettempdir()).absolute() / "pallas"
@@ -76,7 +73,10 @@ def default_path(project: Project) -> Path:
 
 
 def address_of(url: str, base: Path | None = None) -> Address:
-    """What a URL says. A relative file starts at ``base``. Raises Fault (CONFIG) without the password."""
+    """Parse a URL.
+
+    A relative file starts at ``base``. Raises Fault (CONFIG) that does not show the password.
+    """
     shown = masked(url)
     if problem := database_url_problem(url):
         raise Fault(FaultType.CONFIG, f"the database URL {shown} {problem}")
@@ -84,7 +84,7 @@ def address_of(url: str, base: Path | None = None) -> Address:
         return Address("memory", shown)
     parts = urlsplit(url)
     if parts.scheme.partition("+")[0] != "sqlite":
-        # What only libpq knows is left out: the driver would ask the server to set it.
+        # Options of libpq are left out: the driver would send them to the server as settings.
         kept = [
             (key, value) for key, value in parse_qsl(parts.query, keep_blank_values=True) if key not in _LIBPQ
         ]

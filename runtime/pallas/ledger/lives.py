@@ -1,6 +1,7 @@
-"""Which fleets live: each open ledger has a life, and a lock that the system lets go of when it dies.
+"""Tells living fleets from dead ones: each open ledger has a life, with a lock that the system frees when it
+dies.
 
-What a dead one left running is put into error (SPEC AG-6); what belongs to a living one is never touched.
+What a dead fleet left running is put into error (SPEC AG-6); what belongs to a living one is never touched.
 """
 
 import asyncio
@@ -25,30 +26,32 @@ _RETRY_SECONDS: Final = 0.01
 
 
 class Locks(Protocol):
-    """Locks of lives beside or in a database."""
+    """The locks of lives, next to a database or in it."""
 
     async def take(self, life: str, enrol: Work[None]) -> None:
-        """Hold the lock of that life until ``release``, or until this process ends, then ``enrol`` it.
+        """Hold the lock of that life until ``release`` or the end of this process, then ``enrol`` it.
 
         Raises Fault.
         """
         ...
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
-        """What ``work`` returns, done while nobody holds that life's lock; nothing while somebody does."""
+        """Run ``work`` while holding that life's lock; does nothing and returns an empty list if its fleet
+        holds it.
+        """
         ...
 
     async def strays(self) -> list[str]:
-        """Lives that have a lock here, whether the database knows of them or not."""
+        """The lives that have a lock here, known to the database or not."""
         ...
 
     async def release(self) -> None:
-        """Let go of the lock."""
+        """Free the lock."""
         ...
 
 
 class NoLocks:
-    """In memory there is nobody else."""
+    """For a database in memory, which no other fleet can open."""
 
     async def take(self, life: str, enrol: Work[None]) -> None:
         """Nothing to hold."""
@@ -64,7 +67,7 @@ class NoLocks:
 
 
 class FileLocks:
-    """Locked files beside an SQLite file: ``ledger.sqlite3-life-ID``."""
+    """Locked files next to an SQLite file: ``ledger.sqlite3-life-ID``."""
 
     def __init__(self, database: Database, path: Path) -> None:
         self._database = database
@@ -78,14 +81,14 @@ class FileLocks:
                 while self._held is None:
                     if (descriptor := _locked(path)) is not None:
                         self._held = (path, descriptor)
-                    else:  # somebody tidies up
+                    else:  # another fleet is just removing it
                         await asyncio.sleep(_RETRY_SECONDS)
         except OSError as error:
             raise Fault(
                 FaultType.CONFIG,
-                f"the file {path.name} beside the database {self._database.shown} cannot be locked: "
-                f"{error.strerror or 'somebody holds it'}; keep the database on a local disk that this user "
-                "may write to",
+                f"the file {path.name} next to the database {self._database.shown} cannot be locked: "
+                f"{error.strerror or 'another process holds it'}; keep the database on a local disk "
+                "that this user may write to",
             ) from None
         await self._database.write(enrol)
 
@@ -122,9 +125,9 @@ class FileLocks:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of that file; None while somebody else does. Raises OSError.
+    """A descriptor that holds the lock of that file; None if another process holds it. Raises OSError.
 
-    Whoever holds it may take the file away: one that is gone by then is nobody's lock.
+    The holder may remove the file: a lock on a removed file does not count.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -141,7 +144,7 @@ def _locked(path: Path) -> int | None:
 
 
 def enrolling(life: str, now: float) -> Work[None]:
-    """The work that writes down a life whose lock is held, once or again."""
+    """Work that writes a life whose lock is held; may be repeated."""
     values = {"id": life, "host": socket.gethostname(), "pid": os.getpid(), "started_at": now}
 
     def work(connection: Connection) -> None:
@@ -151,7 +154,7 @@ def enrolling(life: str, now: float) -> Work[None]:
 
 
 def others(connection: Connection, life: str) -> list[str]:
-    """The lives beside this one, and those that only their runs and tasks tell of."""
+    """The ids of all other lives, including those that only runs and tasks mention."""
     known = select(lives.c.id).where(lives.c.id != life)
     told = select(runs.c.life).where(RUNNING, runs.c.life != life)
     worked = select(tasks.c.life).where(UNDER_WAY, tasks.c.life != life)
@@ -159,7 +162,7 @@ def others(connection: Connection, life: str) -> list[str]:
 
 
 def bury(connection: Connection, life: str, now: float) -> list[str]:
-    """What a life left running is in error and says why, its tasks too; returns the ids of those runs."""
+    """Put the runs and tasks that a life left into error, with the reason; returns the ids of those runs."""
     when = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     reason = f"the fleet was stopped in the middle of this turn (found {when})"
     bury_tasks(connection, life, now, f"found {when}")

@@ -1,4 +1,4 @@
-"""Between messages and the rows that they are kept in."""
+"""Converts messages to rows and back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ _MAX_DEPTH: Final = 12
 
 
 def images_in(native: str) -> tuple[Image, ...]:
-    """The pictures among the content blocks of a message, in order; none where it cannot be read."""
+    """The pictures in the content blocks of a message, in order; none if it cannot be read."""
     try:
         return tuple(_images(loads(native), _MAX_DEPTH))
     except Undecodable:
@@ -46,9 +46,10 @@ def rows_of(
     now: float,
     summary: bool = False,
 ) -> list[dict[str, Any]]:
-    """The rows of one message, from ``turn_index`` ``index`` on: one for each answer of a ``tool`` message.
+    """The rows of one message from ``turn_index`` ``index`` on: one per answer of a ``tool`` message, else
+    one.
 
-    ``summary``: it stands for what was said before it.
+    ``summary``: models see it in place of what was said before.
     """
     native = _native_of(message)
     first: dict[str, Any] = {
@@ -103,7 +104,7 @@ def calls_of(kept: Any) -> tuple[ToolCall, ...]:
 
 
 def pictures_of(kept: Any, native: str | None) -> tuple[Image, ...]:
-    """The pictures of a message, from where they are."""
+    """The pictures of a message, from its native form or from the column."""
     if native is not None:
         return images_in(native)
     return tuple(
@@ -114,7 +115,7 @@ def pictures_of(kept: Any, native: str | None) -> tuple[Image, ...]:
 
 
 def message_record(row: Any) -> MessageRecord:
-    """A row of ``messages`` as it is shown."""
+    """A row of ``messages`` as a record."""
     return MessageRecord(
         id=str(row.id),
         thread=row.thread_id,
@@ -134,7 +135,7 @@ def message_record(row: Any) -> MessageRecord:
 
 
 def thread_record(row: Any) -> ThreadRecord:
-    """A row of ``threads`` with the agent's name. Its next index tells how many rows it has."""
+    """A row of ``threads`` with the agent's name. Its next index is the number of its rows."""
     return ThreadRecord(
         id=row.id,
         agent=row.agent,
@@ -149,7 +150,7 @@ def thread_record(row: Any) -> ThreadRecord:
 
 
 def run_values(run: RunRecord) -> dict[str, Any]:
-    """A run as its row, but for its life."""
+    """A run as the values of its row, without its life."""
     return {
         "id": run.id,
         "agent": run.agent,
@@ -195,7 +196,7 @@ def run_record(row: Any) -> RunRecord:
 def _native_of(message: Message) -> str | None:
     try:
         return packed_of(message.native)
-    except ValueError:  # text that no encoder takes: what was said is kept all the same
+    except ValueError:  # text that cannot be encoded: the message itself is stored all the same
         return None
 
 

@@ -1,4 +1,4 @@
-"""Older tables brought up to date. Alembic is loaded here, and here only."""
+"""Brings older tables up to date. The only module that imports Alembic."""
 
 from importlib.resources import files
 from typing import Final
@@ -15,13 +15,13 @@ def configuration() -> Config:
     """Alembic's configuration for the revisions of this package, wherever it is installed."""
     config = Config()
     config.set_main_option("script_location", str(files(FOLDER) / "migrations").replace("%", "%%"))
-    # Given, or alembic looks for its default and says that it should be.
+    # Without it alembic uses its default and warns.
     config.set_main_option("path_separator", "os")
     return config
 
 
 def upgrade(connection: Connection) -> None:
-    """Every revision that is missing, inside the transaction of that connection."""
+    """Apply every missing revision, inside the transaction of that connection."""
     config = configuration()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""The rows that a model is shown, and what becomes of them when an executor rewrote the conversation."""
+"""The rows that a model is shown, also after an executor rewrote the conversation."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .thread_history import CompleteRow, Placed, placed
 
 _NOT_SUMMARY = and_(~messages.c.summary, messages.c.turn_index >= threads.c.context_from)
 _SUMMARY = and_(messages.c.summary, messages.c.turn_index >= threads.c.summary_from)
-# The first bound is what the index is asked for; the others choose among that.
+# The first bound uses the index; the others filter its result.
 _CONTEXT = (
     select(*(messages.c[name] for name in CompleteRow._fields))
     .join(threads, threads.c.id == messages.c.thread_id)
@@ -30,7 +30,7 @@ _BOUNDS = select(threads.c.next_index, threads.c.context_from, threads.c.summary
 
 
 def context_of(connection: Connection, thread: str) -> tuple[list[CompleteRow], int] | None:
-    """The complete rows of what models are shown, and the next free index; None where there is no thread."""
+    """The complete rows that models see, and the next free index; None if there is no such thread."""
     bounds = connection.execute(_BOUNDS, {"thread": thread}).first()
     if bounds is None:
         return None
@@ -41,24 +41,20 @@ def context_of(connection: Connection, thread: str) -> tuple[list[CompleteRow], 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What is new when messages stand for the whole conversation.
+    """The difference between a rewritten conversation and the rows of its thread."""
 
-    ``rest`` is what the run said last. Unless ``changed`` it only grew; else ``summaries`` stand for what was
-    said before the rows from ``context`` on (None: before what comes now).
-    """
-
-    rest: Sequence[Message]
-    changed: bool = False
-    summaries: Sequence[Message] = ()
-    context: int | None = None
+    rest: Sequence[Message]  # the new messages at the end
+    changed: bool = False  # False if the conversation only grew
+    summaries: Sequence[Message] = ()  # they replace what was said before the rows from ``context`` on
+    context: int | None = None  # None: the summaries replace everything before ``rest``
 
 
 def rewritten(connection: Connection, thread: str, told: Set[int], whole: Sequence[Message]) -> Rewritten:
-    """Compare ``whole`` with the rows there are: what is there already is not written again.
+    """Compare ``whole`` with the existing rows, which are not written again.
 
-    ``told`` are the parts of the run's own messages that are there. The last of them that stands in ``whole``
-    is followed by what is new. Before it, as much as possible is what rows hold; the others, usually one
-    summary, become rows that only stand for what was said.
+    ``told`` are the parts of the run's own messages that exist. New messages follow the last of them that is
+    in ``whole``. As much as possible of what precedes it is kept as rows; the rest, usually one summary,
+    becomes rows that replace what was said before.
     """
     found = context_of(connection, thread)
     there = placed(found[0]) if found is not None else []
@@ -67,7 +63,7 @@ def rewritten(connection: Connection, thread: str, told: Set[int], whole: Sequen
     last = next((each for each in reversed(rows) if each.part in told), None)
     end = _last(whole, last) if last is not None else 0
     if not end:
-        # All that the run said on the way is told by a summary: what it ended with is new.
+        # A summary replaces all that the run said on the way: only its last messages are new.
         end = len(whole) - 1 if whole and whole[-1].role == "assistant" else len(whole)
     same = 0
     while same < min(end, len(rows)) and _alike(rows[-1 - same].message, whole[end - 1 - same]):
@@ -75,13 +71,13 @@ def rewritten(connection: Connection, thread: str, told: Set[int], whole: Sequen
     left = whole[: end - same]
     if same == len(rows) and len(left) == len(heads) and all(map(_alike, (h.message for h in heads), left)):
         return Rewritten(whole[end:])
-    # Rows of another run may lie between those of this one: what is shown begins at the lowest.
+    # Rows of another run may be between those of this one: the context begins at the lowest.
     context = min((each.part for each in rows[len(rows) - same :]), default=None)
     return Rewritten(whole[end:], True, left, context)
 
 
 def _last(whole: Sequence[Message], entry: Placed) -> int:
-    """The number of messages up to the last one that is that entry; 0 without one."""
+    """The number of messages up to and including the last one that equals the entry; 0 without one."""
     for number in range(len(whole), 0, -1):
         if _alike(entry.message, whole[number - 1]):
             return number

@@ -1,4 +1,4 @@
-"""Lists in pieces: each says where the next one begins, in words that only the ledger reads."""
+"""Cursors of pages: where the next page of a list begins, in a form that only the ledger reads."""
 
 import base64
 import binascii
@@ -13,25 +13,25 @@ _MAX_CURSOR: Final = 1000
 
 
 def check_limit(limit: int) -> int:
-    """Raises Fault (PROTOCOL) unless ``limit`` is 1 to 200."""
+    """Raise Fault (PROTOCOL) unless ``limit`` is 1 to 200."""
     if not 1 <= limit <= MAX_LIMIT:
         raise Fault(FaultType.PROTOCOL, f"limit is 1 to {MAX_LIMIT}", data={"key": "limit"})
     return limit
 
 
 def cursor_of(kind: str, *place: float | str) -> str:
-    """The cursor of the place after which a list of that kind goes on."""
+    """The cursor for the place after which a list of that kind continues."""
     return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
 
 
 def with_early(page: Page[RunRecord], early: Iterable[RunRecord], limit: int, cursor: str) -> Page[RunRecord]:
-    """A page of runs with those among them, at their places, that the ledger does not know ``early`` on."""
+    """A page of runs with the ``early`` ones, which the ledger does not have yet, inserted in order."""
     place = place_of(cursor, "runs", float)
     there = {run.id for run in page.items}
     more = [run for run in early if run.id not in there]
     if place is not None:
         more = [run for run in more if (run.started_at, run.id) < place]
-    if page.next and page.items:  # those further down come with the pages after this one
+    if page.next and page.items:  # later ones belong to the next pages
         last = page.items[-1]
         more = [run for run in more if (run.started_at, run.id) > (last.started_at, last.id)]
     if not more:
@@ -44,9 +44,9 @@ def with_early(page: Page[RunRecord], early: Iterable[RunRecord], limit: int, cu
 
 
 def place_of[T: (float, int)](cursor: str, kind: str, number: type[T]) -> tuple[T, str] | None:
-    """The number and the id at which a list of that kind goes on; None for the beginning.
+    """The number and the id after which a list of that kind continues; None for the beginning.
 
-    Raises Fault (PROTOCOL) for what is no cursor of that kind.
+    Raises Fault (PROTOCOL) for an invalid cursor.
     """
     if not cursor:
         return None

@@ -1,4 +1,4 @@
-"""PostgreSQL through asyncpg: a pool of connections, each piece of work one transaction."""
+"""PostgreSQL through asyncpg: a pool of connections; each piece of work is one transaction."""
 
 import asyncio
 from importlib.util import find_spec
@@ -25,14 +25,14 @@ from .database import (
 )
 
 POOL: Final = 10
-"""Connections of one fleet, beside the one that holds its lock."""
+"""Connections of one fleet, in addition to the one that holds its lock."""
 CONNECT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.2
-# Serialisation failure, deadlock, somebody else wrote that row first: the database undid the transaction, and
-# it may be tried again; what then looks sees what the other one wrote.
+# Serialisation failure, deadlock, unique violation: the database rolled the transaction back, and a retry
+# sees what the other transaction wrote.
 _AGAIN: Final = ("40001", "40P01", "23505")
 _TRIES: Final = 5
-# Starting up; no connection free: it will be soon.
+# Starting up; no free connection: retry soon.
 _NOT_YET: Final = ("57P03", "53300")
 
 
@@ -48,7 +48,7 @@ class PostgresDatabase:
 
     @classmethod
     async def open(cls, dsn: str, shown: str) -> "PostgresDatabase":
-        """The database of that URL. Raises Fault (CONFIG, TRANSPORT, TIMEOUT)."""
+        """Open the database of that URL. Raises Fault (CONFIG, TRANSPORT, TIMEOUT)."""
         if find_spec("asyncpg") is None:
             raise Fault(
                 FaultType.CONFIG,
@@ -73,7 +73,7 @@ class PostgresDatabase:
         await self._engine.dispose()
 
     async def connect(self, **settings: str) -> Any:
-        """A connection of the driver's own, with settings for its session. Raises Fault (TRANSPORT)."""
+        """A connection of the driver with its own session settings. Raises Fault (TRANSPORT)."""
         import asyncpg  # type: ignore[import-untyped]
 
         until = monotonic() + DEADLINE
@@ -90,7 +90,7 @@ class PostgresDatabase:
                 await asyncio.sleep(_RETRY_SECONDS)
             except (OSError, asyncpg.InterfaceError) as error:
                 raise self._unreachable(str(error)) from None
-            except ValueError:  # its text may repeat what is in the URL
+            except ValueError:  # its text may repeat the URL
                 raise self._unreachable("its URL cannot be read") from None
 
     def _unreachable(self, why: str) -> Fault:
@@ -130,6 +130,6 @@ class PostgresDatabase:
             pool_size=POOL,
             max_overflow=0,
             pool_timeout=DEADLINE,
-            # A server that was started anew is noticed before work is given to it.
+            # Notices a restarted server before work is sent to it.
             pool_pre_ping=True,
         )

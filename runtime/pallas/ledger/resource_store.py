@@ -1,4 +1,4 @@
-"""Agents, LLMs, secrets and projects in the ledger: rows as they are, and what refers to what.
+"""Agents, LLMs, secrets and projects in the ledger: their rows, and which row refers to which.
 
 A secret's values are sealed before they come here.
 """
@@ -16,7 +16,7 @@ from .kept import FOLDER_ID, ResourceRow, ResourceRows, used_by
 from .message_rows import new_id
 from .tables import agents, llms, projects, secrets
 
-_FOLDER_NAME: Final = "."  # no name that anybody may give: what it is called stands in agents.yaml
+_FOLDER_NAME: Final = "."  # not a valid name for others; its real name is in agents.yaml
 
 _TABLES: Final[Mapping[ResourceKind, Table]] = {
     "agent": agents,
@@ -28,14 +28,14 @@ _OWN: Final = frozenset({"id", "name", "owner", "version", "created_at", "update
 
 
 class ResourceStore:
-    """The resources of one ledger. Each method is one transaction, and raises what that does."""
+    """The resources of one ledger. Each method is one transaction."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     async def everything(self) -> ResourceRows:
-        """All rows as they are at one time. An agent that was only ever talked to is none of them."""
+        """All rows at one time, without agents that are neither declared nor made over the API."""
 
         def work(connection: Connection) -> ResourceRows:
             found = {
@@ -50,7 +50,7 @@ class ResourceStore:
         return await self._database.read(work)
 
     async def declare_agents(self, names: Mapping[str, str]) -> None:
-        """These agents are declared in files now, by name with ``file:line``, and no others.
+        """Record which agents files declare now, by name with ``file:line``.
 
         Rows of others stay, with their threads.
         """
@@ -73,7 +73,7 @@ class ResourceStore:
         await self._database.write(work)
 
     async def have_folder(self) -> None:
-        """The folder's own project has a row, so that agents can refer to it."""
+        """Create the row of the folder's own project, so that agents can refer to it."""
         now = self._clock()
 
         def work(connection: Connection) -> None:
@@ -86,9 +86,11 @@ class ResourceStore:
     async def insert(
         self, kind: ResourceKind, key: str, name: str, values: Mapping[str, Any], owner: str
     ) -> ResourceRow:
-        """A new row. An agent's row that is neither made nor declared becomes this one, its threads with it.
+        """Create a row.
 
-        Raises Fault (conflict) where the name is taken.
+        The row of an agent that is neither made nor declared becomes this one, with its threads.
+
+        Raises Fault (conflict) if the name is taken.
         """
         table, now = _TABLES[kind], self._clock()
         row = {**values, "owner": owner, "version": 1, "created_at": now, "updated_at": now}
@@ -108,9 +110,9 @@ class ResourceStore:
     async def update(
         self, kind: ResourceKind, key: str, values: Mapping[str, Any], *, version: int | None = None
     ) -> ResourceRow:
-        """Other values for some columns; the version grows.
+        """Change some columns; the version grows.
 
-        Raises Fault: not_found where it is gone, conflict where it has another ``version`` than that.
+        Raises Fault: not_found if it is gone, conflict if it has another ``version``.
         """
         table, now = _TABLES[kind], self._clock()
 
@@ -125,7 +127,7 @@ class ResourceStore:
         return await self._database.write(work)
 
     async def reseal(self, sealed: Mapping[str, bytes]) -> None:
-        """Secrets, by id, sealed anew with another key; to everybody else they are as they were."""
+        """Replace sealed secrets by id, after a change of the key. Versions and times stay."""
 
         def work(connection: Connection) -> None:
             for key, value in sealed.items():
@@ -135,10 +137,10 @@ class ResourceStore:
             await self._database.write(work)
 
     async def delete(self, kind: ResourceKind, key: str, *, version: int | None = None) -> None:
-        """Take a row out. Agents lose their project with it; an agent's threads and messages go with it.
+        """Delete a row. Agents of a project lose their project; an agent's threads and messages go with it.
 
-        Raises Fault: in_use that names who refers to it (agents to an LLM, LLMs to a secret), conflict where
-        it has another ``version`` than that.
+        Raises Fault: in_use with the names of its users (agents of an LLM, LLMs of a secret), conflict if it
+        has another ``version``.
         """
         table = _TABLES[kind]
 
@@ -163,7 +165,7 @@ class ResourceStore:
 
 
 def _of(table: Table, key: str, version: int | None) -> list[ColumnElement[bool]]:
-    """The row of that id, where it has that version."""
+    """Conditions for the row of that id and version."""
     return [table.c.id == key, *([table.c.version == version] if version is not None else [])]
 
 

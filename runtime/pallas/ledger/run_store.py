@@ -1,4 +1,4 @@
-"""Runs: what was asked of whom, what came of it, and what happened on the way."""
+"""Runs in the ledger, their events, and idempotency keys."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -15,13 +15,13 @@ from .page_cursor import check_limit, cursor_of, place_of
 from .tables import idempotency, run_events, runs
 
 KEY_SECONDS: Final = 24 * 3600.0
-"""How long an idempotency key counts."""
+"""Seconds that an idempotency key is valid."""
 MAX_EVENTS: Final = 10_000
-"""Events that are given at a time."""
+"""Most events that are returned at once."""
 
 
 class RunStore:
-    """The runs of one ledger. Raises Fault (TRANSPORT, TIMEOUT) when the database does not do its part."""
+    """The runs of one ledger. Raises Fault (TRANSPORT, TIMEOUT) if the database fails."""
 
     def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
         self._database = database
@@ -29,11 +29,11 @@ class RunStore:
         self._clock = clock
 
     async def begin(self, run: RunRecord) -> None:
-        """A run without a thread begins."""
+        """Record that a run without a thread begins."""
         await self._database.write(lambda connection: turn_statements.start(connection, run, self._life))
 
     async def finish(self, run: RunRecord) -> None:
-        """A run without a thread is over, whatever came of it."""
+        """Record the end of a run without a thread."""
         await self._database.write(
             lambda connection: turn_statements.stop(connection, run, self._life, at=run.turn_index)
         )
@@ -55,7 +55,7 @@ class RunStore:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[RunRecord]:
-        """Runs, those that began last first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
+        """Runs, latest first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
         check_limit(limit)
         place = place_of(cursor, "runs", float)
         wanted = select(runs).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit + 1)
@@ -73,7 +73,7 @@ class RunStore:
     async def events(
         self, run_id: str, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, dict[str, Any]]]:
-        """What happened in a run, with numbers above ``after``, in order."""
+        """Events of a run with numbers above ``after``, in order."""
         wanted = (
             select(run_events.c.seq, run_events.c.body)
             .where(run_events.c.run_id == run_id, run_events.c.seq > after)
@@ -84,9 +84,9 @@ class RunStore:
         return [(row.seq, row.body) for row in rows]
 
     async def add_events(self, run_id: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
-        """Events of a run that has begun; one of a number that is there already changes nothing.
+        """Add events of a run that has begun; a number that exists is ignored.
 
-        Raises Fault (not found) for a run that is not there.
+        Raises Fault (not found) without the run.
         """
         if not rows:
             return
@@ -103,11 +103,10 @@ class RunStore:
     async def record(
         self, left: Iterable[tuple[str, RunRecord | None, Sequence[tuple[int, dict[str, Any]]]]]
     ) -> None:
-        """What many runs leave, in one transaction: ``(run_id, run, events)`` of each.
+        """Store many finished runs in one transaction: ``(run_id, run, events)`` of each.
 
-        ``run`` is None where a thread has it; events are numbered.
-
-        Of a run that is not there (any more) nothing is kept.
+        ``run`` is None for a run of a thread; events are numbered. Events of a run that does not exist (any
+        more) are dropped.
         """
         now = self._clock()
         ended: list[RunRecord] = []
@@ -129,7 +128,7 @@ class RunStore:
         await self._database.write(work)
 
     async def by_key(self, owner: str, key: str) -> str | None:
-        """The run that this owner asked for under that idempotency key within a day."""
+        """The run that this owner began with that idempotency key within a day."""
         wanted = select(idempotency.c.run_id).where(
             idempotency.c.owner == owner,
             idempotency.c.key == key,
@@ -138,14 +137,14 @@ class RunStore:
         return await self._database.read(lambda connection: connection.execute(wanted).scalar_one_or_none())
 
     async def release_key(self, owner: str, key: str, run_id: str) -> None:
-        """That run was refused, and the key counts for nothing."""
+        """Free a key whose run was refused."""
         place = (idempotency.c.owner == owner, idempotency.c.key == key, idempotency.c.run_id == run_id)
         await self._database.write(lambda connection: connection.execute(delete(idempotency).where(*place)))
 
     async def claim_key(self, owner: str, key: str, run_id: str, digest: str) -> str:
-        """The run that has this key: ``run_id`` from now on, or the one that claimed it before.
+        """The run of this key: ``run_id`` from now on, or the run that claimed it before.
 
-        ``digest`` stands for what was asked. Raises Fault (conflict) when the key was for something else.
+        ``digest`` identifies the request. Raises Fault (conflict) if the key was used for another request.
         """
         now = self._clock()
         place = (idempotency.c.owner == owner, idempotency.c.key == key)

@@ -1,6 +1,6 @@
-"""The tables in a database: made where there are none, brought up to date where they are older.
+"""Creates the tables in a new database, and brings older ones up to date.
 
-Alembic does the latter and is loaded for nothing else: a start of every day reads one row.
+Alembic does the latter and is imported only then: a normal start reads one row.
 """
 
 from typing import Final
@@ -20,12 +20,15 @@ _VERSION: Final = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-# Two fleets that open a new PostgreSQL database at the same moment: one makes the tables, one waits.
+# If two fleets open a new PostgreSQL database at the same moment, one creates the tables and the other waits.
 _MAKING: Final = 0x50414C4C4153
 
 
 def bring_up_to_date(connection: Connection, shown: str) -> None:
-    """One transaction's work. Raises Fault (CONFIG): tables of a newer release, or not the ledger's."""
+    """Create or migrate the tables in one transaction.
+
+    Raises Fault (CONFIG) for tables of a newer release, or of another program.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
     version = _version(connection, shown)
@@ -42,7 +45,7 @@ def bring_up_to_date(connection: Connection, shown: str) -> None:
 
 
 def _version(connection: Connection, shown: str) -> str | None:
-    """The revision that the tables have; None where there are none."""
+    """The revision of the tables, None if there are none."""
     there = set(inspect(connection).get_table_names())
     found = connection.execute(select(_VERSION)).scalars().all() if _VERSION.name in there else []
     if not found:

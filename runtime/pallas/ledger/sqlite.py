@@ -1,7 +1,7 @@
 """SQLite in threads of its own: one that writes, a few that read.
 
-SQLite has one writer at a time. So there is one here as well, and what waits for it goes into one transaction
-together: sixty conversations neither fight for the lock nor wait for the disk sixty times.
+SQLite has one writer at a time, and so has this. Waiting writes share one transaction: sixty conversations
+neither fight for the lock nor wait for the disk sixty times.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from pallas.model import Fault, FaultType
 from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, over, to_text, too_late, too_many
 
 READERS: Final = 4
-# Writes that go into one transaction.
+# Most writes in one transaction.
 _TOGETHER: Final = 64
-# Milliseconds that SQLite itself waits for another process; between two such waits a close is noticed.
+# Milliseconds that SQLite waits for another process before it returns. A close is noticed between waits.
 _BUSY: Final = 2_000
 _BUSY_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 
@@ -39,7 +39,7 @@ class _Job:
 
 
 class SqliteDatabase:
-    """One SQLite file, or one database in memory for ``path`` None. Belongs to the loop that opened it."""
+    """One SQLite file, or a database in memory for ``path`` None. Belongs to the loop that opened it."""
 
     def __init__(self, path: Path | None, shown: str, *, full: bool = False) -> None:
         self.shown = shown
@@ -54,7 +54,10 @@ class SqliteDatabase:
 
     @classmethod
     async def open(cls, path: Path | None, shown: str, *, full: bool = False) -> "SqliteDatabase":
-        """The database in that file, made where there is none, for this user alone. Raises Fault (CONFIG)."""
+        """Open the database in that file, created for this user alone if it is missing.
+
+        Raises Fault (CONFIG).
+        """
         if path is not None:
             await asyncio.to_thread(_make_file, path, shown)
         opened = cls(path, shown, full=full)
@@ -99,7 +102,7 @@ class SqliteDatabase:
             return
         self._closed = True
         self._jobs.put(None)
-        # Not a thread that the loop waits for at its end: a file system may never answer.
+        # Not a thread of the loop's executor, which would be joined: a file system may never answer.
         ended: Future[None] = Future()
         threading.Thread(target=self._end, args=(ended,), name="ledger-end", daemon=True).start()
         await asyncio.wrap_future(ended)
@@ -117,7 +120,7 @@ class SqliteDatabase:
 
     async def _outcome[T](self, future: Future[T], seconds: float) -> T:
         try:
-            # The writer keeps to the deadline itself; this one is for a file system that does not answer.
+            # The writer observes the deadline itself; this one covers a file system that does not answer.
             async with asyncio.timeout(seconds * 2):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
@@ -126,7 +129,7 @@ class SqliteDatabase:
             raise failed(self.shown, error) from None
 
     def _write_on(self) -> None:
-        """The writing thread: until None comes."""
+        """Run the writing thread until None is queued."""
         connection: Connection | None = None
         while (job := self._jobs.get()) is not None:
             jobs = [job, *self._next_ones()]
@@ -134,7 +137,7 @@ class SqliteDatabase:
             try:
                 connection = connection or self._writer_engine.connect()
                 self._together(connection, mine)
-            except BaseException as error:  # whoever waits has to hear of it
+            except BaseException as error:  # the waiting callers must get it
                 for each in mine:
                     _settle(each, _raising(error))
             if None in jobs:
@@ -153,7 +156,7 @@ class SqliteDatabase:
                 return
 
     def _together(self, connection: Connection, jobs: list[_Job]) -> None:
-        """One transaction; each piece of work stands or falls alone, and hears of it after the commit."""
+        """Run jobs in one transaction; each fails alone, and gets its result after the commit."""
         if not jobs:
             return
         outcomes: list[Callable[[Future[Any]], None]] = []
@@ -178,7 +181,7 @@ class SqliteDatabase:
     def _transaction(self, connection: Connection, until: float) -> Iterator[None]:
         """A write transaction, begun as soon as no other process has one.
 
-        Raises what SQLite says of that in the end, at a close the next time.
+        Raises SQLite's error at the deadline, or as soon as the database is closed.
         """
         while True:
             try:
@@ -205,7 +208,9 @@ def _returning(result: Any) -> Callable[[Future[Any]], None]:
 
 
 def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
-    """An engine whose connections are set up as the ledger needs them, and begin with that statement."""
+    """An engine that sets up its connections for the ledger and begins transactions with the statement
+    ``begin``.
+    """
     engine = create_engine(
         f"sqlite:///{path}" if path is not None else "sqlite://",
         poolclass=QueuePool if path is not None else StaticPool,
@@ -216,7 +221,7 @@ def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def set_up(raw: Any, record: Any) -> None:
-        raw.isolation_level = None  # the driver begins nothing by itself
+        raw.isolation_level = None  # the driver must not begin transactions itself
         cursor = raw.cursor()
         if path is not None:
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -234,7 +239,7 @@ def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
 
 
 def _make_file(path: Path, shown: str) -> None:
-    """The file and its folder, where there are none, readable by this user only."""
+    """Create the file and its folder if they are missing, readable by this user only."""
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True)

@@ -1,4 +1,4 @@
-"""Text and ids as databases take them."""
+"""Text and ids in a form that databases accept."""
 
 import re
 import secrets
@@ -6,17 +6,17 @@ from typing import Final
 
 from sqlalchemy import Dialect, Text, TypeDecorator
 
-# No database takes them, and no text that was read properly has them.
+# Characters that databases refuse, and that properly decoded text does not contain.
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def new_id() -> str:
-    """An id for whatever has no better one: 96 random bits."""
+    """A new id of 96 random bits."""
     return secrets.token_hex(12)
 
 
 def storable(text: str) -> str:
-    """``text`` without the characters that a database refuses; they are made visible."""
+    """``text`` with the characters that databases refuse made visible."""
     if text.isascii() and "\0" not in text:
         return text
     return _UNSTORABLE.sub(_visible, text)
@@ -28,11 +28,11 @@ def _visible(match: re.Match[str]) -> str:
 
 
 class Words(TypeDecorator[str]):
-    """A column of text that takes any, and may be asked for any: what cannot be stored is not found."""
+    """A text column that accepts any text. A search for text that cannot be stored finds nothing."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Called by the library with every value on its way to the database."""
+        """Called by SQLAlchemy with every value sent to the database."""
         return storable(value) if value is not None else None

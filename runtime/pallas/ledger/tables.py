@@ -1,6 +1,6 @@
 """The tables of the ledger. Times are Unix seconds; lists and mappings are JSON.
 
-What changes here needs a revision under ``migrations/versions`` and its id at the end of ``REVISIONS``.
+A change needs a revision in ``migrations/versions`` and its id at the end of ``REVISIONS``.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ from sqlalchemy import (
 from .storable_text import Words
 
 REVISIONS: Final = ("0001", "0002")
-"""Every form that the tables ever had, oldest first; the last is this one."""
+"""All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]
 
@@ -39,7 +39,7 @@ metadata: Final = MetaData(
         "pk": "%(table_name)s_pkey",
     }
 )
-# SQLite counts by itself in a column of exactly this type.
+# SQLite autoincrements only a column of exactly this type.
 _COUNTED: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -48,7 +48,7 @@ def _text(name: str, default: str = "") -> Column[str]:
 
 
 def _made() -> tuple[Column[str], Column[int], Column[float], Column[float]]:
-    """What every resource has at its end."""
+    """The last columns of every resource."""
     return (
         _text("owner"),
         Column("version", Integer, nullable=False, server_default="1"),
@@ -117,9 +117,9 @@ agents: Final = Table(
     _text("proxy_model_name"),
     Column("default_params", JSON(none_as_null=True)),
     Column("extras", JSON(none_as_null=True)),
-    # The file:line that declares it; empty for one that was made over the API, or only ever talked to.
+    # The file:line that declares it; empty if no file does.
     _text("declared"),
-    # Whether it was made over the API: one that is neither made nor declared is no agent of the catalog.
+    # Whether it was made over the API. An agent that is neither made nor declared is not in the catalog.
     Column("made", Boolean, nullable=False, server_default=text("false")),
     *_made(),
 )
@@ -129,13 +129,13 @@ threads: Final = Table(
     metadata,
     Column("id", Words, primary_key=True),
     Column("agent_id", Words, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
-    # The caller's own name for it, where it has one.
+    # The caller's own name for it, if any.
     Column("handle", Words),
     _text("owner"),
     _text("title"),
     _text("origin"),
     Column("next_index", Integer, nullable=False, server_default="0"),
-    # What models see: the summary rows from summary_from on, then the others from context_from on.
+    # Models see the summary rows from summary_from on, then the other rows from context_from on.
     Column("context_from", Integer, nullable=False, server_default="0"),
     Column("summary_from", Integer),
     Column("created_at", Double, nullable=False),
@@ -153,7 +153,7 @@ messages: Final = Table(
     Column("id", _COUNTED, primary_key=True),
     Column("thread_id", Words, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
     Column("turn_index", Integer, nullable=False),
-    # The turn_index of the first row of its message: a message of tools has a row for each answer.
+    # The turn_index of the first row of its message: a tool message has a row for each answer.
     Column("part", Integer, nullable=False),
     Column("role", Words, nullable=False),
     _text("content"),
@@ -163,10 +163,10 @@ messages: Final = Table(
     Column("status", Words, nullable=False),
     _text("reason"),
     _text("run_id"),
-    # How many pictures its message has. They are in images only where there is no native form to hold them.
+    # The number of pictures of its message. They are in images only if there is no native form.
     Column("pictures", Integer, nullable=False, server_default="0"),
     Column("images", JSON(none_as_null=True)),
-    # Of the whole message, on its first row.
+    # The native form of the whole message, on its first row.
     Column("native", Words),
     Column("summary", Boolean, nullable=False, server_default=text("false")),
     Column("created_at", Double, nullable=False),
@@ -241,7 +241,7 @@ tasks: Final = Table(
     Column("status", Words, nullable=False),
     _text("life"),
     _text("run_id"),
-    # Known once it is over: what was said in a thread goes with it.
+    # Set when it is over: the task's texts are deleted with their thread.
     Column("thread_id", Words, ForeignKey("threads.id", ondelete="CASCADE"), index=True),
     _text("preview"),
     _text("progress"),
@@ -252,7 +252,7 @@ tasks: Final = Table(
     Column("ttl", Double),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
-    # Null while it is under way; expires_at is also null for one that is kept for ever.
+    # Null while it is under way; expires_at is also null for a task that is kept for ever.
     Column("finished_at", Double),
     Column("expires_at", Double, index=True),
     CheckConstraint(
@@ -268,7 +268,7 @@ tasks: Final = Table(
     ),
 )
 
-# Written out, not sent as values: only so does a database see that its small index of these rows will do.
+# Literals, not bound values: only then does the database use its partial index of these rows.
 PENDING: Final = messages.c.status == literal_column("'pending'")
 RUNNING: Final = runs.c.status == literal_column("'running'")
 UNDER_WAY: Final = tasks.c.finished_at.is_(None)

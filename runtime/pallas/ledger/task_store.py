@@ -1,4 +1,4 @@
-"""Tasks: long work that its caller may come back for."""
+"""Tasks in the ledger."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,14 +14,14 @@ from .storable_text import storable
 from .tables import UNDER_WAY, runs, tasks, threads
 
 AT_ONCE: Final = 1_000
-"""Tasks that one transaction forgets, so that no writer waits long for it."""
+"""Most tasks that one transaction deletes, so that other writers do not wait long."""
 _LARGE: Final = ("text", "result")
 
 
 class TaskStore:
-    """The tasks of one ledger. Raises Fault (TRANSPORT, TIMEOUT) when the database does not do its part.
+    """The tasks of one ledger. Raises Fault (TRANSPORT, TIMEOUT) if the database fails.
 
-    One whose time is over is not found any more, gone or not.
+    An expired task is not found, even before it is deleted.
     """
 
     def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
@@ -30,7 +30,7 @@ class TaskStore:
         self._clock = clock
 
     async def begin(self, task: TaskRecord) -> None:
-        """A task that is under way from now on, in this life of the ledger."""
+        """Record a task that is under way in this life of the ledger."""
         values = {
             "id": task.id,
             "agent": task.agent,
@@ -47,7 +47,7 @@ class TaskStore:
         await self._database.write(lambda connection: connection.execute(insert(tasks), [values]))
 
     async def move(self, task: TaskRecord) -> None:
-        """How far a task has come; nothing for one that is over."""
+        """Record the progress of a task; does nothing for one that is over."""
         values = {
             "status": task.status,
             "run_id": task.run_id,
@@ -59,9 +59,9 @@ class TaskStore:
         await self._database.write(lambda connection: connection.execute(change))
 
     async def finish(self, task: TaskRecord) -> None:
-        """A task is over, whatever came of it; it is kept ``ttl`` seconds. Nothing for one that was already.
+        """Record the end of a task, which is kept ``ttl`` seconds; does nothing for one that is over.
 
-        Its thread is known by its run, where the record does not name it.
+        If the record does not name its thread, its run does.
         """
         named = select(threads.c.id).where(threads.c.id == task.thread).scalar_subquery()
         values = {
@@ -81,7 +81,7 @@ class TaskStore:
         await self._database.write(lambda connection: connection.execute(change))
 
     async def forget(self, id: str) -> None:  # noqa: A002 - the word of the record
-        """It was never told to anybody, and goes."""
+        """Delete a task whose id no caller got."""
         gone = delete(tasks).where(tasks.c.id == id)
         await self._database.write(lambda connection: connection.execute(gone))
 
@@ -100,9 +100,9 @@ class TaskStore:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[TaskRecord]:
-        """Tasks, the newest first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor.
+        """Tasks, newest first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor.
 
-        Without what came of them (``text``, ``result``): that is for who asks for one.
+        Their outcome (``text``, ``result``) is left out; ``get`` has it.
         """
         check_limit(limit)
         place = place_of(cursor, "tasks", float)
@@ -123,7 +123,7 @@ class TaskStore:
 
 
 def forget_old(connection: Connection, now: float, limit: int = AT_ONCE) -> bool:
-    """Forget tasks whose time is over, ``limit`` at most; whether there may be more."""
+    """Delete expired tasks, at most ``limit``; returns whether there may be more."""
     old = select(tasks.c.id).where(tasks.c.expires_at <= now).limit(limit)
     found = connection.execute(old).scalars().all()
     if found:
@@ -132,7 +132,10 @@ def forget_old(connection: Connection, now: float, limit: int = AT_ONCE) -> bool
 
 
 def bury_tasks(connection: Connection, life: str, now: float, when: str) -> None:
-    """What a life left under way has failed and says why. Before its runs are: they know the threads."""
+    """Fail the tasks that a life left under way.
+
+    Call it before its runs are changed: they know the threads.
+    """
     fault = Fault(
         FaultType.UPSTREAM,
         f"{STOPPED} ({when}); what it did until then was done: look at its thread, and ask again",
@@ -159,7 +162,7 @@ def _thread_of(run_id: str) -> Any:
 
 
 def _all(*, whole: bool = True) -> Any:
-    """Tasks, each with the thread of its run as long as it has none of its own."""
+    """Tasks, each with the thread of its run if it has none of its own."""
     known = select(runs.c.thread_id).where(runs.c.id == tasks.c.run_id, tasks.c.run_id != "")
     thread = func.coalesce(tasks.c.thread_id, known.scalar_subquery(), "").label("thread")
     return select(*(each for each in tasks.c if whole or each.name not in _LARGE), thread)
@@ -187,7 +190,7 @@ def _record(row: Any) -> TaskRecord:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values as databases take them, else as they are: a result is given back as it was."""
+    """A JSON value without characters that databases refuse, unchanged if there are none."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, Mapping):

@@ -1,6 +1,7 @@
-"""What of a thread a model is shown (SPEC AG-7): no call without its answer, no answer without its call.
+"""The messages of a thread that a model is shown (SPEC AG-7): no call without its answer, no answer without
+its call.
 
-Nothing here asks the database: rows come in, messages go out.
+Nothing here uses the database: rows come in, messages go out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from .message_rows import calls_of, pictures_of
 
 
 class CompleteRow(NamedTuple):
-    """A complete row as far as models are concerned."""
+    """The columns of a complete row that models need."""
 
     turn_index: int
     part: int
@@ -30,7 +31,7 @@ class CompleteRow(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A message and the ``turn_index`` of its first row; ``stands`` for what was said before."""
+    """A message and the ``turn_index`` of its first row. ``stands``: it replaces what was said before."""
 
     part: int
     message: Message
@@ -38,10 +39,10 @@ class Placed(NamedTuple):
 
 
 def placed(rows: Iterable[CompleteRow]) -> list[Placed]:
-    """The messages of complete rows, in the order that a model is told them.
+    """The messages of complete rows in the order for a model.
 
-    What a summary says comes first. Then run after run, each whole: where two had a thread at a time, their
-    rows lie among each other, and no model takes an answer that does not follow its call at once.
+    Summaries come first, then run after run, each whole: if two runs wrote at the same time, their rows are
+    interleaved, and models require an answer to follow its call directly.
     """
     ordered = sorted(rows, key=lambda row: row.turn_index)
     begun: dict[str, int] = {}
@@ -56,14 +57,14 @@ def placed(rows: Iterable[CompleteRow]) -> list[Placed]:
 
 
 def history_of(rows: Iterable[CompleteRow]) -> list[Placed]:
-    """The messages of complete rows as a model may have them."""
+    """The well-formed messages of complete rows."""
     return list(well_formed(placed(rows)))
 
 
 def well_formed(entries: Sequence[Placed]) -> Iterator[Placed]:
-    """``entries`` without calls that have no answer, and answers that have no call.
+    """Yield ``entries`` without calls that have no answer, and without answers that have no call.
 
-    An entry that loses its calls keeps its text; its native form, which has them as well, goes.
+    An entry that loses its calls keeps its text, but not its native form, which contains them.
     """
     at = 0
     while at < len(entries):
@@ -92,7 +93,7 @@ def _fit(message: Message, answers: Sequence[Message]) -> bool:
 
 
 def _message(rows: Sequence[CompleteRow]) -> Message:
-    """The message that was kept in these rows."""
+    """The message stored in these rows."""
     first = rows[0]
     answers: tuple[ToolAnswer, ...] = ()
     if first.role == "tool":
@@ -100,7 +101,7 @@ def _message(rows: Sequence[CompleteRow]) -> Message:
             ToolAnswer(row.tool_call_id, row.content, row.tool_ok) for row in rows if row.tool_call_id
         )
     return Message(
-        # A summary is a word of the system to people; whoever made it says it to the model as a user would.
+        # A summary is stored as a system row for people, but models get it as a user's message.
         cast(Role, "user" if first.role == "system" else first.role),
         "\n".join(row.content for row in rows if row.content),
         pictures_of(first.images, first.native) if first.pictures else (),

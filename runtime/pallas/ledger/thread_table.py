@@ -1,4 +1,4 @@
-"""Threads: conversations that last, and what was said in them."""
+"""Threads in the ledger: durable conversations and their messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from .thread_history import history_of
 
 
 def agent_id(connection: Connection, name: str, now: float) -> str:
-    """The id of the agent of that name; one that nobody spoke of before gets a row on the way."""
+    """The id of the agent of that name; creates its row if it has none."""
     wanted = select(agents.c.id).where(agents.c.name == name)
     found = connection.execute(wanted).scalar_one_or_none()
     if found is None:
@@ -33,7 +33,7 @@ def agent_id(connection: Connection, name: str, now: float) -> str:
 
 
 MAX_TITLE: Final = 200
-"""Characters of a title."""
+"""Most characters of a title."""
 
 _THREADS: Final = select(threads, agents.c.name.label("agent")).join(
     agents, agents.c.id == threads.c.agent_id
@@ -52,7 +52,7 @@ _MESSAGES: Final = select(
     messages.c.run_id,
     messages.c.pictures,
     messages.c.images,
-    # The native form is large and wanted for its pictures alone.
+    # The native form is large and needed for its pictures only.
     case((messages.c.pictures > 0, messages.c.native)).label("native"),
     messages.c.summary,
     messages.c.created_at,
@@ -60,10 +60,10 @@ _MESSAGES: Final = select(
 
 
 class ThreadRows:
-    """The threads of one ledger. Whose they are is for others to ask (``pallas.threads``).
+    """The threads of one ledger. Permissions are checked elsewhere (``pallas.sessions.thread_access``).
 
-    Every verb raises Fault: ``not_found`` for a thread that is not there, TRANSPORT and TIMEOUT when the
-    database does not do its part.
+    Every method raises Fault: ``not_found`` for an unknown thread, TRANSPORT and TIMEOUT if the database
+    fails.
     """
 
     def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
@@ -81,7 +81,7 @@ class ThreadRows:
         origin: str = "",
         title: str = "",
     ) -> ThreadRecord:
-        """A new thread of an agent. Raises Fault (conflict) where it has one of that id or handle."""
+        """Create a thread of an agent. Raises Fault (conflict) if it has one of that id or handle."""
         now = self._clock()
         record = ThreadRecord(
             id or mint(), agent, owner, one_line(title, MAX_TITLE), origin, created_at=now, updated_at=now
@@ -115,12 +115,12 @@ class ThreadRows:
         )
 
     async def find(self, agent: str, handle: str) -> ThreadRecord | None:
-        """The thread of that agent by its id, or by the caller's own handle."""
+        """The agent's thread with that id or caller's handle."""
         found = await self.resolve(agent, handle)
         return None if found is None else found[0]
 
     async def resolve(self, agent: str, handle: str) -> tuple[ThreadRecord, str] | None:
-        """As ``find``, with the caller's own handle for the thread, empty where it has none."""
+        """As ``find``, with the caller's handle for the thread, empty if it has none."""
 
         def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
             of_agent = _THREADS.where(agents.c.name == agent)
@@ -133,12 +133,12 @@ class ThreadRows:
         return await self._database.read(work)
 
     async def named(self, handle: str) -> tuple[ThreadRecord, ...]:
-        """The thread of that id, else those that have it as their caller's own handle: one of each agent."""
+        """The thread of that id, else all threads with that caller's handle, one per agent."""
 
         def work(connection: Connection) -> tuple[ThreadRecord, ...]:
             if (by_id := _one(connection, _THREADS.where(threads.c.id == handle))) is not None:
                 return (by_id,)
-            # Each agent by itself: that is what the index of handles begins with.
+            # One query per agent, since the index of handles begins with the agent.
             of_agents = threads.c.agent_id.in_(select(agents.c.id))
             wanted = _THREADS.where(of_agents, threads.c.handle == handle).order_by(agents.c.name)
             return tuple(map(thread_record, connection.execute(wanted)))
@@ -148,7 +148,7 @@ class ThreadRows:
     async def list(
         self, *, agent: str | None = None, owner: str | None = None, limit: int = 50, cursor: str = ""
     ) -> Page[ThreadRecord]:
-        """Threads, those used last first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
+        """Threads, last used first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
         check_limit(limit)
         place = place_of(cursor, "threads", float)
         wanted = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
@@ -165,7 +165,7 @@ class ThreadRows:
         return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
 
     async def rename(self, thread: str, title: str) -> ThreadRecord:
-        """The thread with another title, one line of at most 200 characters."""
+        """Set the title, one line of at most 200 characters."""
         values = {"title": one_line(title, MAX_TITLE), "updated_at": self._clock()}
 
         def work(connection: Connection) -> ThreadRecord:
@@ -178,10 +178,10 @@ class ThreadRows:
         return await self._database.write(work)
 
     async def delete(self, thread: str) -> None:
-        """The thread goes, with its messages, its runs and their events."""
+        """Delete a thread with its messages, its runs and their events."""
 
         def work(connection: Connection) -> None:
-            # What was asked for with a key is not done again because nothing is known of it any more.
+            # Idempotency keys stay, so that a repeated request is not run again.
             gone = select(runs.c.id).where(runs.c.thread_id == thread)
             connection.execute(update(idempotency).where(idempotency.c.run_id.in_(gone)).values(run_id=""))
             if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
@@ -197,9 +197,9 @@ class ThreadRows:
         cursor: str = "",
         newest_first: bool = False,
     ) -> Page[MessageRecord]:
-        """Rows of a thread in their order; what it costs depends on ``limit`` (1 to 200) alone.
+        """Rows of a thread in order; the cost depends on ``limit`` (1 to 200) alone.
 
-        Raises Fault (PROTOCOL) on a bad cursor.
+        Raises Fault (PROTOCOL).
         """
         check_limit(limit)
         kind = "messages-" if newest_first else "messages+"
@@ -224,7 +224,7 @@ class ThreadRows:
         return Page(page, cursor_of(kind, page[-1].turn_index, "") if len(found) > limit else "")
 
     async def history(self, thread: str) -> tuple[tuple[Message, ...], int]:
-        """What a model is shown of the thread (SPEC AG-7), and the next free ``turn_index``."""
+        """The messages that a model is shown (SPEC AG-7), and the next free ``turn_index``."""
 
         def work(connection: Connection) -> tuple[tuple[Message, ...], int]:
             found = context_of(connection, thread)
@@ -242,9 +242,9 @@ class ThreadRows:
         *,
         before: Sequence[Message] = (),
     ) -> int:
-        """A run begins in the thread: it is running, its question pending; returns that one's index.
+        """Begin a run in the thread, with its question pending; returns the index of the question.
 
-        ``before`` is what was said elsewhere earlier: it comes first, complete.
+        ``before`` are earlier messages from elsewhere; they come first, complete.
         """
         run = replace(run, thread=thread)
         return await self._database.write(
@@ -252,7 +252,7 @@ class ThreadRows:
         )
 
     async def said(self, thread: str, run_id: str, message: Message) -> None:
-        """A message of the loop, pending until the run is over."""
+        """Add a message of the loop, pending until the run is over."""
         now = self._clock()
         await self._database.write(
             lambda connection: turn_statements.add(
@@ -261,7 +261,7 @@ class ThreadRows:
         )
 
     async def progress(self, under_way: Sequence[RunRecord]) -> None:
-        """How long runs have taken so far, and their steps and tools: what is known of them after a kill."""
+        """Record duration, steps and tools of running runs, so that they survive a kill."""
         await self._database.write(lambda connection: turn_statements.progress(connection, under_way))
 
     async def finish(
@@ -272,10 +272,10 @@ class ThreadRows:
         *,
         replaces: bool = False,
     ) -> int:
-        """The run is over and answered; returns the ``turn_index`` of its answer, which is kept by now.
+        """Complete a run that was answered; returns the ``turn_index`` of its answer, which is durable then.
 
-        ``messages`` are the question, what was ``said``, and what was not told yet. With ``replaces`` they
-        stand for the whole conversation as models are shown it from now on; people still see every row.
+        ``messages`` are the question, the messages already stored by ``said``, and the new ones. With
+        ``replaces`` they replace the whole conversation for models; people still see every row.
         """
         now = self._clock()
         return await self._database.write(
@@ -291,9 +291,9 @@ class ThreadRows:
         reason: str,
         partial: Sequence[Message] = (),
     ) -> None:
-        """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5).
+        """End a run without an answer: its pending rows get the status error and the reason (SPEC AG-5).
 
-        ``partial`` is what was said all the same: the question stands then, and that behind it.
+        ``partial`` are messages to store all the same: then the question stays, followed by them.
         """
         now = self._clock()
         await self._database.write(
@@ -310,9 +310,10 @@ class ThreadRows:
         *,
         before: str = "",
     ) -> int:
-        """A row that stands for the ``number`` oldest messages of ``history`` from now on; returns its index.
+        """Add a row that replaces the ``number`` oldest messages of ``history`` for models; returns its
+        index.
 
-        The run ``before`` is under way: what it said so far is not among them. People still see every row.
+        The messages of the running run ``before`` are not among them. People still see every row.
         """
         now = self._clock()
         return await self._database.write(

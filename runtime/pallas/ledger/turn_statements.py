@@ -1,6 +1,6 @@
-"""A turn in the database, step by step: each function is the work of one short transaction.
+"""The statements of a turn: each function is the work of one short transaction.
 
-Rows get their places from the thread's own row, so two of them wait for each other there and nowhere else.
+Indexes come from the thread's own row, so two writers wait for each other there and nowhere else.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .tables import PENDING, RUNNING, messages, runs, threads
 from .thread_history import history_of
 
 MAX_TITLE: Final = 80
-"""Characters of a title that is made of a message."""
+"""Most characters of a title that is made from a message."""
 
 _TAKE: Final = (
     update(threads)
@@ -62,7 +62,7 @@ _ENDED: Final = (
     "fault",
     "partial",
 )
-# Put together once: that takes longer than to carry it out.
+# Built once, since that takes longer than running it.
 _STOP: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run"))
@@ -81,7 +81,7 @@ _INSERT_MESSAGES: Final = insert(messages)
 
 
 class RunRow(NamedTuple):
-    """A row of a run, as far as it is compared."""
+    """The columns of a run's row that are compared."""
 
     part: int
     turn_index: int
@@ -90,12 +90,12 @@ class RunRow(NamedTuple):
 
 
 def no_thread() -> Fault:
-    """There is no thread of that id, as far as whoever asks may know."""
+    """The Fault for a thread that does not exist for the caller."""
     return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
 
 
 def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
-    """The first of ``number`` indexes that nobody else gets. Raises Fault (not found)."""
+    """Reserve ``number`` indexes; returns the first. Raises Fault (not found)."""
     values = {"thread": thread, "number": number, "now": now, "first_title": title}
     after = connection.execute(_TAKE, values).scalar_one_or_none()
     if after is None:
@@ -114,7 +114,7 @@ def add(
     title: str = "",
     summary: bool = False,
 ) -> int:
-    """The rows of messages, at the end of the thread; returns the ``turn_index`` of the first."""
+    """Add rows of messages at the end of the thread; returns the ``turn_index`` of the first."""
     first = index = take(connection, thread, sum(map(size_of, new)), now, title=title)
     rows: list[dict[str, Any]] = []
     for message in new:
@@ -134,7 +134,7 @@ def begin(
     before: Sequence[Message],
     life: str,
 ) -> int:
-    """The run as running, its question as pending, behind what was said elsewhere ``before``."""
+    """Add the run as running and its question as pending, after the messages ``before``."""
     now = run.started_at
     if before:
         add(connection, thread, before, run="", status="complete", now=now)
@@ -145,7 +145,7 @@ def begin(
 
 
 def start(connection: Connection, run: RunRecord, life: str) -> None:
-    """A run that begins. Raises Fault (conflict) where there is one of that id."""
+    """Add a run that begins. Raises Fault (conflict) if its id exists."""
     try:
         connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
     except IntegrityError:
@@ -153,7 +153,7 @@ def start(connection: Connection, run: RunRecord, life: str) -> None:
 
 
 def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> None:
-    """A run that is over, whether it was begun, taken for dead meanwhile, or never heard of."""
+    """Record the end of a run, whether it was begun, taken for dead in between, or is unknown."""
     values = {**run_values(run), "turn_index": at}
     ended = {f"new_{name}": values[name] for name in _ENDED}
     if connection.execute(_STOP, {"run": run.id, **ended}).rowcount == 0:
@@ -162,7 +162,7 @@ def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "",
 
 
 def progress(connection: Connection, under_way: Sequence[RunRecord]) -> None:
-    """How far runs are; nothing for one that is over."""
+    """Record the progress of runs; does nothing for one that is over."""
     values = [
         {"run": each.id, "new_seconds": each.seconds, "new_steps": each.steps, "new_tools": each.tools}
         for each in under_way
@@ -180,10 +180,10 @@ def finish(
     now: float,
     replaces: bool,
 ) -> int:
-    """Everything of the run complete, the run over; returns the ``turn_index`` of the answer."""
+    """Complete the run and all its rows; returns the ``turn_index`` of the answer."""
     values = {"run": run.id, "thread": thread}
     told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
-    if not told:  # it was taken for dead, or never told
+    if not told:  # it was taken for dead, or none of its messages was stored
         told = _rows(connection.execute(_MEND, values))
     if replaces:
         new = rewritten(connection, thread, {row.part for row in told}, said)
@@ -196,7 +196,7 @@ def finish(
     else:
         same, wrong = _same(told, said)
         rest = said[same:]
-        if wrong is not None:  # something on the way could not be kept: what came after it is said again
+        if wrong is not None:  # a message could not be stored: those after it are written again
             connection.execute(_UNSAY, {**values, "index": wrong})
             told = [row for row in told if row.part < wrong]
     first = add(connection, thread, rest, run=run.id, status="complete", now=now)
@@ -216,10 +216,10 @@ def fail(
     life: str,
     now: float,
 ) -> None:
-    """Everything of the run that is pending in error (SPEC AG-5), the run over.
+    """End the run and put its pending rows into error (SPEC AG-5).
 
-    With ``partial`` something was said all the same: the question stands, and that behind it. A run that is
-    over as it should be stays so, whoever did not hear of that and says it again.
+    With ``partial`` the question stays, followed by these messages. A run that already ended stays as it is,
+    if its end is reported twice.
     """
     before = connection.execute(_HOW, {"run": run.id}).first()
     if before is not None and (before.status == "ok" or before.finished_at == run.finished_at):
@@ -235,30 +235,30 @@ def fail(
 def summarise(
     connection: Connection, thread: str, summary: Message, number: int, before: str, now: float
 ) -> int:
-    """A summary of the ``number`` oldest messages that models are shown."""
+    """Add a summary that replaces the ``number`` oldest messages for models."""
     at = add(connection, thread, [summary], run="", status="complete", now=now, summary=True)
     found = context_of(connection, thread)
     shown = [each for each in history_of(found[0] if found else []) if each.part != at]
     left = [each.part for each in shown[number:] if not each.stands]
-    # What a run that is under way said so far is shown once it is complete.
+    # Messages of a running run are shown once it is complete.
     pending = connection.execute(_FIRST_PENDING, {"run": before}).scalar() if before else None
     _show_from(connection, thread, at, min([*left, at + 1 if pending is None else pending]))
     return at
 
 
 def _show_from(connection: Connection, thread: str, summary: int | None, context: int) -> None:
-    """What models are shown from now on: the summary rows from there, then the others from ``context``."""
+    """Set what models see: the summary rows from ``summary`` on, then the others from ``context`` on."""
     values = {"summary_from": summary, "context_from": context}
     connection.execute(update(threads).where(threads.c.id == thread).values(values))
 
 
 def _rows(result: CursorResult[Any]) -> list[RunRow]:
-    """All rows, read to the end: SQLite commits nothing before."""
+    """All rows, read to the end: SQLite commits only then."""
     return sorted(map(RunRow._make, result))
 
 
 def _same(told: Sequence[RunRow], said: Sequence[Message]) -> tuple[int, int | None]:
-    """How many messages of ``said`` were told, and the first row of another kind than was said there."""
+    """How many messages of ``said`` are stored, and the first stored row that differs."""
     shapes: dict[int, list[tuple[str, str]]] = {}
     for row in told:
         shapes.setdefault(row.part, []).append((row.role, row.tool_call_id))
