@@ -1,4 +1,4 @@
-"""The catalog: agents, LLMs, secrets and projects as things that are made, changed and deleted (SPEC 6)."""
+"""Creates, changes and deletes agents, LLMs, secrets and projects (SPEC 6)."""
 
 import asyncio
 import logging
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Applied = Literal["created", "configured", "unchanged"]
-"""What came of a document that was applied."""
+"""The outcome of an applied document."""
 
 
 class Catalog:
-    """Everything that is made over the API, and, to be looked at, what files declare.
+    """The resources created over the API, and, read-only, those that files declare.
 
-    ``which`` is a name or an id everywhere. What is changed here is so in the fleet when the call returns, or
-    is on its way. Belongs to the fleet's event loop.
+    Belongs to the fleet's event loop.
+
+    ``which`` is always a name or an id. When a call returns, the fleet has the change or is about to.
     """
 
     def __init__(self, store: "ResourceStore", seal: "Seal", live: Live) -> None:
@@ -57,9 +58,9 @@ class Catalog:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> tuple[str, ...]:
-        """Read what there is. Says what is wrong with it, in lines for people.
+        """Read all rows; returns problems in lines for people.
 
-        Raises what the ledger raises; a secret that cannot be opened is only told.
+        Raises the ledger's Faults. A secret that cannot be opened is only a problem.
         """
         await self._store.have_folder()
         await self.declare()
@@ -73,26 +74,27 @@ class Catalog:
         return (*([self._vault.unsealable] if self._vault.unsealable else []), *shut)
 
     def close(self) -> None:
-        """Give up what is under way, and forget the secrets' values."""
+        """Cancel the work under way, and forget the secrets' values."""
         for task in self._under_way:
             task.cancel()
         self._vault.close()
 
     def wanted(self, project: Project) -> DesiredFleet:
-        """The agents that the fleet of ``project`` has to have besides its files', and defaults of those.
+        """The agents that the fleet of ``project`` must have besides those of its files, and defaults of
+        those.
 
-        The same object as long as nothing is different.
+        Returns the same object until something changes.
         """
         if self._last is None or self._last[0] is not self._view or self._last[1] is not project:
             self._last = (self._view, project, wanted(self._view.rows, project, self._vault.values))
         return self._last[2]
 
     def members(self, project: str) -> tuple[list[str], list[str]] | None:
-        """The names of a project's agents, and of its MCP servers; None where no project is called so."""
+        """The names of a project's agents, and of its MCP servers; None if there is no such project."""
         return self._view.members(project)
 
     async def declare(self) -> None:
-        """The files were read anew: which agents they declare is noted."""
+        """Record which agents the files declare, after they were read again."""
         async with self._turn:
             places = {name: str(each.where) for name, each in self._live.files.agents.items()}
             await self._store.declare_agents(places)
@@ -101,16 +103,16 @@ class Catalog:
     async def list(
         self, kind: ResourceKind, *, limit: int = 100, cursor: str = "", project: str | None = None
     ) -> Page[Resource]:
-        """Those of one kind in the order of their names; agents of one ``project`` alone, if that is named.
+        """The resources of one kind by name; only the agents of ``project`` if that is given.
 
-        Raises Fault (PROTOCOL) for limit or cursor, not_found for a project that is not there.
+        Raises Fault (PROTOCOL) for limit or cursor, not_found for an unknown project.
         """
         check_limit(limit)
         view, after = self._view, place_of(cursor, kind, int)
         group = view.found("project", project).id if project is not None else ""
         rows = [each for each in view.rows.of(kind) if group in ("", view.project_of(each))]
         found = [((view.shown_name(each), 1), each) for each in rows]
-        # A file's agent that stands before one of its name has no row of its own (UN-6).
+        # A file's agent that hides one of its name has no row of its own (UN-6).
         found += [((each.name, 0), each) for each in rows if view.shadowing(each) is not None]
         left = sorted(
             (pair for pair in found if after is None or pair[0] > (after[1], after[0])),
@@ -126,14 +128,14 @@ class Catalog:
         )
 
     async def get(self, kind: ResourceKind, which: str) -> Resource:
-        """The one of that name or id. Raises Fault (not_found)."""
+        """The resource of that name or id. Raises Fault (not_found)."""
         return self._view.resource(self._view.found(kind, which))
 
     async def create(self, kind: ResourceKind, name: str, spec: Any, owner: str) -> Resource:
-        """A new one; an agent is live when this returns, or on its way to be.
+        """Create a resource. An agent is live when this returns, or is about to be.
 
-        Raises Fault: PROTOCOL with ``data["key"]`` for a mistake in name or spec, conflict where there is one
-        of that name or published name, unprocessable for what it refers to that is not there.
+        Raises Fault: PROTOCOL with ``data["key"]`` for a mistake in name or spec, conflict if the name or
+        published name is taken, unprocessable if it refers to something that does not exist.
         """
         check_name(kind, name)
         given = read_spec(kind, spec)
@@ -159,18 +161,21 @@ class Catalog:
     async def update(
         self, kind: ResourceKind, which: str, spec: Any, *, owner: str = "", version: int | None = None
     ) -> Resource:
-        """Change what ``spec`` has: absent keys stay, null clears. The version grows if that is different.
+        """Change the keys that ``spec`` has: absent keys stay, null clears.
 
-        Whose it is stays. Raises Fault as ``create``; not_found; conflict for what a file declares, and where
-        it has another ``version`` than that.
+        The version grows if something changed.
+
+        The owner stays. Raises Fault as ``create``; not_found; conflict for what a file declares, and if it
+        has another ``version``.
         """
         return (await self._change(kind, which, spec, version))[0]
 
     async def delete(self, kind: ResourceKind, which: str, *, version: int | None = None) -> None:
-        """Take it out; an agent's threads and messages go with it, agents of a project lose that (AG-3).
+        """Delete a resource; an agent's threads and messages go with it, agents of a project lose the project
+        (AG-3).
 
-        Raises Fault: not_found; in_use that names its users (AG-2); conflict for what a file declares, and
-        where it has another ``version`` than that.
+        Raises Fault: not_found; in_use with the names of its users (AG-2); conflict for what a file declares,
+        and if it has another ``version``.
         """
         await self._whole(self._delete(kind, which, version))
 
@@ -187,7 +192,7 @@ class Catalog:
             if kind == "secret" and (users := view.header_users(name)):
                 raise used_by("secret", name, "project", users)
             try:
-                if kind == "agent":  # before its threads go: runs in flight write into them
+                if kind == "agent":  # before its threads are deleted: runs in flight write to them
                     await self._live.remove(name)
                 await self._store.delete(kind, kept.id, version=version)
                 self._warnings.pop(kept.id, None)
@@ -199,10 +204,10 @@ class Catalog:
         await self._live.update()
 
     async def apply(self, document: Any, owner: str) -> tuple[Resource, Applied]:
-        """Make it what the document says: ``apiVersion``, ``kind``, ``metadata.name``, ``spec``.
+        """Make a resource match the document: ``apiVersion``, ``kind``, ``metadata.name``, ``spec``.
 
-        Keys that its spec has not stay as they are. What ``document`` gave changes nothing (AG-22).
-        Raises Fault as ``create`` and ``update``.
+        Keys that the spec does not have stay as they are. Applying the result of ``document`` changes nothing
+        (AG-22). Raises Fault as ``create`` and ``update``.
         """
         kind, name, spec = read_document(document)
         kept = self._view.names.find(kind, name) if isinstance(name, str) else None
@@ -212,7 +217,7 @@ class Catalog:
         return resource, "configured" if changed else "unchanged"
 
     def document(self, resource: Resource) -> dict[str, Any]:
-        """What ``apply`` takes to make it again; no values of secrets."""
+        """The document with which ``apply`` makes it again, without values of secrets."""
         return {
             "apiVersion": API_VERSION,
             "kind": resource.kind,
@@ -238,7 +243,7 @@ class Catalog:
             _check_version(kept, view.shown_name(kept), version)
             was = view.spec(kept)
             whole = laid_over(was, given, view.names)
-            if view.is_files(kept) and not whole["systemPrompt"]:  # it is known while the agent is alive
+            if view.is_files(kept) and not whole["systemPrompt"]:  # known only while the agent is alive
                 whole["systemPrompt"] = was["systemPrompt"]
             self._warn(kept, told)
             if whole == was and not self._vault.changes(kept, given):
@@ -255,7 +260,7 @@ class Catalog:
         return self._view.resource(self._view.found(kind, kept.id)), True
 
     async def _whole[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` returns; it comes to its end also when whoever asked is gone by then."""
+        """Finish ``work`` even if the caller is cancelled; returns its result."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -279,9 +284,10 @@ class Catalog:
             self._warnings[kept.id] = told
 
     async def _probe(self, given: Spec, kept: ResourceRow | None) -> str | None:
-        """Ask the provider whether it takes a key that is new to it: a warning, empty, or None unasked.
+        """Ask the provider whether it accepts a new key: returns a warning, an empty text, or None if not
+        asked.
 
-        Raises Fault (unprocessable) where it says no.
+        Raises Fault (unprocessable) if the provider refuses it.
         """
         if not isinstance(given, LlmSpec) or given.probe is False:
             return None
@@ -296,7 +302,7 @@ class Catalog:
         try:
             key = self._vault.values(secret).get(ref["key"], "")
         except Fault:
-            return None  # told where it is used
+            return None  # reported where it is used
         if not key:
             return None
         found = await probe(self._live.files, whole["type"], whole["model"], whole["url"], key)
@@ -307,6 +313,6 @@ class Catalog:
 
 
 def _check_version(kept: ResourceRow, name: str, version: int | None) -> None:
-    """Raises Fault (conflict) where it has another version than that."""
+    """Raise Fault (conflict) if it has another version."""
     if version is not None and version != kept.version:
         raise refusals.stale(kept.kind, name, kept.version)

@@ -1,4 +1,4 @@
-"""The catalog as it is at one time: rows as resources, and what files declare among them."""
+"""The catalog at one time: rows as resources, together with what files declare."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,54 +17,53 @@ from .spec_rows import EMPTY, Names, spec_of
 
 
 class Live(Protocol):
-    """The fleet, as far as the catalog is concerned with it. Belongs to one event loop."""
+    """The fleet as the catalog needs it. Belongs to one event loop."""
 
     @property
     def files(self) -> Project:
-        """The project as its files say, without what was made over the API."""
+        """The project as its files define it, without resources created over the API."""
         ...
 
     async def update(self) -> None:
-        """The fleet becomes what the catalog wants; returns when it is, or after seconds.
+        """Make the fleet match the catalog. Returns when it does, or after some seconds. Raises nothing.
 
-        What cannot be started is that agent's error. Raises nothing.
+        If an agent cannot be started, that is shown as its error.
         """
         ...
 
     async def remove(self, name: str) -> None:
-        """An agent that was made over the API leaves; runs in flight have a few seconds."""
+        """Remove an agent that was created over the API; runs in flight have a few seconds to end."""
         ...
 
     def removed(self, name: str) -> None:
-        """What ``remove`` was for is done, or was given up: the agent may be there again."""
+        """``remove`` is complete or was abandoned: an agent of that name may be started again."""
         ...
 
     def status(self, name: str) -> Mapping[str, Any]:
-        """``state``, ``health``, ``url`` and ``instruction`` of an agent that is alive; empty for none.
+        """``state``, ``health``, ``url`` and ``instruction`` of a live agent; empty if there is none.
 
-        Its ``kind``, ``availability`` and ``capabilities`` are as discovery has them.
-
-        Also the ``reason`` of its state, and the ``problem`` that kept a change from taking effect.
+        Also ``kind``, ``availability`` and ``capabilities`` as in discovery, the ``reason`` of its state, and
+        the ``problem`` that kept a change from taking effect.
         """
         ...
 
     def shadow(self, name: str) -> str:
-        """The ``file:line`` that declares an agent of that name or published name; empty for none."""
+        """The ``file:line`` that declares an agent of that name or published name; empty if none does."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``rows`` of the ledger beside what the fleet's files say now. ``warnings`` are of LLMs, by id."""
+    """The rows of the ledger combined with what the fleet's files declare now."""
 
     rows: ResourceRows
     live: Live
     vault: Vault
-    warnings: Mapping[str, str]
+    warnings: Mapping[str, str]  # those of LLMs, by id
 
     @property
     def names(self) -> Names:
-        """Names and ids."""
+        """The names and ids of all rows."""
         return Names(self.rows, self.live.files.name)
 
     def found(self, kind: ResourceKind, which: str) -> ResourceRow:
@@ -77,29 +76,31 @@ class View:
         return found
 
     def shown_name(self, kept: ResourceRow) -> str:
-        """What it is called."""
+        """The name of the resource."""
         return self.names.name(kept.kind, kept.id) or kept.name
 
     def is_files(self, kept: ResourceRow) -> bool:
-        """Whether it is an agent that was never made over the API."""
+        """Whether it is an agent that was never created over the API."""
         return kept.kind == "agent" and not kept.values["made"]
 
     def declared(self, kept: ResourceRow) -> str:
-        """Where a file declares it; also where it was made first, and a file has that name now."""
+        """The ``file:line`` that declares it, also for one that was created first and is now in a
+        file too.
+        """
         if kept.kind == "agent":
             return self.live.shadow(kept.name) or (kept.values["declared"] if self.is_files(kept) else "")
         return self.live.files.agents_file.name if kept.id == FOLDER_ID else ""
 
     def file_agent(self, kept: ResourceRow) -> AgentConfig | None:
-        """What the files say of an agent."""
+        """The configuration of the agent in the files."""
         return self.live.files.agents.get(kept.name) if self.is_files(kept) else None
 
     def project_of(self, kept: ResourceRow) -> str:
-        """The id of an agent's project; files' agents belong to the folder's own."""
+        """The id of an agent's project; agents of files belong to the folder's own."""
         return FOLDER_ID if self.is_files(kept) else kept.values.get("project_id") or ""
 
     def members(self, project: str) -> tuple[list[str], list[str]] | None:
-        """The names of a project's agents, and of its MCP servers; None where no project is called so."""
+        """The names of a project's agents, and of its MCP servers; None if there is no such project."""
         group = self.names.find("project", project)
         if group is None or self.shown_name(group) != project:
             return None
@@ -132,7 +133,7 @@ class View:
         }
 
     def resource(self, kept: ResourceRow) -> Resource:
-        """It, as it is told."""
+        """The row as a resource."""
         return Resource(
             kind=kept.kind,
             id=kept.id,
@@ -146,13 +147,13 @@ class View:
         )
 
     def shadowing(self, kept: ResourceRow) -> AgentConfig | None:
-        """The agent of a file that stands before this one, which was made over the API; None for none."""
+        """The agent of a file that hides this one, which was created over the API; None if there is none."""
         if kept.kind != "agent" or self.is_files(kept) or not self.live.shadow(kept.name):
             return None
         return self.live.files.agents.get(kept.name)
 
     def resource_of_file(self, kept: ResourceRow) -> Resource:
-        """The agent of a file that has the name of ``kept``, as it is told."""
+        """The agent of a file with the name of ``kept``, as a resource."""
         config = self.shadowing(kept)
         assert config is not None
         live = self.live.status(kept.name)

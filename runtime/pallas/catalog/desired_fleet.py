@@ -1,4 +1,4 @@
-"""What the rows of the catalog make of a fleet: the agents that it has to have, and defaults of others."""
+"""Derives from the rows of the catalog which agents a fleet must have, and defaults of others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,22 +18,27 @@ from .spec_rows import limits_of
 from .specs import read_params
 
 SOURCE: Final = "api"
-"""Where an agent is declared that no file declares."""
+"""The source of an agent that no file declares."""
 
 Opened = Callable[[ResourceRow], Mapping[str, str]]
-"""The values of a secret. Raises Fault (CONFIG) when they cannot be opened."""
+"""Returns the values of a secret. Raises Fault (CONFIG) if they cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredFleet:
-    """``agents`` were made over the API, by name; ``defaults`` are those of agents that files declare."""
+    """The agents that a fleet must have."""
 
+    # Those created over the API, by name
     agents: Mapping[str, AgentConfig] = field(default_factory=lambda: MappingProxyType({}))
+    # Parameters of agents that files declare
     defaults: Mapping[str, Params] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def wanted(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet:
-    """What ``rows`` ask for in a fleet of ``project``. What cannot be made is its agent's problem."""
+    """The agents that ``rows`` require in a fleet of ``project``.
+
+    One that cannot be built has a problem instead.
+    """
     build = _Build(rows, project, opened)
     return DesiredFleet(
         {each.name: build.agent(each) for each in rows.agents if each.values["made"]},
@@ -46,7 +51,7 @@ def wanted(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet
 
 
 def params_of(kept: ResourceRow) -> Params:
-    """The default parameters of a row; none where what is kept is of no use any more."""
+    """The default parameters of a row; none if the stored ones are no longer valid."""
     given = kept.values["default_params"]
     try:
         return read_params(given, "defaultParams") if isinstance(given, dict) else NO_PARAMS
@@ -105,7 +110,7 @@ class _Build:
         if key not in values:
             text = f"{user} needs {secret.name}/{key}, and that secret has no such key; write it there"
             raise Fault(FaultType.CONFIG, text)
-        value = values[key].strip()  # a file's last line has an end
+        value = values[key].strip()  # a file ends in a newline
         if not value.isascii() or not value.isprintable():
             text = f"{user} needs {secret.name}/{key}, which holds what no header can carry; write it anew"
             raise Fault(FaultType.CONFIG, text)
@@ -143,7 +148,7 @@ class _Build:
 
 
 def _prompts(group: ResourceRow | None) -> str:
-    """The project's prompts, which follow the agent's own, the highest priority first (SPEC 6.3)."""
+    """The project's prompts, which follow the agent's own, highest priority first (SPEC 6.3)."""
     prompts: Sequence[Any] = (group.values["prompts"] or []) if group is not None else []
     whole: list[Mapping[str, Any]] = [{"text": each} if isinstance(each, str) else each for each in prompts]
     ordered = sorted(whole, key=lambda each: -each.get("priority", 0))
@@ -155,7 +160,7 @@ def _joined(*texts: str) -> str:
 
 
 def _loop(row: ResourceRow) -> dict[str, Any]:
-    """Limits of the agent's loop, those that it has of its own."""
+    """The limits that the row sets for the agent's loop."""
     limits = limits_of(row)
     given = {
         "max_iterations": limits["maxIterations"],
@@ -165,7 +170,9 @@ def _loop(row: ResourceRow) -> dict[str, Any]:
 
 
 def _capabilities(llm: ResourceRow) -> Capabilities | None:
-    """What an LLM says of its model, ``maxOutputTokens`` also in ``extra``; None where that is nothing."""
+    """The capabilities of an LLM's model, with ``maxOutputTokens`` also from ``extra``; None if it
+    sets none.
+    """
     extra: Mapping[str, Any] = llm.values["extra"] or {}
     given = {
         "vision": extra.get("vision"),

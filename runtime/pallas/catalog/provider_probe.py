@@ -1,4 +1,4 @@
-"""Whether a provider takes a key, asked when an LLM is written."""
+"""Asks a provider whether it accepts a key, when an LLM is written."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -6,21 +6,21 @@ from typing import Any, Final
 from pallas.config import Project
 from pallas.health.preflight import preflight
 
-# Providers that are asked as themselves; all others speak as openai does, where they have an address.
+# Providers with a check of their own. Others are asked like openai if they have an address.
 _ITSELF: Final = frozenset({"anthropic", "openai"})
 _REFUSED: Final = "was refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """``message`` is empty when all is well; ``refused`` when the provider itself said no to the key."""
+    """The result of the question."""
 
-    message: str = ""
-    refused: bool = False
+    message: str = ""  # empty if all is well
+    refused: bool = False  # the provider itself refused the key
 
 
 async def probe(project: Project, kind: str, model: str, url: str, key: str) -> Probed:
-    """Ask, 5 s at most. Nobody is asked whose address is not known."""
+    """Ask the provider, 5 s at most. One without a known address is not asked."""
     if kind not in _ITSELF and not url:
         return Probed()
     provider = kind if kind in _ITSELF else "openai"

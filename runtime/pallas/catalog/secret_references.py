@@ -1,4 +1,4 @@
-"""``${secret:NAME/KEY}`` within a text: a value that is put in when the text is used, and never shown."""
+"""``${secret:NAME/KEY}`` in a text: replaced by the secret's value when the text is used, and never shown."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _ATTEMPT: Final = re.compile(r"\$\{")
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """One value of a secret, by their names."""
+    """One value of a secret, by the names of secret and key."""
 
     name: str
     key: str
@@ -21,10 +21,7 @@ class SecretRef:
 
 
 def references_in(text: str) -> tuple[SecretRef, ...]:
-    """The values that ``text`` refers to, each as often as it does.
-
-    Raises ValueError where something begins like a reference and is none.
-    """
+    """All references in ``text``, with repetitions. Raises ValueError for a malformed one."""
     found = tuple(SecretRef(*match.groups()) for match in _REFERENCE.finditer(text))
     if len(_ATTEMPT.findall(text)) != len(found):
         raise ValueError("holds ${ that is no reference; write ${secret:NAME/KEY}")
@@ -32,5 +29,5 @@ def references_in(text: str) -> tuple[SecretRef, ...]:
 
 
 def filled(text: str, value: Callable[[SecretRef], str]) -> str:
-    """``text`` with each reference replaced by what ``value`` gives for it."""
+    """``text`` with each reference replaced by ``value`` of it."""
     return _REFERENCE.sub(lambda match: value(SecretRef(*match.groups())), text)

@@ -1,7 +1,7 @@
-"""Values of secrets, sealed: the database holds nothing that is of use without the key.
+"""Encrypts the values of secrets, so that the database is of no use without the key.
 
-The key is ``PALLAS_SECRET_KEY`` (several with commas between them: the first seals, all of them open), else a
-file of this user's that is made once.
+The key is ``PALLAS_SECRET_KEY`` (several are separated by commas: the first encrypts, all decrypt), else a
+file of this user, which is created once.
 """
 
 import json
@@ -18,15 +18,15 @@ from pallas.model import Fault, FaultType
 
 VARIABLE: Final = "PALLAS_SECRET_KEY"
 FILE: Final = "secret.key"
-"""The key's file, in the project's folder in the state directory."""
+"""The name of the key file, in the project's folder in the state directory."""
 _MAX_FILE: Final = 4_096
 _FORM: Final = "32 bytes in base64, as `openssl rand -base64 32` writes"
 
 
 class Seal:
-    """Seals and opens the values of one database's secrets.
+    """Encrypts and decrypts the values of one database's secrets.
 
-    ``source`` says where its key is from; ``problem`` why nothing can be sealed, empty when it can.
+    ``source`` says where its key is from; ``problem`` why nothing can be encrypted, empty if it can.
     """
 
     def __init__(self, keys: Iterable[str], source: str, problem: str = "") -> None:
@@ -39,16 +39,16 @@ class Seal:
         return f"Seal({self.source})"
 
     def close(self, secret: str, values: Mapping[str, str]) -> bytes:
-        """The values of the secret with that id, sealed; nobody can pass them off as another's.
+        """Encrypt the values of the secret with that id; they cannot be used as another secret's.
 
-        Raises Fault (CONFIG) where a key cannot be kept.
+        Raises Fault (CONFIG) if there is no key.
         """
         if self.problem:
             raise Fault(FaultType.CONFIG, self.problem)
         return self._all.encrypt(json.dumps({"of": secret, "values": dict(values)}).encode())
 
     def open(self, secret: str, sealed: bytes) -> dict[str, str]:
-        """The values that were sealed. Raises Fault (CONFIG): what to do when the key does not fit."""
+        """Decrypt the values. Raises Fault (CONFIG) that says what to do if the key does not fit."""
         try:
             document = json.loads(self._all.decrypt(sealed))
             if document["of"] != secret:
@@ -62,7 +62,7 @@ class Seal:
             ) from None
 
     def is_current(self, sealed: bytes) -> bool:
-        """Whether the first key sealed it, and the others are not needed for it."""
+        """Whether the first key encrypted it, so that the others are not needed for it."""
         with suppress(InvalidToken):
             self._fernets[0].decrypt(sealed)
             return True
@@ -70,10 +70,10 @@ class Seal:
 
 
 def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
-    """The seal of a fleet whose keys are in ``environ``, else in a file in ``folder``, made where it is not.
+    """The seal with the keys of ``environ``, else of a file in ``folder``, which is created if missing.
 
-    Without a folder the key is forgotten with the fleet. Where no file can be written, nothing can be sealed
-    until there is a key. Raises Fault (CONFIG) for what is no key, and for a file that others can read.
+    Without a folder the key ends with the fleet. If the file cannot be written, nothing can be encrypted
+    until there is a key. Raises Fault (CONFIG) for an invalid key, and for a file that others can read.
     """
     if given := environ.get(VARIABLE, "").strip():
         keys = [_key(each, VARIABLE) for each in re.split(r"[,\s]+", given) if each]
@@ -92,7 +92,7 @@ def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
 
 
 def _key(text: str, source: str) -> str:
-    """One key as Fernet takes it; the ordinary alphabet of base64 is taken as well."""
+    """One key as Fernet takes it; the standard alphabet of base64 is accepted too."""
     key = text.translate(str.maketrans("+/", "-_"))
     try:
         Fernet(key)
@@ -102,7 +102,7 @@ def _key(text: str, source: str) -> str:
 
 
 def _kept(path: Path) -> str:
-    """What the file holds; made first where it is not there. Raises OSError, and Fault (CONFIG)."""
+    """The content of the key file, created if missing. Raises OSError, and Fault (CONFIG)."""
     with suppress(FileExistsError):
         if not path.exists():
             _make(path)
@@ -119,7 +119,7 @@ def _kept(path: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """A new key's file. Whoever comes second keeps the first one's: raises FileExistsError."""
+    """Create the key file. Raises FileExistsError if another process was first; its key is used then."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The values of secrets while the fleet lives: opened when they are read, masked in the log, never shown."""
+"""The values of secrets while the fleet lives: decrypted on reading, masked in the log, never shown."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Vault:
-    """Opens and seals the secrets of one fleet."""
+    """Encrypts and decrypts the secrets of one fleet."""
 
     def __init__(self, seal: "Seal") -> None:
         self._seal = seal
@@ -23,11 +23,11 @@ class Vault:
 
     @property
     def unsealable(self) -> str:
-        """Why nothing can be sealed; empty when it can."""
+        """Why nothing can be encrypted; empty if it can."""
         return self._seal.problem
 
     def look(self, secrets: Iterable[ResourceRow]) -> None:
-        """These are all that there are now."""
+        """Set the current rows of all secrets."""
         known = {each.id: each for each in secrets}
         for key, (sealed, values) in list(self._open.items()):
             if key not in known or known[key].values["sealed"] != sealed:
@@ -46,21 +46,21 @@ class Vault:
                 self._open[key] = (each.values["sealed"], values)
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Forget all values."""
         self.look(())
 
     def problem(self, secret: ResourceRow) -> str:
-        """Why it cannot be opened; empty when it can."""
+        """Why the secret cannot be decrypted; empty if it can."""
         return self._problems[secret.id].message if secret.id in self._problems else ""
 
     def values(self, secret: ResourceRow) -> Mapping[str, str]:
-        """What it holds. Raises Fault (CONFIG) when it cannot be opened."""
+        """The values of the secret. Raises Fault (CONFIG) if it cannot be decrypted."""
         if secret.id in self._problems:
             raise self._problems[secret.id]
         return self._open[secret.id][1] if secret.id in self._open else {}
 
     def changes(self, secret: ResourceRow, given: Spec) -> bool:
-        """Whether what was given makes another secret of it; one that cannot be opened is always another."""
+        """Whether the given spec changes the secret; always if that cannot be decrypted."""
         if secret.kind != "secret" or not isinstance(given, SecretSpec) or not given.data:
             return False
         if secret.id in self._problems:
@@ -69,9 +69,9 @@ class Vault:
         return any(held.get(key) != value for key, value in given.data.items())
 
     def columns(self, key: str, given: SecretSpec, kept: ResourceRow | None) -> dict[str, Any]:
-        """The row of a secret that has what was given, and else what it had before.
+        """The columns of a secret with the given values, and its earlier values for other keys.
 
-        What cannot be opened is gone: its keys stay as long as they are written anew.
+        Values that cannot be decrypted are lost; their keys stay only if they are given again.
         """
         held = dict(self._open[key][1]) if kept is not None and key in self._open else {}
         for name, value in (given.data or {}).items():
@@ -86,7 +86,7 @@ class Vault:
             forget(*held.values())
 
     def resealed(self, secrets: Iterable[ResourceRow]) -> dict[str, bytes]:
-        """Those that an older key had sealed, by id, sealed with the one of now."""
+        """The secrets that an older key encrypted, by id, encrypted with the current one."""
         return {
             each.id: self._seal.close(each.id, self._open[each.id][1])
             for each in secrets

@@ -1,4 +1,4 @@
-"""What single values of a spec may look like: each check says what is wrong, for the author."""
+"""Types of the fields of specs. Each check raises an error for the author."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def check_name(kind: ResourceKind, name: object) -> str:
-    """``name``, which follows the rules. Raises Fault (PROTOCOL) with ``data["key"]`` ``metadata.name``."""
+    """The name, if it follows the rules. Raises Fault (PROTOCOL) with ``data["key"]`` ``metadata.name``."""
     rule = f"a-z, 0-9 and . _ - after the first, at most {MAX_NAME} characters"
     if not isinstance(name, str) or not name:
         raise wrong("name", f"is missing; write {rule}")
@@ -33,18 +33,18 @@ def check_name(kind: ResourceKind, name: object) -> str:
 
 
 def slug(name: str) -> str:
-    """A name as the registry publishes it (PR-14)."""
+    """The name as the registry publishes it (PR-14)."""
     return name.replace("_", "-")
 
 
 def wrong(key: str, problem: str) -> Fault:
-    """A Fault (PROTOCOL) that names the key, dotted, in its message and in its data."""
+    """A Fault (PROTOCOL) with the dotted key in its message and in its data."""
     shown = one_line(key, 120)
     return Fault(FaultType.PROTOCOL, f"{shown}: {problem}", data={"key": shown})
 
 
 def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
-    """There is no such key: the nearest one that there is, or else all of them."""
+    """The Fault for an unknown key. It names the nearest known key, or else all of them."""
     names = tuple(known)
     near = nearest(name, names)
     hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
@@ -150,7 +150,7 @@ def _repeats(count: int) -> int:
 
 
 def named(key: str) -> Callable[[Any], Any]:
-    """A plain text as an object that has it under ``key``."""
+    """A converter from a plain text to an object that has it under ``key``."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Between rows and specs: what is kept, and how it is read and written."""
+"""Converts specs to rows and back."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -46,10 +46,10 @@ EMPTY: Final[Mapping[ResourceKind, Mapping[str, Any]]] = {
     "secret": {"keys": []},
     "project": {"description": "", "servers": [], "prompts": []},
 }
-"""A spec of each kind that nobody has written anything into: with all of its keys."""
+"""The empty spec of each kind, with all of its keys."""
 
 _LIMITS: Final = "$limits"
-"""Where a row keeps the keys of a spec that have no column: below this key of its free JSON."""
+"""The key of a row's free JSON that holds spec keys without a column."""
 LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent": ("maxIterations", "loopRepeatThreshold"),
     "llm": ("maxOutputTokens",),
@@ -57,7 +57,7 @@ LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Names:
-    """Ids and names of everything. ``folder`` is the name of the folder's own project."""
+    """The ids and names of all rows. ``folder`` is the name of the folder's own project."""
 
     def __init__(self, rows: ResourceRows, folder: str) -> None:
         self._rows = rows
@@ -70,7 +70,7 @@ class Names:
         return next((each.name for each in self._rows.of(kind) if each.id == key), None)
 
     def find(self, kind: ResourceKind, which: str) -> ResourceRow | None:
-        """The row of that name, or else of that id. The folder's project goes before another of its name."""
+        """The row of that name, or else of that id. The folder's project precedes another of its name."""
         rows = self._rows.of(kind)
         if kind == "project" and which == self.folder:
             return next((each for each in rows if each.id == FOLDER_ID), None)
@@ -79,18 +79,18 @@ class Names:
         )
 
     def all(self, kind: ResourceKind) -> Iterable[str]:
-        """Every name of a kind."""
+        """All names of a kind."""
         for each in self._rows.of(kind):
             yield self.folder if each.id == FOLDER_ID and kind == "project" else each.name
 
     def reference(self, kind: ResourceKind, key: str | None) -> dict[str, str] | None:
-        """``{id, name}`` of the row that another refers to."""
+        """``{id, name}`` of a row, as other rows refer to it."""
         name = self.name(kind, key)
         return {"id": str(key), "name": name} if name is not None else None
 
 
 def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
-    """The whole spec of a row, as its author may read and write it."""
+    """The whole spec of a row, as its author reads and writes it."""
     row = kept.values
     if kept.kind == "agent":
         return {
@@ -125,7 +125,7 @@ def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
 
 
 def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """A whole spec as the columns of its row; what it refers to is there. Not for secrets."""
+    """The columns of a row from a whole spec, whose references exist. Not for secrets."""
     if kind == "agent":
         return {
             "description": spec["description"],
@@ -152,7 +152,7 @@ def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict
 
 
 def limits_of(kept: ResourceRow) -> dict[str, int | None]:
-    """The limits of an agent or an LLM, None for those that nobody has set."""
+    """The limits of an agent or an LLM, None for those that are not set."""
     free = kept.values["extras" if kept.kind == "agent" else "extra"] or {}
     found = free.get(_LIMITS)
     found = found if isinstance(found, Mapping) else {}
@@ -169,7 +169,7 @@ def _with_limits(kind: str, spec: Mapping[str, Any], free: Mapping[str, Any]) ->
 
 
 def laid_over(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, Any]:
-    """``spec`` with what was given in its place: references by name, parameters by their own names."""
+    """``spec`` with the given keys replaced: references by name, parameters by their own keys."""
     kind = kind_of(given)
     found = dict(spec)
     for key, value in given.given().items():
@@ -195,7 +195,7 @@ def laid_over(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, A
 
 
 def kind_of(spec: Spec) -> ResourceKind:
-    """What a spec is one of."""
+    """The resource kind of a spec."""
     if isinstance(spec, AgentSpec):
         return "agent"
     if isinstance(spec, LlmSpec):
@@ -204,12 +204,12 @@ def kind_of(spec: Spec) -> ResourceKind:
 
 
 def short(spec: Mapping[str, Any], kind: ResourceKind) -> dict[str, Any]:
-    """``spec`` without the keys that say nothing."""
+    """``spec`` without keys that have no value."""
     return {key: value for key, value in spec.items() if value != EMPTY[kind][key]}
 
 
 def read_document(document: object) -> tuple[ResourceKind, Any, Any]:
-    """Kind, name and spec of a document. Raises Fault (PROTOCOL) that names the key."""
+    """The kind, name and spec of a document. Raises Fault (PROTOCOL) that names the key."""
     if not isinstance(document, Mapping):
         raise wrong("document", "must be an object with apiVersion, kind, metadata and spec")
     for key in document:

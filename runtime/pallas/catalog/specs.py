@@ -1,7 +1,7 @@
-"""What an author writes of an agent, an LLM, a secret and a project, checked (SPEC 6.1, 6.3).
+"""The specs of agents, LLMs, secrets and projects as an author writes them (SPEC 6.1, 6.3).
 
-Keys are camelCase, snake_case is understood as well. A spec is partial: a key that is absent leaves what is
-there, one that is null clears it.
+Keys are camelCase; snake_case is accepted. A spec is partial: an absent key leaves the stored value, null
+clears it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,11 +47,11 @@ from .spec_fields import (
 
 LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
 NEEDS_URL: Final = frozenset({"generic"})
-"""Types that have no address of their own."""
+"""LLM types without a default address."""
 
 
 _LLM_TYPES: Final = get_args(LlmType)
-# Servers that speak OpenAI's chat completions, and what else providers are called.
+# Other names of providers, and servers that speak OpenAI's chat completions.
 _COMPATIBLE: Final = frozenset(
     {
         "huggingface", "litellm", "llama.cpp", "llamacpp", "lmstudio", "localai", "ollama",
@@ -62,7 +62,7 @@ _CALLED: Final = {"claude": "anthropic", "chatgpt": "openai", "gpt": "openai", "
 
 
 def _llm_type(value: Any) -> Any:
-    """Refuse a type that is not there, and name those that are meant."""
+    """Refuse an unknown type, and list the known ones."""
     if not isinstance(value, str) or value in _LLM_TYPES:
         return value
     word = value.strip().casefold()
@@ -81,7 +81,7 @@ class _Spec(BaseModel):
     )
 
     def given(self) -> dict[str, Any]:
-        """The keys that were written, by their camelCase names, as plain JSON values."""
+        """The keys that were written, in camelCase, as plain JSON values."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
@@ -107,9 +107,9 @@ class AgentSpec(_Spec):
 
 
 class LlmSpec(_Spec):
-    """A model at a provider. It writes ``maxOutputTokens`` at once at most, where that is given.
+    """A model at a provider. ``maxOutputTokens`` limits one response.
 
-    ``probe`` false makes it without asking the provider, and is not kept.
+    ``probe`` false skips the question to the provider; it is not stored.
     """
 
     type: Annotated[LlmType, BeforeValidator(_llm_type)] | None = None
@@ -127,14 +127,14 @@ Data = dict[KeyName, Annotated[str, Field(max_length=MAX_VALUE)] | None]
 
 
 class SecretSpec(_Spec):
-    """``data`` is written and never read; ``keys`` is read, and as good as what is there when written."""
+    """A secret. ``data`` is write-only; ``keys`` is read-only, and has no effect when written."""
 
     data: Annotated[Data, Field(max_length=MAX_ITEMS)] | None = Field(default=None, repr=False)
     keys: list[str] | None = None
 
 
 class ServerSpec(_Spec):
-    """A server of the folder's configuration by its name; or, with ``url``, one that only this project has.
+    """A server of the folder's configuration by name, or, with ``url``, one that only this project has.
 
     Values of its headers may refer to secrets.
     """
@@ -159,7 +159,7 @@ class ServerSpec(_Spec):
 
 
 class PromptSpec(_Spec):
-    """A text that every agent of the project is told; the highest ``priority`` first."""
+    """A text in the instruction of every agent of the project; highest ``priority`` first."""
 
     text: Text
     name: Line = ""
@@ -167,7 +167,7 @@ class PromptSpec(_Spec):
 
 
 class ProjectSpec(_Spec):
-    """Servers and prompts that agents share; a plain text stands for a server's name, or for a prompt."""
+    """Servers and prompts that agents share. A plain text is a server's name, or a prompt."""
 
     description: Line | None = None
     servers: (
@@ -190,10 +190,10 @@ SPECS: Final[Mapping[ResourceKind, type[AgentSpec | LlmSpec | SecretSpec | Proje
 
 
 def read_spec(kind: ResourceKind, given: Any, *, at: str = "") -> Spec:
-    """What was written, checked as far as that needs no look at other things.
+    """Parse a spec, and check it as far as that is possible without other resources.
 
     Raises Fault (PROTOCOL) whose ``data["key"]`` is the dotted path of the first mistake, in the author's
-    spelling and below ``at``; the message says how to mend it.
+    spelling and below ``at``; the message says how to fix it.
     """
     if not isinstance(given, Mapping):
         raise wrong(
@@ -216,7 +216,10 @@ def read_spec(kind: ResourceKind, given: Any, *, at: str = "") -> Spec:
 
 
 def read_params(given: Mapping[str, Any], at: str) -> Params:
-    """Default parameters (C16: unknown keys go below ``extra``). Raises Fault (PROTOCOL) as ``read_spec``."""
+    """Parse default parameters (C16: unknown keys go below ``extra``).
+
+    Raises Fault (PROTOCOL) as ``read_spec``.
+    """
     try:
         return Params.read(given, strict=False, refused=PER_CALL_KEYS)
     except Fault as fault:
@@ -238,7 +241,7 @@ def _keys(model: type[BaseModel]) -> tuple[str, ...]:
 def _camel(
     model: type[BaseModel], given: Mapping[Any, Any], at: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """``given`` with the names of keys in camelCase, and how the author spells each."""
+    """``given`` with camelCase keys, and the author's spelling of each."""
     known, spelt, told = _keys(model), dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         key = to_camel(name) if isinstance(name, str) and "_" in name else str(name)
@@ -255,9 +258,9 @@ def _path(at: str, key: str) -> str:
 
 
 def _fault(model: type[BaseModel], error: ValidationError, told: Mapping[str, str], at: str) -> Fault:
-    """The first of the mistakes that pydantic found."""
+    """The Fault for the first of the mistakes that pydantic found."""
     found = error.errors(include_url=False, include_input=False)
-    # A key that is misspelt is one that is missing, too: the former says how to mend it.
+    # A misspelt key is also a missing one. Report the misspelling, which says how to fix it.
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     parts = [str(part) for part in first["loc"] if str(part) != "[key]"]
     if parts:
@@ -271,7 +274,7 @@ def _fault(model: type[BaseModel], error: ValidationError, told: Mapping[str, st
 
 
 def _siblings(model: type[BaseModel], loc: tuple[str, ...]) -> Iterator[str]:
-    """The keys that are known at a place of a spec."""
+    """Yield the known keys at a place of a spec."""
     inner: Mapping[str, type[BaseModel]] = {
         "apiKeyRef": SecretKeyRef,
         "servers": ServerSpec,

@@ -1,4 +1,4 @@
-"""What has to hold before something is written: free names, what it refers to, what files declare."""
+"""Checks before a write: free names, existing references, and resources that files declare."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from .specs import NEEDS_URL, SecretSpec, Spec
 
 
 def check_free(view: View, kind: ResourceKind, name: str) -> None:
-    """Raises Fault (conflict) for a name that is taken, and for one that is published as another's."""
+    """Raise Fault (conflict) for a name that is taken, or published as another's."""
     if kind == "agent":
         if place := view.live.shadow(name):
             raise refusals.conflict(
@@ -31,7 +31,7 @@ def check_free(view: View, kind: ResourceKind, name: str) -> None:
 
 
 def check_mine(view: View, kept: ResourceRow, was: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
-    """Raises Fault (conflict) for what a file declares and would be changed."""
+    """Raise Fault (conflict) for a change of what a file declares."""
     place = view.declared(kept)
     if not place:
         return
@@ -51,7 +51,9 @@ def check_mine(view: View, kept: ResourceRow, was: Mapping[str, Any], whole: Map
 def check_whole(
     view: View, given: Spec, whole: Mapping[str, Any], kind: ResourceKind, kept: ResourceRow | None
 ) -> None:
-    """Raises Fault for what is missing (PROTOCOL), or refers to what is not there (unprocessable)."""
+    """Raise Fault for a missing key (PROTOCOL), or a reference to something that does not exist
+    (unprocessable).
+    """
     if kind == "agent":
         _reference(view, "llm", "llm", whole["llm"])
         _reference(view, "project", "project", whole["project"])
