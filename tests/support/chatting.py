@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -88,6 +89,10 @@ class Desk:
             "TERM": "xterm-256color",
             **more,
         }
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of `pallas chat` on the project, for a terminal."""
+        return [sys.executable, "-m", "pallas.server", "chat", *arguments, "-p", str(self.root)]
 
     def chat(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         """What `pallas chat` on the project says and how it ends."""
