@@ -101,7 +101,7 @@ def as_json(conversation: ChatConversation, about: ConversationFacts) -> str:
 def write_new(path: Path, text: str) -> None:
     """Write all of ``text`` to a new file, or nothing. Blocks: call in a thread.
 
-    Raises Fault (CONFIG) that says what is wrong with the path, also when the file already exists.
+    Raises Fault (CONFIG) that names the problem with the path, also when the file already exists.
     """
     shown = one_line(str(path), 200)
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")

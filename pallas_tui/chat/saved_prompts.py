@@ -25,7 +25,7 @@ class SavedPrompt:
 class PromptBook:
     """The prompts in ``file``, sorted by name, read on first use; without a file they last for this start.
 
-    Every change is written at once. ``problem`` says what is wrong with the file; then nothing is written to
+    Every change is written at once. ``problem`` describes a mistake in the file; then nothing is written to
     it.
     """
 

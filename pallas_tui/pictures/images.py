@@ -141,8 +141,8 @@ def forgotten(attachments: tuple[ChatPicture, ...]) -> tuple[ChatPicture, ...]:
 def save_image(attachment: ChatPicture, path: Path, *, overwrite: bool = False) -> None:
     """Write the picture to ``path``. Blocks: call in a thread.
 
-    Raises FileExistsError when the file exists and ``overwrite`` is off, Fault(CONFIG) saying what is wrong
-    with the path, or that the picture is no longer kept.
+    Raises FileExistsError when the file exists and ``overwrite`` is off, Fault(CONFIG) naming the
+    problem with the path, or saying that the picture is no longer kept.
     """
     if not (data := attachment.raw):
         raise _refused(f"{attachment.name} is no longer kept: there is nothing to save")

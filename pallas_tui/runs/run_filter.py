@@ -47,7 +47,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """All of its terms must hold. ``mistake`` says what is wrong with the text, and how to fix it."""
+    """All of its terms must hold. ``mistake`` describes a mistake in the text, and its fix."""
 
     terms: tuple[Term, ...] = ()
     mistake: str = ""

@@ -1,4 +1,4 @@
-"""Choosing whom to talk to."""
+"""The chooser of the agent to talk to."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from ..tones import DIM, shape
 
 
 class AgentChooser(Vertical):
-    """The agents with their shapes, filtered while one types; enter chooses."""
+    """The agents with their shapes, filtered as the user types; enter chooses."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("chooser")
 
@@ -55,14 +55,14 @@ class AgentChooser(Vertical):
         yield Static(classes="chat-chooser-empty")
 
     def on_mount(self) -> None:
-        """Keys go to the filter; it hands up and down to the list."""
+        """Focus the filter; it passes up and down to the list."""
         self.query_one(OptionList).can_focus = False
         self._fill()
 
     def show(self, agents: tuple[AgentSnapshot, ...], front: str = "") -> None:
-        """List these, if they are not listed already; the highlighted one stays.
+        """List these agents, if they are not listed already; the highlight stays.
 
-        ``front`` gets what was typed, once it is ready, when that names no agent: see ``take``.
+        ``front`` gets the text of the filter, once it is ready, when that matches no agent: see ``take``.
         """
         if (agents, front) != (self._agents, self._front):
             self._agents, self._front = agents, front
@@ -71,19 +71,19 @@ class AgentChooser(Vertical):
 
     @property
     def question(self) -> str:
-        """What was typed when it cannot be an agent that is looked for, else nothing."""
+        """The text of the filter when it cannot be the name of an agent, else empty."""
         text = self.query_one(Input).value if self.is_mounted else ""
         return text if text.strip() and not self._shown else ""
 
     def take(self) -> str:
-        """Hand ``question`` over: it is gone from here."""
+        """Return ``question`` and clear the filter."""
         text = self.question
         if text:
             self.query_one(Input).clear()
         return text
 
     def focus_filter(self) -> None:
-        """Put the focus where one types."""
+        """Focus the filter."""
         self.query_one(Input).focus()
 
     def action_move(self, by: int) -> None:
@@ -157,7 +157,7 @@ class AgentChooser(Vertical):
 
 
 class ChooserScreen(ModalScreen[str | None]):
-    """The chooser over the rest of the screen; ends with the agent's name, or None."""
+    """The chooser as a modal; returns the agent's name, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("chooser_screen")
 
@@ -173,11 +173,11 @@ class ChooserScreen(ModalScreen[str | None]):
             yield self._chooser
 
     def on_mount(self) -> None:
-        """Type at once."""
+        """Focus the filter."""
         self._chooser.focus_filter()
 
     def show(self, agents: tuple[AgentSnapshot, ...]) -> None:
-        """The fleet went on while the list is open."""
+        """Update the agents while the list is open."""
         self._chooser.show(agents)
 
     @on(AgentChooser.AgentChosen)

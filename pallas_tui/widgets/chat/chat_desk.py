@@ -1,4 +1,4 @@
-"""What all conversations of the chat share."""
+"""The context that all conversations of the chat share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from ...text import Glyphs
 
 @dataclass(frozen=True, slots=True)
 class ChatDesk:
-    """``clock`` gives the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
+    """``clock`` returns the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
 
-    ``base`` is where relative paths begin. ``price`` gives that of a model, None when it is not known.
+    ``base`` is the folder of relative paths. ``price`` returns the price of a model, None when not known.
     """
 
     connect: Connect
@@ -30,5 +30,5 @@ class ChatDesk:
 
 
 def setting(app: Any, name: str, default: Any) -> Any:
-    """A setting of the user's; ``default`` in an application that has none."""
+    """Return a setting of the user; ``default`` in an application that has none."""
     return getattr(getattr(app, "settings", None), name, default)

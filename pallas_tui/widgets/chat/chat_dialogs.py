@@ -1,4 +1,4 @@
-"""Small questions over the chat: yes or no, a prompt of those that were kept, several agents."""
+"""Small dialogs over the chat: yes or no, the saved prompts, several agents."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -22,11 +22,11 @@ from ...text import UNICODE, Glyphs
 from ..tones import DIM, shape
 
 MAX_SIDE: Final = 4
-"""Agents that are asked side by side at most."""
+"""Agents that can be asked side by side."""
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """A question with consequences: ``y`` says yes, everything else no."""
+    """A question with consequences: ``y`` says yes, any other key no."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("confirm")
 
@@ -42,9 +42,9 @@ class ConfirmScreen(ModalScreen[bool]):
 
 
 class PromptsScreen(ModalScreen[str | None]):
-    """The prompts that were kept: enter takes one, delete forgets it, a new name keeps ``draft``.
+    """The saved prompts: enter takes one, delete deletes it, a new name saves ``draft``.
 
-    Ends with the text of the prompt that was taken, or None.
+    Returns the text of the chosen prompt, or None.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompts")
@@ -63,7 +63,7 @@ class PromptsScreen(ModalScreen[str | None]):
             yield Static(markup=False, classes="chat-dialog-hint")
 
     def on_mount(self) -> None:
-        """Keys go to the line; it hands up and down to the list."""
+        """Focus the line; it passes up and down to the list."""
         self.query_one(OptionList).can_focus = False
         self.query_one(Input).focus()
         self._fill()
@@ -100,13 +100,13 @@ class PromptsScreen(ModalScreen[str | None]):
         hint.set_class(problem, "-problem")
 
     def action_move(self, by: int) -> None:
-        """Highlight another one."""
+        """Highlight another prompt."""
         options = self.query_one(OptionList)
         options.action_cursor_up() if by < 0 else options.action_cursor_down()
         self._sure = ""
 
     def action_delete(self) -> None:
-        """Forget the highlighted prompt, when asked twice."""
+        """Delete the highlighted prompt, when asked twice."""
         option = self.query_one(OptionList).highlighted_option
         if option is None or option.id is None or option.id == "+":
             return
@@ -155,7 +155,7 @@ class PromptsScreen(ModalScreen[str | None]):
 
 
 class SideScreen(ModalScreen[tuple[str, ...] | None]):
-    """Which agents to ask side by side: two to four. Ends with their names, or None."""
+    """The choice of two to four agents to ask side by side. Returns their names, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("side", "vim")
 
@@ -174,11 +174,11 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
             yield Static("Two to four agents.", markup=False, classes="chat-dialog-hint")
 
     def on_mount(self) -> None:
-        """Begin at the top."""
+        """Highlight the first agent."""
         self.query_one(OptionList).highlighted = 0 if self._agents else None
 
     def show(self, agents: Sequence[AgentSnapshot]) -> None:
-        """The fleet went on while the list is open; who came since is not in it."""
+        """Update the agents while the list is open; new agents are not added."""
         known = {each.name: each for each in agents}
         for index, old in enumerate(self._agents):
             if (new := known.get(old.name, old)) != old:
@@ -190,7 +190,7 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
         about = (
             agent.description or agent.title if can_answer(agent) else reason_of(agent) or agent.state.value
         )
-        # A mark, since colour alone does not tell who is chosen.
+        # A mark, since colour alone must not show the choice.
         return Content.assemble(
             ("[x] " if agent.name in self._chosen else "[ ] ", ""),
             shape(tone_of(agent), self._glyphs),
@@ -202,7 +202,7 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
         self.query_one(OptionList).replace_option_prompt_at_index(index, self._line(self._agents[index]))
 
     def action_mark(self) -> None:
-        """Choose the one under the cursor, or take that back."""
+        """Choose the agent under the cursor, or undo that."""
         index = self.query_one(OptionList).highlighted
         if index is None:
             return
@@ -226,7 +226,7 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
         hint.set_class(wrong or number > MAX_SIDE, "-problem")
 
     def action_done(self) -> None:
-        """Begin with those that were chosen, in the order of the list."""
+        """Close with the chosen agents, in the order of the list."""
         chosen = tuple(each.name for each in self._agents if each.name in self._chosen)
         if 2 <= len(chosen) <= MAX_SIDE:
             self.dismiss(chosen)

@@ -1,4 +1,4 @@
-"""What the keys of the chat do to the conversation in front."""
+"""The keys of the chat: actions on the conversation in front."""
 
 import asyncio
 from abc import abstractmethod
@@ -32,7 +32,7 @@ _TIMEOUT: Final = 10.0
 
 
 async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> tuple[str, str]:
-    """A title and everything known of a call; of all of them without ``node``. ``run_id`` may be empty."""
+    """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
     if node is None:
         return "Tool calls", story_of(tree, now)
     exchange = await _exchange(fleet, run_id, tree, node)
@@ -40,7 +40,7 @@ async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: floa
 
 
 async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> str:
-    """What a call gave back as far as that is known; else what progress told of it."""
+    """Return the result of a call where it is kept; else what its progress messages reported."""
     if node is None:
         return story_of(tree, now)
     exchange = await _exchange(fleet, run_id, tree, node)
@@ -66,7 +66,7 @@ _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
 
 class ChatActions(PartsPane):
-    """The actions; what they work on is the subclass's."""
+    """The actions of the chat; the subclass has the conversations they act on."""
 
     _desk: ChatDesk
     _agents: tuple[AgentSnapshot, ...]
@@ -84,7 +84,7 @@ class ChatActions(PartsPane):
         conversation: ChatConversation | None = None,
         options: Options | None = None,
     ) -> None:
-        """Begin another conversation and go there."""
+        """Begin another conversation and show it."""
 
     @abstractmethod
     def begin_beside(self, names: tuple[str, ...]) -> None:
@@ -92,21 +92,21 @@ class ChatActions(PartsPane):
 
     @abstractmethod
     def end_beside(self) -> None:
-        """Each of them is a tab like any other again."""
+        """Make each column a normal tab again."""
 
     @abstractmethod
     def _switch(self, view: ConversationView, *, wanted: bool = False) -> None:
-        """Go to that conversation."""
+        """Show that conversation."""
 
     @abstractmethod
     async def _close(self, view: ConversationView) -> None:
-        """Take that conversation off the screen; a run in it is cancelled."""
+        """Close that conversation; a run in it is cancelled."""
 
     def _say(self, text: str) -> None:
         self.app.notify(text, severity="warning", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """ctrl+k is the text area's own key while nothing runs; copying and the like need a conversation."""
+        """Leave ctrl+k to the text area while nothing runs; others need a conversation."""
         view = self._current
         if action == "cancel":
             return any(each.conversation.run is not None for each in self._asked)
@@ -120,12 +120,12 @@ class ChatActions(PartsPane):
 
     @property
     def _asked(self) -> list[ConversationView]:
-        """The conversations that are asked at once."""
+        """Return the conversations that are asked together."""
         return self._beside if self._current in self._beside else [self._current] if self._current else []
 
     @property
     def _answer(self) -> ChatEntry | None:
-        """The answer pointed at, else the last one."""
+        """Return the selected answer, else the last one."""
         if self._current is None:
             return None
         pointed = self._current.transcript.selected
@@ -146,7 +146,7 @@ class ChatActions(PartsPane):
         self.app.push_screen(ChooserScreen(self._agents, self._desk.glyphs), chosen)
 
     def action_era(self) -> None:
-        """Another conversation with the same agent, in the other protocol era."""
+        """Begin another conversation with the same agent, in the other protocol version."""
         if (view := self._current) is not None:
             spoken = "legacy" if view.talk.options.era == "legacy" else "modern"
             other = replace(
@@ -157,7 +157,7 @@ class ChatActions(PartsPane):
             self.new_conversation(view.conversation.agent, wanted=True, options=other)
 
     def action_branch(self) -> None:
-        """Another conversation that has all that was said up to the message pointed at."""
+        """Begin another conversation with all messages up to the selected one."""
         view = self._current
         if view is None or not view.conversation.entries:
             return
@@ -170,7 +170,7 @@ class ChatActions(PartsPane):
         self.new_conversation(view.conversation.agent, wanted=True, conversation=branch, options=options)
 
     def action_tab(self, by: int) -> None:
-        """Go to the next or previous conversation."""
+        """Show the next or previous conversation."""
         if self._current in self._views:
             self._switch(self._views[(self._views.index(self._current) + by) % len(self._views)])
 
@@ -180,7 +180,7 @@ class ChatActions(PartsPane):
             await self._close(self._current)
 
     def action_rename(self) -> None:
-        """Give the tab a name."""
+        """Rename the tab."""
         view = self._current
         if view is None:
             return
@@ -193,7 +193,7 @@ class ChatActions(PartsPane):
         self.app.push_screen(LineScreen("Name of the conversation", hint, view.conversation.name), named)
 
     def action_side(self) -> None:
-        """Ask several agents side by side, or leave that."""
+        """Ask several agents side by side, or end that."""
         if self._beside and self._current in self._beside:
             self.end_beside()
             self.focus_pane()
@@ -206,7 +206,7 @@ class ChatActions(PartsPane):
         agent = self._current.conversation.agent if self._current is not None else ""
         self.app.push_screen(SideScreen(self._agents, agent, self._desk.glyphs), chosen)
 
-    # What is sent
+    # Sending
 
     def action_cancel(self) -> None:
         """Cancel the run in flight; side by side all of them."""
@@ -215,7 +215,7 @@ class ChatActions(PartsPane):
 
     @work(group="retry", exclusive=True)
     async def action_retry(self) -> None:
-        """Ask the last question again; an answer that is good is given up only after a question."""
+        """Ask the last question again; a good answer is replaced only after a confirmation."""
         view = self._current
         if view is None:
             return
@@ -251,7 +251,7 @@ class ChatActions(PartsPane):
 
     @work(group="principal", exclusive=True)
     async def action_principal(self) -> None:
-        """Choose whose bearer this conversation sends."""
+        """Choose whose bearer token this conversation sends."""
         if (view := self._current) is not None:
             try:
                 said = await view.host.choose_principal()
@@ -266,10 +266,10 @@ class ChatActions(PartsPane):
         if self._current is not None:
             self._current.run_command(Typed("export", ""))
 
-    # What is read
+    # Reading
 
     def action_back(self) -> None:
-        """One step back: ask to cancel a run, leave a change, the calls, a message, the prompt."""
+        """Go one step back: ask to cancel a run, or leave an edit, the calls, a message, the prompt."""
         view = self._current
         if view is None or view.ask_to_cancel():
             return
@@ -280,11 +280,11 @@ class ChatActions(PartsPane):
             view.transcript.focus()
 
     def action_write(self) -> None:
-        """Go to the prompt."""
+        """Focus the prompt."""
         self.focus_pane()
 
     async def action_copy(self) -> None:
-        """Copy the message that is pointed at, else the last answer."""
+        """Copy the selected message, else the last answer."""
         if self._current is None:
             return
         pointed = self._current.transcript.selected
@@ -292,7 +292,7 @@ class ChatActions(PartsPane):
         self.app.notify(await copy(self.app, entry.text if entry else ""), markup=False)
 
     def action_calls(self) -> None:
-        """Unfold the calls of the answer and go there."""
+        """Unfold the calls of the answer and focus them."""
         if self._current is not None and not self._current.transcript.open_calls():
             self._say("That answer made no calls.")
 
@@ -327,7 +327,7 @@ class ChatActions(PartsPane):
 
     @on(AnswerMarkdown.LinkTaken)
     async def _on_link(self, event: AnswerMarkdown.LinkTaken) -> None:
-        # Never opened from here: an agent's text decides where a link leads, a person whether to go.
+        # Never opened from here: an agent's text decides where a link leads, the user whether to open it.
         event.stop()
         said = await copy(self.app, event.href)
         self.app.notify(f"{said} It is a link: {event.href}", markup=False)

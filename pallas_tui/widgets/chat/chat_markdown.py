@@ -1,4 +1,4 @@
-"""An agent's Markdown, shown without giving it any power."""
+"""An agent's Markdown, shown as untrusted text."""
 
 import re
 from typing import Final
@@ -13,9 +13,9 @@ from textual.widgets import Markdown
 PLAIN_ABOVE: Final = 60_000
 """Characters above which an answer is shown as its source."""
 WEIGHT: Final = 400
-"""Widgets, roughly, that the Markdown of one answer may become: drawing more of them stops the keys."""
+"""About how many widgets the Markdown of one answer may become: more would block the keys."""
 SHOWN: Final = 200_000
-"""Characters of a message that are shown; copying takes all."""
+"""Characters of a message that are shown; a copy has all."""
 
 _FENCE: Final = re.compile(r"\s*(```|~~~)")
 _ITEM: Final = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
@@ -23,7 +23,7 @@ _ITEM_WEIGHT: Final = 4
 
 
 def weight(text: str) -> int:
-    """About how many widgets the Markdown in ``text`` becomes."""
+    """Return about how many widgets the Markdown in ``text`` becomes."""
     widgets, fence = 0, ""
     for line in text.splitlines():
         if found := _FENCE.match(line):
@@ -39,30 +39,30 @@ def weight(text: str) -> int:
 
 
 def is_light(text: str) -> bool:
-    """Whether drawing ``text`` as Markdown costs little enough to do it while the user types."""
+    """Return whether ``text`` is light enough to be drawn as Markdown while the user types."""
     return len(text) <= PLAIN_ABOVE and weight(text) <= WEIGHT
 
 
 def source_of(text: str) -> Content:
-    """Markdown too heavy to be drawn, as its source in colours. Takes time: call in a thread."""
+    """Return Markdown that is too heavy to be drawn as coloured source. Takes time: call in a thread."""
     text = shown(text)
     return highlight(text, language="markdown") if len(text) <= PLAIN_ABOVE else Content(text)
 
 
 class Splitter:
-    """Parts text that grows into blocks that are complete and the ``rest``, which is still being written.
+    """Splits growing text into complete blocks and the ``rest``, which is still being written.
 
-    Complete means followed by an empty line and the beginning of something else, outside of code.
+    A block is complete when an empty line and the beginning of another block follow, outside of code.
     """
 
     def __init__(self) -> None:
         self.rest = ""
-        self._at = 0  # what stands before that in the rest was looked at
+        self._at = 0  # how much of the rest was already looked at
         self._fence = ""
         self._blank = False
 
     def feed(self, more: str) -> list[str]:
-        """Take what was written since; returns the blocks that it completed."""
+        """Take in new text; return the blocks that it completed."""
         self.rest += more
         done: list[str] = []
         while (end := self.rest.find("\n", self._at) + 1) > 0:
@@ -78,17 +78,17 @@ class Splitter:
 
 
 def shown(text: str) -> str:
-    """As much of ``text`` as is shown, with a note of the rest."""
+    """Return the part of ``text`` that is shown, with a note about the rest."""
     if len(text) <= SHOWN:
         return text
     return f"{text[:SHOWN]}…\n\n({len(text) - SHOWN:,} more characters: y copies all)"
 
 
 class AnswerMarkdown(Markdown):
-    """Markdown from an agent: tags are text, and a link is never opened, only handed to the person."""
+    """Markdown from an agent: tags are text, and a link is only passed on to the user, never opened."""
 
     class LinkTaken(Message):
-        """A link was clicked; ``href`` is where it leads."""
+        """A link was clicked; ``href`` is its target."""
 
         def __init__(self, href: str) -> None:
             super().__init__()

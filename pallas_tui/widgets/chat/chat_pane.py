@@ -36,13 +36,13 @@ from .tab_strip import Tab, TabStrip
 from .thread_tabs import ThreadTabs
 
 MAX_TABS: Final = 100
-"""Conversations that may be open: each keeps its messages, and one that was seen keeps their widgets."""
+"""Conversations that may be open: each keeps its messages, and its widgets once it was shown."""
 MAX_THREADS: Final = 500
 """Threads that the palette finds."""
 
 
 class ChatPane(ThreadTabs):
-    """Talk to agents over MCP, as any other client would."""
+    """Talk to agents over MCP, as any MCP client does."""
 
     TITLE = "Chat"
     HELP = """\
@@ -80,9 +80,9 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         stopwatch: Callable[[], float] = monotonic,
         prompts: PromptBook | None = None,
     ) -> None:
-        """``connect`` makes the client of a conversation; ``base`` is where relative paths begin.
+        """``connect`` makes the client of a conversation; ``base`` is the folder of relative paths.
 
-        Without ``glyphs`` those of the application are taken. ``prompts`` are those that were kept.
+        Without ``glyphs`` those of the application are used. ``prompts`` are the saved prompts.
         """
         super().__init__(id=id)
         self._desk = ChatDesk(
@@ -121,7 +121,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
     def _glyphs(self) -> Glyphs:
         return self._desk.glyphs
 
-    # What the screen tells
+    # Calls from the screen
 
     def absorb(self, frame: FleetFrame) -> None:
         self._now, self._own = frame.now, frame.snapshot.agents
@@ -171,7 +171,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
     # Conversations
 
     def open_agent(self, name: str) -> None:
-        """Go to the conversation with that agent, the newest if there are several, or begin one."""
+        """Show the newest conversation with that agent, or begin one."""
         for view in reversed(self._views):
             if view.conversation.agent == name:
                 self._switch(view, wanted=True)
@@ -186,9 +186,9 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         conversation: ChatConversation | None = None,
         options: Options | None = None,
     ) -> None:
-        """Begin another conversation and go there; ``wanted`` when a person asked, who writes next.
+        """Begin another conversation and show it; ``wanted`` when the user asked for it and writes next.
 
-        ``conversation`` is one that has a transcript already.
+        ``conversation`` is one that already has a transcript.
         """
         if (view := self._make(name, conversation, options)) is not None:
             self.run_worker(self._mount([view], wanted), group="open", description=f"open a chat with {name}")
@@ -222,9 +222,9 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         await self._deck.mount(*views)
         if not self.app.is_running or not views[0].is_attached:
             return
-        if wanted or self._current is None:  # else the user went elsewhere while this was made
+        if wanted or self._current is None:  # else the user went elsewhere while this was created
             self._switch(views[0], wanted=wanted)
-            if text := self._start.take():  # typed before there was anybody to write to
+            if text := self._start.take():  # typed before there was an agent to write to
                 views[0].write(text)
 
     # The screen
@@ -256,7 +256,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self.caption = self._caption()
 
     def _caption(self) -> str:
-        """As whom, in which era, with which model."""
+        """Return principal, protocol version and model."""
         view = self._current
         if view is None:
             return ""
@@ -295,7 +295,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
                 self.focus_pane()
 
     def _arrange(self) -> None:
-        """Show the conversation in front, or those that stand side by side with it."""
+        """Show the conversation in front, or the columns that are side by side with it."""
         if not self.is_mounted or not hasattr(self, "_deck"):
             return
         members = [view for view in self._beside if view in self._views]
@@ -364,7 +364,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
 
 
 def front_agent(agents: tuple[AgentSnapshot, ...]) -> AgentSnapshot | None:
-    """Whom to open first: the agent no one depends on that depends on the most."""
+    """Return the agent to open first: of those that no agent depends on, the one with most dependencies."""
     needed = {name for agent in agents for name in agent.depends_on}
     fronts = [agent for agent in agents if agent.name not in needed] or list(agents)
     return max(fronts, key=lambda agent: len(agent.depends_on), default=None)

@@ -1,4 +1,4 @@
-"""What slash commands do to a conversation on the screen."""
+"""Slash commands on a conversation on the screen."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -38,20 +38,20 @@ from .picture_tray import Tray
 
 
 class Line(Protocol):
-    """Where a command is typed."""
+    """The text area in which a command is typed."""
 
     text: str
 
     def load_text(self, text: str) -> None:
-        """Write this there instead."""
+        """Replace its text."""
         ...
 
 
 class Slash:
-    """Runs commands for ``host``; ``tell`` gets what came of each.
+    """Runs commands for ``host``; ``tell`` gets the result of each.
 
-    A command stays where it was typed until it is done, and then goes into the history. One that is about a
-    credential goes at once, and into no history.
+    A command stays in its line until it is done, and then goes into the history. One about a credential is
+    removed at once, and goes into no history.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Slash:
         self._host, self._history, self._tell = host, history, tell
 
     async def run(self, typed: Typed, line: Line | None = None) -> None:
-        """Do it, and take it away from ``line`` if it was typed there."""
+        """Run the command, and clear ``line`` if it was typed there."""
         text = line.text if line is not None else ""
         secret = typed.command == "set" and typed.rest.lower().startswith("bearer")
         if secret and line is not None:
@@ -73,7 +73,7 @@ class Slash:
         self._tell(outcome)
 
     def complete(self, line: str) -> str | None:
-        """``line`` as far as it can only go on; None for what is no command."""
+        """Return ``line`` completed as far as it is unambiguous; None if it is no command."""
         if not is_command(line):
             return None
         found = COMMANDS.complete(self._host, line)
@@ -83,7 +83,7 @@ class Slash:
         return longer if len(longer) > len(line) else line
 
     def hint(self, line: str) -> str:
-        """How a command in ``line`` may go on, or what it is for; empty for what is no command."""
+        """Return how a command in ``line`` may go on, or its purpose; empty if it is no command."""
         if not is_command(line):
             return ""
         candidates = COMMANDS.complete(self._host, line).candidates
@@ -93,18 +93,18 @@ class Slash:
 
 
 def is_command(line: str) -> bool:
-    """Whether it begins as one."""
+    """Return whether the line begins like a command."""
     return line.startswith("/") and not line.startswith("//") and "\n" not in line
 
 
 MAX_NAME: Final = 40
 _LISTED: Final = 20
-"""Threads that are listed."""
+"""Threads in the list."""
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
 class HostedView(Protocol):
-    """What a conversation on the screen offers to slash commands."""
+    """The part of a conversation view that slash commands use."""
 
     conversation: ChatConversation
     talk: Talk
@@ -131,14 +131,14 @@ class HostedView(Protocol):
 
 
 class ViewHost:
-    """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the person, and wait."""
+    """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the user, and wait."""
 
     def __init__(self, view: HostedView) -> None:
         self._view = view
         self._known: list[ThreadRecord] = []
 
     def parameters(self) -> Sequence[ShownParameter]:
-        """Everything but the parameters of the model."""
+        """Return all parameters but those of the model."""
         view, options = self._view, self._view.talk.options
         agents = tuple(agent.name for agent in view.known)
         return (
@@ -166,7 +166,7 @@ class ViewHost:
         )
 
     async def set(self, name: str, value: str) -> str:
-        """Set one of them."""
+        """Set one parameter."""
         view = self._view
         match name:
             case "name":
@@ -204,7 +204,7 @@ class ViewHost:
         return await self.ask_as(principals.from_environment(value))
 
     async def choose_principal(self) -> str:
-        """Ask for a variable's name, for no one, or on to the masked line."""
+        """Ask for a variable's name, for an anonymous caller, or for the masked line."""
         value = await self._view.app.push_screen_wait(
             LineScreen(
                 "Ask as",
@@ -216,7 +216,7 @@ class ViewHost:
         return await self._bearer(value.strip()) if value else ""
 
     async def ask_as(self, principal: ChatPrincipal) -> str:
-        """Ask as ``principal`` from now on, once the person said yes where the way there is not encrypted."""
+        """Ask as ``principal`` from now on; without encryption the user must confirm."""
         view = self._view
         if view.conversation.run is not None:
             principal.release()
@@ -243,7 +243,7 @@ class ViewHost:
         return await self._view.app.push_screen_wait(screen) is True
 
     async def describe(self) -> AgentDetail:
-        """From the fleet; of an agent elsewhere what its endpoint offers."""
+        """Return the fleet's details of the agent; for a remote agent what its endpoint offers."""
         view = self._view
         name = view.conversation.agent
         fleet = getattr(view.app, "fleet", None)
@@ -265,7 +265,7 @@ class ViewHost:
         return ""
 
     async def export(self, form: str, path: str) -> str:
-        """Write the transcript; asks for the file when none is named."""
+        """Write the transcript; without ``path`` ask for the file."""
         view = self._view
         if view.conversation.untouched:
             raise _wrong("Nothing was said yet.")
@@ -301,7 +301,7 @@ class ViewHost:
         )
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """The handle, who and how, and the sums."""
+        """Return handle, agent, principal, protocol and totals."""
         view, conversation = self._view, self._view.conversation
         answers = [entry for entry in conversation.transcript if entry.role == "assistant"]
         spent = [entry.cost for entry in answers if entry.cost is not None]
@@ -326,17 +326,17 @@ class ViewHost:
         )
 
     async def quit(self) -> None:
-        """Leave the workbench, by the same way as its key."""
+        """Leave the workbench, as its key does."""
         await self._view.app.run_action("quit")
 
     # Parameters
 
     def overrides(self) -> Params:
-        """Those of this tab, which go with each message."""
+        """Return those of this tab, which go with each message."""
         return self._view.conversation.params
 
     def override(self, params: Params) -> None:
-        """From the next message on these. Raises Fault for an agent that has no place for any."""
+        """Use these from the next message on. Raises Fault for an agent without such parameters."""
         name = self._view.conversation.agent
         fleet: FleetPort | None = getattr(self._view.app, "fleet", None)
         agent = fleet.snapshot().agent(name) if fleet is not None else None
@@ -347,18 +347,18 @@ class ViewHost:
         self._view.touch()
 
     async def save(self, params: Params) -> str:
-        """Lay them over the agent's own. Raises Fault."""
+        """Save them on top of the agent's own. Raises Fault."""
         agent = self._view.conversation.agent
         return await self._fleet("its defaults are kept where it runs").save_params(agent, params.to_json())
 
     # Threads
 
     def known_threads(self) -> Sequence[str]:
-        """Those that ``threads`` listed last."""
+        """Return the threads that ``threads`` listed last."""
         return [record.id for record in self._known]
 
     async def threads(self) -> Sequence[ThreadRecord]:
-        """The agent's threads, the one used last first. Raises Fault."""
+        """Return the agent's threads, the last used first. Raises Fault."""
         fleet = self._fleet("its threads are kept where it runs")
         self._known = list((await fleet.threads(self._view.conversation.agent, _LISTED)).items)
         return self._known
@@ -371,7 +371,7 @@ class ViewHost:
         return ""
 
     def _fleet(self, otherwise: str) -> FleetPort:
-        """The fleet that the agent belongs to. Raises Fault for an agent elsewhere."""
+        """Return the fleet of the agent. Raises Fault for a remote agent."""
         name = self._view.conversation.agent
         fleet: Any = getattr(self._view.app, "fleet", None)
         if is_attached_name(name):
@@ -381,10 +381,10 @@ class ViewHost:
         found: FleetPort = fleet
         return found
 
-    # What goes with the next message, and asking again
+    # Attachments and retries
 
     async def attach(self, path: str) -> str:
-        """Send this picture with the next message; without a path choose one."""
+        """Attach this picture to the next message; without a path choose one."""
         if not path:
             self._view.attach()
         else:
@@ -412,5 +412,5 @@ def _wrong(problem: str) -> Fault:
 
 
 def params_fact(params: Params) -> str:
-    """What is set, in one line; empty when nothing is."""
+    """Return the parameters that are set, in one line; empty when there are none."""
     return one_line(", ".join(f"{name} {value}" for name, value in parameter_text.lines(params)), 300)

@@ -1,4 +1,4 @@
-"""The conversations under the tabs: one, or several side by side with a prompt that they share."""
+"""The conversations under the tabs: one, or several columns with a shared prompt."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,36 +12,36 @@ from ...chat.prompt_history import PromptHistory
 from .prompt_area import PromptArea
 
 COLUMN: Final = 38
-"""Cells that a conversation needs beside another one."""
+"""Cells that a conversation needs as a column."""
 
 
 class Deck(Container):
-    """Shows some of its children beside one another, and none of the others."""
+    """Shows some of its children as columns, and hides the others."""
 
     class Resized(Message):
-        """There is room for more or fewer columns."""
+        """The number of columns that fit changed."""
 
     def __init__(self, *children: Widget) -> None:
         super().__init__(*children, id="chat-deck")
 
     @property
     def columns(self) -> int:
-        """How many conversations there is room for."""
+        """How many conversations fit."""
         return max(1, self.size.width // COLUMN)
 
     def show(self, shown: Sequence[Widget]) -> None:
-        """These, from left to right."""
+        """Show these, from left to right."""
         for child in self.children:
             child.display = child in shown
             child.set_class(child in shown[1:], "-after")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Perhaps there is room for another one."""
+        """Post ``Resized`` when another number of columns fits."""
         self.post_message(self.Resized())
 
 
 class SharedPrompt(PromptArea):
-    """Where one writes to all conversations that stand side by side."""
+    """The prompt for all conversations that are side by side."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class SharedPrompt(PromptArea):
         self.display = False
 
     def address(self, names: Sequence[str]) -> None:
-        """Show it, for these; with none hide it."""
+        """Show it, addressed to these agents; with none hide it."""
         self.display = bool(names)
         self.placeholder = f"Write to {', '.join(names)}: enter sends to all"
 
 
 def window(members: Sequence[Widget], current: Widget, columns: int) -> Sequence[Widget]:
-    """As many of ``members`` as there are columns, the current one among them."""
+    """Return as many of ``members`` as there are columns, the current one among them."""
     first = max(0, min(members.index(current), len(members) - columns))
     return members[first : first + columns]

@@ -31,26 +31,26 @@ from .transcript import Transcript
 
 
 class Banner(Static):
-    """Takes no room while there is nothing to say (PI-17)."""
+    """The state of the agent; hidden while there is nothing to say (PI-17)."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-banner")
 
     def show(self, standing: ChatReadiness, glyphs: Glyphs) -> None:
-        """Say it in the colour of its tone."""
+        """Show it in the colour of its tone."""
         self.update(Content.assemble(shape(standing.tone, glyphs), " ", standing.text))
         self.display = bool(standing.text)
         self.set_classes(f"chat-banner -{standing.tone.value}")
 
 
 class ColumnTitle(Static):
-    """The agent's name, seen only where several conversations stand beside one another."""
+    """The agent's name, shown only when several conversations are side by side."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-column-title")
 
     def show(self, name: str, standing: ChatReadiness, glyphs: Glyphs) -> None:
-        """Its name with its shape."""
+        """Show its name with its shape."""
         self.update(Content.assemble(shape(standing.tone, glyphs), f" {name}"))
 
 
@@ -58,23 +58,23 @@ SURE_WITHIN: Final = 3.0
 
 
 class ConversationView(Reading):
-    """A conversation with one agent. The model is the truth; ``_paint`` makes the screen follow it.
+    """A conversation with one agent. The model is the truth; ``_paint`` updates the screen from it.
 
-    As a ``column`` it stands beside others: the prompt they share takes the place of its own.
+    As a ``column`` it shares one prompt with the other columns, and hides its own.
     """
 
     class Changed(Message):
-        """Something happened that the tabs show too."""
+        """Something changed that the tabs show too."""
 
     class RunEnded(Message):
-        """A run ended, one way or the other."""
+        """A run ended, with any outcome."""
 
         def __init__(self, view: "ConversationView") -> None:
             super().__init__()
             self.view = view
 
     class AskSideBySide(Message):
-        """These agents are to be asked side by side; none: not any more."""
+        """These agents should be asked side by side; none: end that."""
 
         def __init__(self, view: "ConversationView", agents: tuple[str, ...]) -> None:
             super().__init__()
@@ -124,20 +124,20 @@ class ConversationView(Reading):
         yield self._prompt
 
     def on_mount(self) -> None:
-        """Begin to paint."""
+        """Start painting."""
         self._stand()
         self.touch()
         self.run_worker(self._painter.run(), group="paint", description=f"paint {self.conversation.agent}")
 
     async def on_unmount(self) -> None:
-        """A closed tab ends its connection; Textual has cancelled its workers."""
+        """Close the connection of a closed tab; Textual has cancelled its workers."""
         await self.talk.close()
 
-    # What others ask
+    # Queries
 
     @property
     def url(self) -> str:
-        """Where the agent answers now, empty when it is not there."""
+        """The agent's URL now, empty when it is not there."""
         return self._agent.url if self._agent is not None else ""
 
     @property
@@ -147,13 +147,13 @@ class ConversationView(Reading):
 
     @property
     def draft(self) -> str:
-        """What is written and not sent."""
+        """The text of the prompt that is not sent."""
         return self._prompt.text
 
-    # What the pane tells
+    # Calls from the pane
 
     def see(self, agent: AgentSnapshot | None, known: tuple[AgentSnapshot, ...] = ()) -> None:
-        """The agent as the newest frame has it, None when the fleet does not have it; and all there are."""
+        """Take in the newest snapshot of the agent, None when the fleet does not have it, and all agents."""
         self.known = known
         changed = agent is not self._agent and agent != self._agent
         if changed and agent is None and is_attached_name(self.conversation.agent):
@@ -167,7 +167,7 @@ class ConversationView(Reading):
             self._tell()
 
     def judge(self, *, anew: bool = False) -> None:
-        """Whether the agent can be written to, as things are now."""
+        """Check whether the agent can be written to now."""
         held, now, bearer = self.conversation, self.desk.clock(), bool(self.talk.options.principal.token)
         new = standing(held.agent, self._agent, with_bearer=bearer, now=now, owner=held.owner)
         if new != self.standing or anew:
@@ -175,12 +175,12 @@ class ConversationView(Reading):
             self._stand()
 
     def _let_go(self) -> None:
-        """The instance was detached: nothing of it stays connected."""
+        """Close the connection: the instance was detached."""
         self.cancel()
         self.run_worker(self.talk.hang_up(), group="close", description="let go of a detached agent")
 
     def set_active(self, active: bool) -> None:
-        """Whether a person can see this conversation now."""
+        """Set whether the user can see this conversation now."""
         self._active = active
         if active:
             self.conversation.unread = 0
@@ -188,43 +188,43 @@ class ConversationView(Reading):
             self.touch()
 
     def set_column(self, column: bool) -> None:
-        """Whether it stands beside others, which share a prompt."""
+        """Set whether it is one of several columns with a shared prompt."""
         self._column = column
         self.set_class(column, "-column")
 
     def ask_beside(self, agents: tuple[str, ...]) -> None:
-        """Have these agents asked side by side; none: no longer."""
+        """Post a request to ask these agents side by side; none: end that."""
         self.post_message(self.AskSideBySide(self, agents))
 
     def touch(self) -> None:
-        """The model changed."""
+        """Note that the model changed."""
         self._painter.touch()
         self.post_message(self.Changed())
 
     def focus_prompt(self) -> None:
-        """Put the focus where one writes, or on the transcript while no one can.
+        """Focus the prompt, or the transcript while the user cannot write.
 
-        At once, not when the queue has been worked off: keys typed in between would reach the prompt of
-        the conversation that was open before.
+        At once, not after the message queue: keys typed in between would reach the prompt of the conversation
+        that was open before.
         """
         self._give_back_focus = self._prompt.disabled
         usable = not self._prompt.disabled and not self._column
         self.screen.set_focus(self._prompt if usable else self.transcript)
 
     def rename(self, name: str) -> None:
-        """Call the conversation so; an empty name is the agent's again."""
+        """Rename the conversation; an empty name restores the agent's."""
         self.conversation.name = " ".join(name.split())[:MAX_NAME]
         self.touch()
 
     def write(self, text: str) -> None:
-        """Put ``text`` where one writes, behind what stands there."""
+        """Append ``text`` to the prompt."""
         self._prompt.insert(text)
         self.focus_prompt()
 
     # Talking
 
     def _submit(self, text: str) -> bool:
-        """The person sends ``text``; False when it stays where it is."""
+        """Send the user's ``text``; return False when it stays in the prompt."""
         if not text.strip() and not self.tray.attachments:
             return False
         typed = read(text)
@@ -240,12 +240,12 @@ class ConversationView(Reading):
         return True
 
     def send(self, text: str) -> None:
-        """Ask the agent, which must be able to answer now, with what is attached."""
+        """Ask the agent, which must be able to answer now, with the attached pictures."""
         self.transcript.anchor()
         self._begin(self.conversation.begin(text, self.tray.empty(), self.desk.clock()))
 
     def why_not_now(self, *, with_images: bool = False) -> str:
-        """Why nothing can be sent now, empty when it can."""
+        """Say why a message cannot be sent now, empty when it can."""
         name = self.conversation.agent
         if self.conversation.run is not None:
             return f"{name} is still answering; ctrl+k cancels that."
@@ -254,7 +254,7 @@ class ConversationView(Reading):
         return why_no_images(name, self._agent) if with_images else ""
 
     def _refuses(self, possible: bool, otherwise: str) -> bool:
-        """Say why something cannot be done now, if it cannot."""
+        """Say why an action is not possible now, if it is not."""
         problem = otherwise if not possible else self.why_not_now()
         if problem:
             self.app.notify(problem, severity="warning", markup=False)
@@ -271,7 +271,7 @@ class ConversationView(Reading):
             self._begin(run)
 
     def edit(self) -> None:
-        """Take the question pointed at, else the last one, into the prompt; sending it drops the rest."""
+        """Edit the selected question, else the last one, in the prompt; sending it drops the rest."""
         pointed = self.transcript.selected
         entry = pointed.entry if pointed is not None else last_question(self.conversation.entries)
         if self._refuses(entry is not None and entry.role == "user", "Point at a message of yours (j, k)."):
@@ -282,13 +282,13 @@ class ConversationView(Reading):
         self._tell()
 
     def stop_editing(self) -> bool:
-        """Leave the message as it is; False when none is being changed."""
+        """Leave the message unchanged; return False when none is being edited."""
         left = self._editing.leave()
         self._tell()
         return left
 
     def cancel(self) -> bool:
-        """Cancel the run in flight; False when there is none."""
+        """Cancel the run in flight; return False when there is none."""
         if self.conversation.run is None or self._worker is None:
             return False
         self._sure = False
@@ -296,7 +296,7 @@ class ConversationView(Reading):
         return True
 
     def ask_to_cancel(self) -> bool:
-        """Escape: the first one asks, the second within 3 s cancels; False when nothing runs."""
+        """Handle escape: the first asks, the second within 3 s cancels; False when nothing runs."""
         if self.conversation.run is None:
             return False
         if self._sure:
@@ -326,7 +326,7 @@ class ConversationView(Reading):
     # Commands
 
     def run_command(self, typed: Typed, prompt: PromptArea | None = None) -> None:
-        """Do what was typed into ``prompt``, or what a key stands for."""
+        """Run the command that was typed into ``prompt``, or that a key is bound to."""
         self.run_worker(self.slash.run(typed, prompt), group="command", description="a slash command")
 
     def _tell_outcome(self, outcome: CommandOutcome) -> None:
@@ -342,7 +342,7 @@ class ConversationView(Reading):
         self.show_hint(self._prompt.text)
 
     def show_hint(self, line: str) -> None:
-        """How a command in ``line`` may go on."""
+        """Show how a command in ``line`` may go on."""
         if (hint := self.slash.hint(line)) != self._hint:
             self._hint = hint
             self._tell()
@@ -385,7 +385,7 @@ class ConversationView(Reading):
         self._tell()
 
     def _tell(self) -> None:
-        """The status line: what the run does now (PI-25), or nothing."""
+        """Show what the run does now in the status line (PI-25), or nothing."""
         run, elapsed = self.conversation.run, None
         text = self._editing.hint(self.desk.glyphs.dot)
         if run is not None:
@@ -395,7 +395,7 @@ class ConversationView(Reading):
         self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
 
     def _stand(self) -> None:
-        """Show how the agent stands: the banner, and whether one can write (PI-17)."""
+        """Show the banner, and whether the user can write (PI-17)."""
         if not self.is_mounted:
             return
         name, agent, dot = self.conversation.agent, self._agent, self.desk.glyphs.dot
@@ -413,7 +413,7 @@ class ConversationView(Reading):
         self.tray.tell(why_no_images(name, agent))
 
     def _enable(self, may_write: bool) -> None:
-        # The screen knows at once who has the focus; a widget, when it has worked off its queue.
+        # The screen knows at once which widget has the focus; the widget only after its message queue.
         prompt, transcript, screen = self._prompt, self.transcript, self.screen
         if not may_write and screen.focused is prompt:
             # A disabled widget loses the focus, and with it the keys of the pane.

@@ -1,4 +1,4 @@
-"""Changing a message that was sent: it comes back into the prompt, and what was written there waits."""
+"""Editing of a sent message: it returns to the prompt, and the draft waits."""
 
 from ...chat.conversation import ChatEntry
 from ...text import clock
@@ -7,7 +7,7 @@ from .prompt_area import PromptArea
 
 
 class MessageEdit:
-    """The message that is changed in ``prompt``, and the draft that comes back when that is left."""
+    """The message that is edited in ``prompt``, and the draft to restore afterwards."""
 
     def __init__(self, prompt: PromptArea, tray: Tray) -> None:
         self._prompt, self._tray = prompt, tray
@@ -15,7 +15,7 @@ class MessageEdit:
         self.entry: ChatEntry | None = None
 
     def begin(self, entry: ChatEntry) -> None:
-        """Put the message into the prompt, with its pictures as far as they are kept."""
+        """Put the message into the prompt, with those of its pictures that are kept."""
         if self.entry is None:
             self._draft = self._prompt.text
         self.entry = entry
@@ -23,7 +23,7 @@ class MessageEdit:
         self._tray.put(tuple(one for one in entry.attachments if one.data))
 
     def leave(self) -> bool:
-        """Leave the message as it is; False when none is being changed."""
+        """Leave the message unchanged; return False when none is being edited."""
         if self.entry is None:
             return False
         self._tray.empty()
@@ -33,12 +33,12 @@ class MessageEdit:
         return True
 
     def take(self) -> ChatEntry | None:
-        """The message that is changed, if any: the change is sent now."""
+        """Return the edited message, if any, and end the edit: it is sent now."""
         entry, self.entry, self._draft = self.entry, None, ""
         return entry
 
     def hint(self, dot: str) -> str:
-        """What is going on, in a line; empty when no message is being changed."""
+        """Return a hint about the edit, in a line; empty when no message is being edited."""
         if self.entry is None:
             return ""
         return (

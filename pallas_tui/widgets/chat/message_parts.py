@@ -1,4 +1,4 @@
-"""What the chat does with images, with parts of a message, and with an editor of one's own."""
+"""Actions of the chat on images, on parts of a message, and with the user's editor."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class PartsPane(Pane):
             self._current.tray.pick()
 
     def action_open_editor(self) -> None:
-        """Write on in the person's own editor."""
+        """Edit the prompt in the user's own editor."""
         if self._current is None:
             return
         prompt = self._current.query_one(PromptArea)
@@ -51,7 +51,7 @@ class PartsPane(Pane):
         self._current.focus_prompt()
 
     async def action_copy_code(self) -> None:
-        """Copy the next block of code of the message that is pointed at, else of the last answer."""
+        """Copy the next block of code of the selected message, else of the last answer."""
         entry = self._meant()
         blocks = await asyncio.to_thread(code_blocks, entry.text) if entry is not None else ()
         if entry is None or not blocks:
@@ -63,7 +63,7 @@ class PartsPane(Pane):
         self.app.notify(f"Block {index + 1} of {len(blocks)}{kind}: {told}", markup=False)
 
     def action_see_pictures(self) -> None:
-        """The pictures of the message that is pointed at, else the newest ones."""
+        """Show the pictures of the selected message, else the newest ones."""
         from ..dialogs.picture_dialog import PictureScreen
 
         entry = self._meant()

@@ -36,10 +36,10 @@ REST_WEIGHT: Final = 24
 
 
 class Heading(Widget):
-    """When, who, and how it went, on one line."""
+    """Time, author and result, on one line."""
 
     def __init__(self, left: str, right: tuple[str, ...] = (), style: str = "bold", dot: str = "·") -> None:
-        """Of ``right`` as many are shown as there is room for, the first ones first."""
+        """Of ``right`` as many parts are shown as fit, from the first on."""
         super().__init__(classes="chat-heading")
         self._left, self._right, self._style, self._dot = left, right, style, dot
 
@@ -61,10 +61,10 @@ class Heading(Widget):
 
 
 class LiveText(Vertical):
-    """An answer while it is written: what is complete as Markdown, drawn once; the rest while it is short.
+    """An answer while it is written: complete blocks as Markdown, drawn once; the rest while it is short.
 
-    Drawing all of it again ten times a second would stop the keys: a list of a hundred items takes a
-    third of a second.
+    Redrawing all of it ten times a second would block the keys: a list of a hundred items takes a third of a
+    second.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class LiveText(Vertical):
         yield self._heavy_rest
 
     async def show(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may be there already."""
+        """Show ``text``, of which an earlier part may already be shown."""
         if len(text) <= self._length or self._length >= SHOWN:
             return
         blocks = self._splitter.feed(text[self._length : SHOWN])
@@ -101,7 +101,7 @@ class LiveText(Vertical):
 
 
 class MessageView(Vertical):
-    """A message; an answer may be ``live``: it takes text as it comes, until it is settled."""
+    """A message; an answer may be ``live``: it takes text as it is streamed, until it is settled."""
 
     class Pointed(Message):
         """The message was clicked."""
@@ -119,7 +119,7 @@ class MessageView(Vertical):
         glyphs: Glyphs = UNICODE,
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``now`` gives the stopwatch of the conversation."""
+        """``now`` returns the stopwatch of the conversation."""
         super().__init__(classes=f"chat-message -{entry.role}")
         self.entry = entry
         self._now = now
@@ -138,12 +138,12 @@ class MessageView(Vertical):
         yield from self._pictures()
 
     async def on_mount(self) -> None:
-        """What is too heavy for Markdown gets its colours."""
+        """Colour the source of Markdown that is too heavy to be drawn."""
         if not self.live:
             await self._colour()
 
     def _pictures(self) -> Iterable[Thumbnails]:
-        """The pictures that came along; the message is asked again for each: it lets go of old ones."""
+        """Yield the pictures; the message is queried again for each, since it drops old data."""
         if self.entry.attachments:
             yield Thumbnails(lambda: self.entry.attachments, self._glyphs)
 
@@ -169,12 +169,12 @@ class MessageView(Vertical):
             self._body.update(await asyncio.to_thread(source_of, self.entry.text))
 
     async def stream(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may be there already."""
+        """Show ``text``, of which an earlier part may already be shown."""
         if isinstance(self._body, LiveText):
             await self._body.show(text)
 
     async def follow(self, tree: Tree) -> None:
-        """Show what ``tree`` has now."""
+        """Show the current state of ``tree``."""
         if self.calls is None and tree:
             self.calls = ToolTree(tree, self._now, live=True, glyphs=self._glyphs)
             await self.mount(self.calls, after=self._heading)
@@ -182,7 +182,7 @@ class MessageView(Vertical):
             self.calls.tick()
 
     async def settle(self, entry: ChatEntry) -> None:
-        """The run is over: ``entry`` takes the place of what was streamed."""
+        """Replace the streamed text with ``entry``: the run is over."""
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
@@ -198,12 +198,12 @@ class MessageView(Vertical):
         await self._colour()
 
     def on_click(self, event: events.Click) -> None:
-        """Point at this message."""
+        """Select this message."""
         self.post_message(self.Pointed(self))
 
 
 def figures(entry: ChatEntry) -> tuple[str, ...]:
-    """How an answer went: ``AUTH``, ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
+    """Return the figures of an answer: ``AUTH``, ``cancelled``, ``3.1 s``, ``4 steps``, cost, tokens."""
     parts = [entry.fault] if entry.fault else []
     if entry.cut:
         parts.append(entry.cut)

@@ -1,4 +1,4 @@
-"""When a conversation is painted: after changes, and not more often than there is time for."""
+"""The timing of a conversation's paints: after changes, and only as often as there is time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,24 +8,24 @@ from typing import Final
 from textual.widget import MountError
 
 PAINT_EVERY: Final = 0.1
-"""Seconds between two paintings at least, however fast the text comes."""
+"""Least seconds between two paints, however fast the text streams."""
 MAX_PAUSE: Final = 2.0
-"""Seconds at most: a machine that was busy once must not keep a conversation from being seen."""
+"""Most seconds: after a busy moment the conversation must soon be shown again."""
 
 
 class Painter:
-    """Calls ``paint`` after ``touch``, however often that was called; nothing while ``seen`` is false."""
+    """Calls ``paint`` once after any number of ``touch``; never while ``seen`` is false."""
 
     def __init__(self, paint: Callable[[], Awaitable[None]], seen: Callable[[], bool]) -> None:
         self._paint, self._seen = paint, seen
         self._dirty = asyncio.Event()
 
     def touch(self) -> None:
-        """Something changed."""
+        """Note a change."""
         self._dirty.set()
 
     async def run(self) -> None:
-        """Until cancelled, or until the screen goes away."""
+        """Paint until cancelled, or until the screen is gone."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -33,7 +33,7 @@ class Painter:
             if self._seen():
                 try:
                     await self._paint()
-                except MountError:  # the screen goes away in the middle of it
+                except MountError:  # the screen is gone in the middle of it
                     return
-            # What takes long is done less often: the keys get most of the time.
+            # The longer a paint takes, the longer the pause: the keys get most of the time.
             await asyncio.sleep(min(MAX_PAUSE, max(PAINT_EVERY, 4 * (perf_counter() - started))))

@@ -1,4 +1,4 @@
-"""The images that will go with the next message, and the ways in which they get there."""
+"""The images of the next message, and the ways to attach them."""
 
 import asyncio
 from pathlib import Path
@@ -26,27 +26,27 @@ from ...text import fit as fit_text
 from .prompt_area import PathLine
 
 READ_TIMEOUT: Final = 10.0
-"""Seconds that reading an image may take; a disk on a network may never answer."""
+"""Seconds that reading an image may take; a network disk may never answer."""
 TALL: Final = 30
-"""Rows of a terminal from which on an image has a picture here."""
+"""Rows of a terminal from which on an image is shown as a picture here."""
 _COLUMNS, _ROWS = 12, 4
 
 
 class Writable(Protocol):
-    """Where pasted text goes."""
+    """The target of pasted text."""
 
     def insert(self, text: str) -> object:
-        """Put text in at the cursor."""
+        """Insert text at the cursor."""
         ...
 
 
 class Chip(Widget, can_focus=True):
-    """One image: its picture where there is room, its name, its size, and a cross that takes it away."""
+    """One image: its picture where there is room, its name, its size, and a cross that removes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("tray")
 
     class Removed(Message):
-        """The image is not to be sent."""
+        """The image should not be sent."""
 
         def __init__(self, attachment: ChatPicture) -> None:
             super().__init__()
@@ -65,7 +65,7 @@ class Chip(Widget, can_focus=True):
         self.styles.width = width_of(((self._text, ""),)) + 2 + (self._columns + 1 if self._rows else 0)
 
     def on_mount(self) -> None:
-        """The picture takes its time elsewhere."""
+        """Draw the picture in the background."""
         if self._rows:
             self.run_worker(self._draw(), group="picture", exit_on_error=False, description="draw a chip")
 
@@ -76,13 +76,13 @@ class Chip(Widget, can_focus=True):
             drawn = await asyncio.to_thread(
                 lambda: draw(picture.raw, self._columns, self._rows, ground, ascii_only=ascii_only)
             )
-        except Unreadable:  # the message tells that later
+        except Unreadable:  # the message reports that later
             return
         self._strips = drawn.strips
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The picture on the left, the words on the right of its first line."""
+        """Render the picture on the left, the words on the right of its first line."""
         style, width = self.rich_style, self.size.width
         parts = []
         if self._rows:
@@ -95,17 +95,17 @@ class Chip(Widget, can_focus=True):
         return Strip.join(parts)
 
     def action_remove_image(self) -> None:
-        """Take the image away."""
+        """Remove the image."""
         self.post_message(self.Removed(self._attachment))
 
     def action_open(self) -> None:
-        """See it in full."""
+        """Show the image in full."""
         from ..dialogs.picture_dialog import PictureScreen
 
         self.app.push_screen(PictureScreen(lambda: (self._attachment,), 0, self._glyphs))
 
     def on_click(self, event: events.Click) -> None:
-        """The words are its cross; the picture opens."""
+        """Remove the image on a click on its words; show it on a click on the picture."""
         if event.x < self._columns:
             self.action_open()
         else:
@@ -113,13 +113,13 @@ class Chip(Widget, can_focus=True):
 
 
 class Tray(Vertical):
-    """The attached images as chips, with the reason why they cannot be sent if there is one.
+    """The attached images as chips, and the reason why they cannot be sent if there is one.
 
-    It takes no room while there are none and no path is asked for.
+    Hidden while there are none and no path is asked for.
     """
 
     class TrayLeft(Message):
-        """The focus should go back to the prompt."""
+        """The focus should return to the prompt."""
 
     def __init__(self, glyphs: Glyphs, base: Path) -> None:
         super().__init__(classes="chat-tray")
@@ -137,7 +137,7 @@ class Tray(Vertical):
         yield self._path
 
     def on_mount(self) -> None:
-        """Nothing is attached yet."""
+        """Hide the tray."""
         self._chips.display = False
 
     def open(self) -> None:
@@ -158,7 +158,7 @@ class Tray(Vertical):
 
     @work(group="paste", exclusive=True, exit_on_error=False, description="read the clipboard")
     async def paste(self, prompt: Writable) -> None:
-        """Attach the image on the clipboard, or put its text into ``prompt``; tells when there is neither."""
+        """Attach the image on the clipboard, or insert its text into ``prompt``; say if there is neither."""
         pasted = Pasted(problem="The clipboard of a browser is pasted with its own key.")
         if not self.app.is_web:
             pasted = await paste()
@@ -178,29 +178,29 @@ class Tray(Vertical):
                 break
 
     def tell(self, problem: str) -> None:
-        """Why the images could not be sent as things are; empty when they can."""
+        """Show why the images cannot be sent; empty when they can."""
         if problem != self.problem:
             self.problem = problem
             self._show()
 
     def empty(self) -> tuple[ChatPicture, ...]:
-        """The images, which are sent now: they are gone from here."""
+        """Return the images, which are sent now, and remove them."""
         attachments, self.attachments = self.attachments, ()
         self._show()
         return attachments
 
     def put(self, attachments: tuple[ChatPicture, ...]) -> None:
-        """These and no others."""
+        """Show these images and no others."""
         self.attachments = attachments
         self._show()
 
     def drop_last(self) -> None:
-        """Take the last image away."""
+        """Remove the last image."""
         if self.attachments:
             self._drop(self.attachments[-1])
 
     async def take(self, image: Path | bytes) -> bool:
-        """Attach the image at a path, or one without a file; when that cannot be it says why: False."""
+        """Attach the image at a path, or its bytes; return False, and say why, when that is not possible."""
         async with self._taking:  # two at once would not know of each other's size
             size, count = sum(one.size for one in self.attachments), len(self.attachments)
             try:

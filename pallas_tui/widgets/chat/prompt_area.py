@@ -1,4 +1,4 @@
-"""Where the person writes."""
+"""The prompt of a conversation."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,33 +20,33 @@ from ...chat.prompt_history import PromptHistory, Walk
 from ...pictures.images import complete_path, names_images, pasted_images
 
 _LOOK: Final = 2.0
-"""Seconds that looking for pasted paths may take; then they are text."""
+"""Seconds that checking pasted paths may take; after that they are text."""
 
-# What changes the text, or where the next letter goes.
+# Keys that change the text, or move the cursor.
 _IN_ORDER: Final = ("submit", "new_line", "delete_", "cut", "undo", "redo", "cursor_")
 
 
 class PromptArea(TextArea):
-    """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
+    """Several lines; enter sends. Up on the first line and down on the last walk through the history."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     class ImagesPasted(Message):
-        """What was pasted or dropped are image files and nothing else."""
+        """The pasted or dropped text names image files and nothing else."""
 
         def __init__(self, paths: tuple[Path, ...]) -> None:
             super().__init__()
             self.paths = paths
 
     class PasteAsked(Message):
-        """What is on the clipboard should come into ``prompt``, or beside it."""
+        """The clipboard should be inserted into ``prompt``, or attached."""
 
         def __init__(self, prompt: "PromptArea") -> None:
             super().__init__()
             self.prompt = prompt
 
     class TakeBack(Message):
-        """Backspace with nothing to delete: the last attachment goes."""
+        """Backspace with nothing to delete: the last attachment is removed."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PromptArea(TextArea):
     ) -> None:
         """``send`` takes the text, at once, or returns False: then it stays here.
 
-        ``complete`` gives a command as far as it can only go on, None for what is no command.
+        ``complete`` completes a command as far as it is unambiguous; None if the text is no command.
         """
         super().__init__(
             classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
@@ -67,15 +67,15 @@ class PromptArea(TextArea):
         self._walk: Walk | None = None
 
     def validate_placeholder(self, placeholder: str | Content) -> Content:
-        """Never markup: an agent's name stands in it."""
+        """Escape markup: the placeholder contains an agent's name."""
         return Content(placeholder) if isinstance(placeholder, str) else placeholder
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A text area would take F6 to select a line; here the key goes to the traces."""
+        """Disable the text area's F6, which selects a line; here the key opens the traces."""
         return action != "select_line"
 
     def action_submit(self) -> None:
-        """Send what is written."""
+        """Send the text."""
         text = self.text
         if self._send(text):
             self._history.add(text)
@@ -83,17 +83,17 @@ class PromptArea(TextArea):
             self.load_text("")
 
     def action_paste_clipboard(self) -> None:
-        """The image or the text on the clipboard."""
+        """Paste the image or the text on the clipboard."""
         if not self.read_only:
             self.post_message(self.PasteAsked(self))
 
     def action_new_line(self) -> None:
-        """Break the line instead of sending."""
+        """Insert a line break instead of sending."""
         start, end = self.selection
         self._replace_via_keyboard("\n", start, end)
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """One line up, or one prompt back."""
+        """Go one line up, or one prompt back."""
         if select or self._row() > 0:
             super().action_cursor_up(select)
             return
@@ -102,7 +102,7 @@ class PromptArea(TextArea):
         self._recall(self._walk.older(self.text))
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """One line down, or one prompt forward."""
+        """Go one line down, or one prompt forward."""
         if select or self._row() < self.wrapped_document.height - 1 or self._walk is None:
             super().action_cursor_down(select)
             return
@@ -121,12 +121,12 @@ class PromptArea(TextArea):
             self.move_cursor(self.document.end)
 
     def _row(self) -> int:
-        """The line of the screen that the cursor is on, counted from the first of the text."""
+        """Return the line of the screen that the cursor is on, counted from the first of the text."""
         return self.wrapped_document.location_to_offset(self.cursor_location).y
 
     async def _on_key(self, event: events.Key) -> None:
-        # Here and not by way of the bindings, which act before the letters typed just ahead of the key
-        # were taken in, or after those behind it. The text area, whose turn is next, would break the line.
+        # Here and not as a binding: a binding acts before letters typed just ahead of the key are
+        # inserted, or after those behind it. The text area, whose turn is next, would break the line.
         if event.key != "enter" and event.is_printable:
             return
         if event.key == "tab" and (longer := self._complete(self.text)) is not None:
@@ -145,11 +145,11 @@ class PromptArea(TextArea):
         if self.read_only:
             return
         text = event.text
-        # What the text area, whose turn is next, puts in. A terminal sends a carriage return for each line.
+        # The text area, whose turn is next, inserts this. A terminal sends a carriage return for each line.
         event.text = sanitize(text.replace("\r\n", "\n").replace("\r", "\n"))
         if not names_images(text.strip()):
             return
-        # Whether they are files is asked of disks that may be slow; keys typed behind wait for this.
+        # The check for files may wait for slow disks; keys typed behind wait for this.
         with suppress(TimeoutError):
             paths = await asyncio.wait_for(asyncio.to_thread(pasted_images, text), _LOOK)
             if paths:
@@ -169,7 +169,7 @@ class _PathSuggester(Suggester):
 
 
 class PathLine(Input):
-    """One line for the path of an image, with completion; tab takes what is suggested."""
+    """One line for the path of an image, with completion; tab takes the suggestion."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("path_line")
 
@@ -181,7 +181,7 @@ class PathLine(Input):
             self.text = text
 
     class Closed(Message):
-        """The person does not want to attach anything after all."""
+        """The user cancelled the attachment."""
 
     def __init__(self, base: Path) -> None:
         super().__init__(
@@ -193,7 +193,7 @@ class PathLine(Input):
         self.display = False
 
     def open(self) -> None:
-        """Show the line, empty, and write into it."""
+        """Show the line, empty, and focus it."""
         self.value = ""
         self.display = True
         self.focus()
@@ -204,7 +204,7 @@ class PathLine(Input):
         self.post_message(self.Closed())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand the path on; an empty one closes the line."""
+        """Post the path; an empty one closes the line."""
         event.stop()
         if text := self.value.strip():
             self.post_message(self.PathGiven(text))

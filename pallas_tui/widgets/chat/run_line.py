@@ -1,4 +1,4 @@
-"""The line between the transcript and the prompt: what is going on, for how long, what is below."""
+"""The line between the transcript and the prompt: the run's progress, its time, and new text out of view."""
 
 from typing import Final
 
@@ -14,10 +14,10 @@ _BEAT: Final = 0.1
 
 
 class RunLine(Widget):
-    """One line that never changes its height, so that nothing moves when a run begins or ends (PI-25).
+    """One line of constant height, so that nothing moves when a run begins or ends (PI-25).
 
-    While ``running`` it has a spinner and the newest progress message, which replaces the one before; a
-    sub-task that ends does not stop it, only the result does.
+    While ``running`` it has a spinner and the newest progress message, which replaces the one before; the end
+    of a sub-task does not stop it, only the result does.
     """
 
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
@@ -30,7 +30,7 @@ class RunLine(Widget):
         self._elapsed = ""
 
     def show(self, *, running: bool, text: str, elapsed: float | None, below: str) -> None:
-        """Draw this, if it is not drawn already. ``elapsed`` in seconds, ``below`` what is out of view."""
+        """Draw this, if it changed. ``elapsed`` in seconds, ``below`` says how much is out of view."""
         clock = "" if elapsed is None else right(duration(elapsed, running=True), DURATION_WIDTH)
         new = (running, text, clock, below)
         if new == (self.running, self.text, self._elapsed, self.below):
@@ -42,7 +42,7 @@ class RunLine(Widget):
         self.refresh()
 
     def automatic_refresh(self) -> None:
-        """The beat of the spinner."""
+        """Advance the spinner."""
         self._frame = (self._frame + 1) % len(self._frames)
         super().automatic_refresh()
 

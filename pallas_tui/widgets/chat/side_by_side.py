@@ -17,7 +17,7 @@ from .prompt_area import PromptArea
 
 
 class SideBySide(ChatActions):
-    """Which conversations stand beside one another, and the prompt that they share."""
+    """The conversations that are side by side, and the prompt that they share."""
 
     _shared: SharedPrompt
 
@@ -25,15 +25,15 @@ class SideBySide(ChatActions):
     def _make(
         self, name: str, conversation: ChatConversation | None = None, options: Options | None = None
     ) -> ConversationView | None:
-        """A conversation on the screen, None when there is no room for another."""
+        """Return a new conversation view, None when there is no room for another."""
 
     @abstractmethod
     async def _mount(self, views: list[ConversationView], wanted: bool) -> None:
-        """Put them on the screen, and go there."""
+        """Mount them, and show them."""
 
     @abstractmethod
     def _arrange(self) -> None:
-        """Show what is to be seen of them now."""
+        """Update which of them are visible."""
 
     @property
     def _together(self) -> bool:
@@ -49,7 +49,7 @@ class SideBySide(ChatActions):
         self.run_worker(self._mount(views, True), group="open", description="open chats side by side")
 
     def end_beside(self) -> None:
-        """Each of them is a tab like any other again."""
+        """Make each column a normal tab again."""
         for view in self._beside:
             view.set_column(False)
             view.beside = ""

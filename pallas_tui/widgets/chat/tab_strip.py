@@ -18,25 +18,25 @@ _NEW = "+ "
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One conversation: the shape of its agent, its name, and what is to be seen there."""
+    """One conversation: the shape of its agent, its name, and its marks."""
 
     shape: Part
     name: str
     mark: str = ""
 
     def parts(self, style: str = "") -> tuple[Part, ...]:
-        """What stands between two separators, the name in that style."""
+        """Return the parts between two separators, the name in that style."""
         mark = f" {self.mark}" if self.mark else ""
         return ((" ", ""), self.shape, (" ", ""), (self.name, style), (mark, "dim"), ("  ", ""))
 
     @property
     def width(self) -> int:
-        """Cells of all that."""
+        """The width in cells."""
         return sum(cell_len(text) for text, _ in self.parts())
 
 
 class TabStrip(Widget):
-    """One line: the tabs around the active one, and a plus. Takes no focus; the pane has keys for it."""
+    """One line: the tabs around the active one, and a plus. Takes no focus; the pane has its keys."""
 
     class TabChosen(Message):
         """A tab was clicked."""
@@ -56,7 +56,7 @@ class TabStrip(Widget):
         self._spans: list[tuple[int, int, int]] = []
 
     def show(self, tabs: tuple[Tab, ...], active: int) -> None:
-        """Draw these, if they are not drawn already."""
+        """Draw these, if they changed."""
         if (tabs, active) != (self._tabs, self._active):
             self._tabs, self._active = tabs, active
             self.refresh()
@@ -87,7 +87,7 @@ class TabStrip(Widget):
         return Content.assemble(*parts)
 
     def _window(self, width: int) -> tuple[int, int]:
-        """The tabs that fit around the active one."""
+        """Return the range of tabs that fit around the active one."""
         if not self._tabs:
             return 0, 0
         room = width - len(_NEW) - 2
@@ -105,7 +105,7 @@ class TabStrip(Widget):
                 return first, end
 
     def jump_spots(self) -> Iterator[Spot]:
-        """Each tab in view, and the one for another conversation, for the jump mode."""
+        """Yield each visible tab, and the plus, for the jump mode."""
         for start, _, index in self._spans:
             message = self.NewTabWanted() if index < 0 else self.TabChosen(index)
             yield Spot(start, partial(self.post_message, message))

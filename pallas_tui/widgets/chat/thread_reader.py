@@ -1,4 +1,4 @@
-"""Reading a thread from its end: the newest messages first, older ones when the user goes up to them."""
+"""Reads a thread from its end: the newest messages first, older ones when the user scrolls up."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from .transcript import Transcript
 _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 _AGAIN: Final = 1.0
 _MOST: Final = 6
-"""Times that more is read by itself, to fill the screen."""
+"""Reads in a row, without the user, to fill the screen."""
 
 
 class Reading(Vertical):
@@ -24,7 +24,7 @@ class Reading(Vertical):
     transcript: Transcript
 
     def look(self) -> None:
-        """The user sees the conversation: a thread of which nothing was read yet is read now."""
+        """Read the thread when the user first sees the conversation."""
         conversation = self.conversation
         if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
             self._read(FIRST, fill=True)

@@ -1,4 +1,4 @@
-"""Durable threads as tabs: opened from wherever they are found, and again after a restart."""
+"""Durable threads as tabs: opened from any list, and reopened after a restart."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,7 +34,7 @@ _NAME: Final = 28
 
 
 class ThreadTabs(SideBySide):
-    """Opens threads in tabs, and keeps which are open."""
+    """Opens threads in tabs, and saves which are open."""
 
     _reopened = False
     _keeping = False
@@ -42,17 +42,17 @@ class ThreadTabs(SideBySide):
 
     @abstractmethod
     def _paint(self) -> None:
-        """Show what there is now."""
+        """Update the screen."""
 
     def open_thread(self, record: ThreadRecord) -> None:
-        """Go to the tab of a thread, or open one."""
+        """Show the tab of a thread, or open one."""
         for view in self._views:
             if record.id in (view.conversation.thread, view.conversation.handle):
                 self._switch(view, wanted=True)
                 return
         options, front = None, self._current
         if front is not None and front.conversation.agent == record.agent and record.owner != ANONYMOUS.id:
-            # A caller with a bearer here has the same one there: the thread may be that one's.
+            # A caller with a bearer token here has the same one there: the thread may belong to it.
             held = front.talk.options
             options = replace(held, principal=held.principal.lend())
         conversation = self._opened_from(record)
@@ -66,7 +66,7 @@ class ThreadTabs(SideBySide):
             self.run_worker(_learn(book), group="threads", description="read the newest threads")
 
     def thread_gone(self, thread: str) -> None:
-        """A thread was deleted: whoever writes in its tab begins again."""
+        """Begin again in the tab of a deleted thread."""
         for view in self._views:
             if thread in (view.conversation.thread, view.conversation.handle):
                 view.conversation.reseat()
@@ -78,7 +78,7 @@ class ThreadTabs(SideBySide):
                 )
 
     def note_compacted(self, events: Sequence[Event]) -> None:
-        """Say in a transcript that the agent is told its older messages by a summary from now on."""
+        """Say in a transcript that the agent now gets a summary instead of its older messages."""
         for event in events:
             if isinstance(event, Compacted):
                 for view in self._views:
@@ -111,7 +111,7 @@ class ThreadTabs(SideBySide):
     # Between two starts
 
     def reopen(self) -> None:
-        """Bring back the tabs of the last start, once there are agents; each is read when it is seen."""
+        """Restore the tabs of the last start, once there are agents; each is read when it is shown."""
         self._reopened = True
         kept, front = self._kept_tabs().load()
         if self._views or not setting(self.app, "reopen", True):
@@ -123,19 +123,19 @@ class ThreadTabs(SideBySide):
             if (view := self._make(tab.agent, conversation)) is not None:
                 views.append(view)
         if views:
-            # The one in front is the one that is gone to.
+            # The one in front is shown last.
             wanted = views[front]
             ordered = [wanted, *(view for view in views if view is not wanted)]
             self.run_worker(self._mount(ordered, False), group="open", description="open the last tabs")
 
     def keep_tabs(self) -> None:
-        """Write down soon which threads are open."""
+        """Save soon which threads are open."""
         if self._reopened and not self._keeping:
             self._keeping = True
             self.set_timer(_KEEP_AFTER, self.keep_tabs_now)
 
     def keep_tabs_now(self) -> None:
-        """Write down which threads are open; those of other fleets are theirs to keep."""
+        """Save which threads are open; tabs of other fleets are left alone."""
         self._keeping = False
         if not self._reopened:
             return
@@ -157,7 +157,7 @@ class ThreadTabs(SideBySide):
         self._kept_tabs().keep(tabs, front)
 
     def on_unmount(self) -> None:
-        """What is open now is what comes back."""
+        """Save the open tabs for the next start."""
         self.keep_tabs_now()
 
     def _kept_tabs(self) -> KeptTabs:
@@ -166,5 +166,5 @@ class ThreadTabs(SideBySide):
 
 
 async def _learn(book: ThreadBook) -> None:
-    with suppress(Fault):  # whoever opens the list is told
+    with suppress(Fault):  # the list of threads shows the fault
         await book.refresh()

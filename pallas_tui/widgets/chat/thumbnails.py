@@ -1,4 +1,4 @@
-"""Pictures of a message, small: in half cells, since true pixels would cover whatever scrolls over them."""
+"""Small pictures of a message, in half cells: true pixels would cover text that scrolls over them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ from ...text import fit as fit_text
 from ..setting_watch import follow
 
 Album = Callable[[], Sequence[ChatPicture]]
-"""Gives the pictures as they are now: their data may have been let go of in the meantime."""
+"""Returns the pictures as they are now: their data may have been dropped."""
 
 ROWS: Final = 12
-"""Rows that a picture in the transcript takes at most, with its caption."""
+"""Rows of a picture in the transcript at most, with its caption."""
 COLUMNS: Final = 36
 _SMALL_ROWS: Final = 7
 _SMALL_COLUMNS: Final = 24
@@ -53,15 +53,15 @@ class Thumbnail(Widget, can_focus=True):
 
     @property
     def _high(self) -> int:
-        """Rows of the picture itself: none where it cannot be shown, or no one wants to see it here."""
+        """Return the rows of the picture itself: 0 where it cannot be shown, or pictures are turned off."""
         return self._full if self._wanted else 0
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
-        """The columns it was given, as far as there is room; all of them for words alone."""
+        """Return the columns it was given, as far as there is room; all of them for text alone."""
         return min(self._room[0], container.width) if self._high else container.width
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The picture and its caption."""
+        """Return the height of the picture and its caption."""
         return self._high + 1
 
     def on_mount(self) -> None:
@@ -71,7 +71,7 @@ class Thumbnail(Widget, can_focus=True):
     def _want(self, wanted: bool) -> None:
         self._wanted = wanted
         self.refresh(layout=True)
-        if self._high and not self._strips:  # the decoding takes its time elsewhere
+        if self._high and not self._strips:  # it is decoded in the background
             self.run_worker(self._draw(), group="picture", exit_on_error=False, description="draw a picture")
 
     async def _draw(self) -> None:
@@ -91,11 +91,11 @@ class Thumbnail(Widget, can_focus=True):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it shows what it will show: the picture, or why not."""
+        """Whether it shows the final content: the picture, or why not."""
         return bool(self._strips) or bool(self.problem) or not self._wanted
 
     def render_line(self, y: int) -> Strip:
-        """A line of the picture, and the caption last."""
+        """Render a line of the picture, and the caption last."""
         style, width = self.rich_style, self.size.width
         if y < self._high:
             strip = self._strips[y] if y < len(self._strips) else Strip.blank(0)
@@ -104,13 +104,13 @@ class Thumbnail(Widget, can_focus=True):
         return Strip([Segment(fit_text(text, width, self._glyphs), style)], width)
 
     def action_open(self) -> None:
-        """See the picture in full."""
+        """Show the picture in full."""
         from ..dialogs.picture_dialog import PictureScreen
 
         self.app.push_screen(PictureScreen(self._album, self._index, self._glyphs))
 
     def on_click(self, event: events.Click) -> None:
-        """A click opens it too."""
+        """Show the picture in full, as enter does."""
         event.stop()
         self.action_open()
 

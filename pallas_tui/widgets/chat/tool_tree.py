@@ -1,4 +1,4 @@
-"""The tool calls of an answer as a tree that folds: one widget, however many calls there are."""
+"""The tool calls of an answer as a tree that folds: one widget for any number of calls."""
 
 from collections.abc import Callable
 from typing import ClassVar, Final
@@ -26,7 +26,7 @@ _LEAST: Final = 12
 class ToolTree(Widget, can_focus=True):
     """Rows of calls with their durations. While ``live`` the newest are shown, later one that unfolds.
 
-    ``now`` gives the stopwatch of the conversation. Takes the focus only when the user goes there.
+    ``now`` returns the stopwatch of the conversation. Takes the focus only when the user goes there.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
@@ -46,20 +46,20 @@ class ToolTree(Widget, can_focus=True):
         self._now, self._live, self._glyphs = now, live, glyphs
         self._rows: list[CallRow] = self._outline.rows(now(), dot=glyphs.dot, live=live)
         self._cursor = 0
-        # Else tab would go through the calls of every answer on its way round.
+        # Else tab would go through the calls of every answer.
         self.can_focus = False
 
     @property
     def rows(self) -> tuple[CallRow, ...]:
-        """What is on screen."""
+        """The rows on screen."""
         return tuple(self._rows)
 
     def tick(self) -> None:
-        """Follow the tree and the time."""
+        """Update from the tree and the time."""
         self._take(self._outline.rows(self._now(), dot=self._glyphs.dot, live=self._live))
 
     def settle(self) -> None:
-        """The run is over: one row stays."""
+        """Fold to one row: the run is over."""
         self._live = False
         if not self.has_focus:
             self._outline.folded = True
@@ -111,19 +111,19 @@ class ToolTree(Widget, can_focus=True):
         return row.node if row is not None else None
 
     def open_up(self) -> None:
-        """Unfold and take the focus: the user wants to look."""
+        """Unfold and take the focus."""
         self._outline.set_open(None, True)
         self.tick()
         self.can_focus = True
         self.screen.set_focus(self)
 
     def on_blur(self) -> None:
-        """The user went elsewhere; from another window the focus comes back here."""
+        """Take no focus any more when the user goes elsewhere; a change of windows does not count."""
         if self.app.app_focus and self.screen.focused is not self:
             self.can_focus = False
 
     def action_move(self, by: int) -> None:
-        """Point at another call; beyond the ends the transcript goes on."""
+        """Select another call; beyond the ends go on in the transcript."""
         at = self._cursor + by
         if 0 <= at < len(self._rows):
             self._cursor = at
@@ -131,7 +131,7 @@ class ToolTree(Widget, can_focus=True):
             self._show_cursor()
 
     def _show_cursor(self) -> None:
-        """Bring the row into view in whatever scrolls this widget."""
+        """Scroll the row into view in the scrolling parent."""
         region = Region(0, self._cursor, max(1, self.size.width), 1)
         node: DOMNode | None = self
         while isinstance(node, Widget):
@@ -142,7 +142,7 @@ class ToolTree(Widget, can_focus=True):
                 return
 
     def action_fold(self, is_open: bool) -> None:
-        """Unfold or fold the call pointed at; folding what has nothing to fold folds all of the tree."""
+        """Unfold or fold the selected call; if it cannot be folded, fold the whole tree."""
         row = self._rows[self._cursor] if self._rows else None
         if row is None:
             return
@@ -151,21 +151,21 @@ class ToolTree(Widget, can_focus=True):
         self.tick()
 
     def action_turn(self) -> None:
-        """Unfold what is folded, fold what is not."""
+        """Toggle the fold."""
         row = self._rows[self._cursor] if self._rows else None
         if row is not None and row.open is not None:
             self.action_fold(not row.open)
 
     def action_copy(self) -> None:
-        """Copy what the call gave back."""
+        """Copy the result of the call."""
         self.post_message(self.CallAsked(self._outline.tree, self._node, "copy"))
 
     def action_story(self) -> None:
-        """Show what was asked and what came back."""
+        """Show the arguments and the result."""
         self.post_message(self.CallAsked(self._outline.tree, self._node, "story"))
 
     def on_click(self, event: events.Click) -> None:
-        """A click folds or unfolds."""
+        """Fold or unfold on a click."""
         event.stop()
         if 0 <= event.y < len(self._rows):
             self._cursor = event.y

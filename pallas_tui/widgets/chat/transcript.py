@@ -1,4 +1,4 @@
-"""What was said, scrolled: follows only at the end, and never moves what is being read."""
+"""The messages, scrolled: follows only at the end, and never moves text that the user reads."""
 
 from collections.abc import Iterable
 from itertools import takewhile
@@ -16,12 +16,12 @@ from .message_view import MessageView
 
 
 class Transcript(VerticalScroll, can_focus=True):
-    """The messages of one conversation, made of the model by ``paint``."""
+    """The messages of one conversation, updated from the model by ``paint``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
 
     class TranscriptMoved(Message):
-        """It was scrolled, or a message was selected."""
+        """The transcript was scrolled, or a message was selected."""
 
     class Top(Message):
         """The user is at the first message that is shown, and there are older ones."""
@@ -42,7 +42,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.selected: MessageView | None = None
 
     def on_mount(self) -> None:
-        """From now on the end stays in view until the user scrolls away from it."""
+        """Keep the end in view until the user scrolls away from it."""
         self.mount(self._pruned, self._welcome)
         self._pruned.display = False
         self.anchor()
@@ -54,24 +54,24 @@ class Transcript(VerticalScroll, can_focus=True):
 
     @property
     def below(self) -> str:
-        """What arrived out of view since, in words; empty at the end."""
+        """How much new text is out of view, in words; empty at the end."""
         if not self._away or not self._below:
             return ""
         return f"{count(self._below, 'new message')} below (G)"
 
     def welcome(self, text: str) -> None:
-        """What stands there before anything was said."""
+        """Set the text of an empty conversation."""
         self._welcome.update(text)
 
     async def paint(self) -> None:
-        """Make the widgets what the model says: add, take away, stream, settle."""
+        """Update the widgets from the model: add, remove, stream, settle."""
         conversation, following = self._conversation, not self._away
-        # The model goes on while widgets are mounted: paint this moment of it, the next is painted next.
+        # The model goes on while widgets are mounted: paint this state of it, the next paint has the next.
         run, entries = conversation.run, tuple(conversation.entries)
         self._welcome.display = conversation.untouched and conversation.stored is None
         self._tell_of_older()
         kept = {entry.key for entry in entries} | ({run.key} if run else set())
-        # What is too old goes only while no one reads further up: it would pull the text away.
+        # Old messages are removed only while the user is at the end: it would move the text.
         if self._away and len(self._views) < len(entries) + KEEP:
             kept |= self._views.keys() & conversation.hidden
         gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
@@ -96,7 +96,7 @@ class Transcript(VerticalScroll, can_focus=True):
             await self._views[run.key].stream(run.text)
 
     def _tell_of_older(self) -> None:
-        """What is not shown, in a line above the rest."""
+        """Show a line above the rest about messages that are not shown."""
         conversation = self._conversation
         stored = conversation.stored
         text = f"{count(conversation.pruned, 'earlier message')} not shown any more"
@@ -113,7 +113,7 @@ class Transcript(VerticalScroll, can_focus=True):
             self._pruned.update(text)
 
     async def _add_above(self, entries: list[ChatEntry]) -> None:
-        """Older messages before the others: what is read stays where it is."""
+        """Add older messages before the others, without moving the text that the user reads."""
         if not entries:
             return
         first = next(child for child in self.children if isinstance(child, MessageView))
@@ -133,7 +133,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.call_after_refresh(stay)
 
     def open_calls(self) -> bool:
-        """Unfold the calls of the message pointed at, else of the newest that has some, and go there."""
+        """Unfold the calls of the selected message, else of the newest that has some, and focus them."""
         views = [self.selected] if self.selected else list(reversed(self.children))
         for view in views:
             if isinstance(view, MessageView) and view.calls is not None:
@@ -142,7 +142,7 @@ class Transcript(VerticalScroll, can_focus=True):
         return False
 
     def tick(self) -> None:
-        """Time goes on for the calls of a run in flight."""
+        """Update the times of the calls of a run in flight."""
         run = self._conversation.run
         if run is not None and (view := self._views.get(run.key)) is not None and view.calls is not None:
             view.calls.tick()
@@ -169,9 +169,9 @@ class Transcript(VerticalScroll, can_focus=True):
             await self.mount_all(views)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolled: at the end there is nothing new below."""
+        """Clear the count of new text at the end."""
         super().watch_scroll_y(old_value, new_value)
-        # Only a person scrolls up; text that grows is below for a moment before the anchor follows it.
+        # Only a user scrolls up; text that grows is below for a moment before the anchor follows it.
         self._away = not self.at_end and (self._away or new_value < old_value)
         if not self._away:
             self._below = 0
@@ -180,7 +180,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self.post_message(self.TranscriptMoved())
 
     def want_older(self) -> None:
-        """The user would read what was said before."""
+        """Ask for older messages."""
         if self._conversation.more_above and not self.reading:
             self.post_message(self.Top())
 
@@ -191,7 +191,7 @@ class Transcript(VerticalScroll, can_focus=True):
         super().action_scroll_home()
 
     def action_select(self, by: int) -> None:
-        """Point at the message before or after; past the last one, at none."""
+        """Select the message before or after; past the last one, none."""
         views = [view for view in self.children if isinstance(view, MessageView)]
         if not views:
             return
@@ -206,7 +206,7 @@ class Transcript(VerticalScroll, can_focus=True):
             self.selected.scroll_visible(animate=False)
 
     def unselect(self) -> bool:
-        """Point at no message; False when none was pointed at."""
+        """Clear the selection; return False when there was none."""
         was = self.selected is not None
         self._select(None)
         return was
@@ -220,6 +220,6 @@ class Transcript(VerticalScroll, can_focus=True):
         self.post_message(self.TranscriptMoved())
 
     def on_message_view_pointed(self, event: MessageView.Pointed) -> None:
-        """A click points at a message, or takes that back."""
+        """Select a message on a click, or clear the selection."""
         event.stop()
         self._select(None if event.view is self.selected else event.view)

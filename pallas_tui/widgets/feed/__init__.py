@@ -1,4 +1,4 @@
-"""What every call is doing, as it does it."""
+"""The live calls of all agents."""
 
 from .feed_pane import FeedPane
 

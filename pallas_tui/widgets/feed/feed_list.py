@@ -1,4 +1,4 @@
-"""The list of runs: a block of lines for each, with the runs it asked for inside."""
+"""The list of runs: a block of lines for each, with the runs it called inside."""
 
 from collections.abc import Hashable
 
@@ -14,7 +14,7 @@ from .feed_view import feed_line
 
 
 class FeedList(LineView):
-    """It follows at the end; elsewhere nothing that is being read folds or moves."""
+    """Follows at the end; elsewhere lines that the user reads neither fold nor move."""
 
     def __init__(self, feed: Feed, glyphs: Glyphs) -> None:
         super().__init__(id="feed-list")
@@ -33,28 +33,28 @@ class FeedList(LineView):
 
     @property
     def selected(self) -> FeedRun | None:
-        """The run that the line under the cursor belongs to."""
+        """The run of the line under the cursor."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
         return row.run if isinstance(row, RunTreeRow) else None
 
     @property
     def remark(self) -> FeedRemark | None:
-        """What stands under the cursor where that is no run."""
+        """The remark under the cursor, None on a run."""
         row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
         return row if isinstance(row, FeedRemark) else None
 
     @property
     def unseen(self) -> int:
-        """How many lines came at the end since it stopped following."""
+        """How many lines were added at the end since it stopped following."""
         return 0 if self.follow else self._feed.added - self._seen
 
     def is_open(self, run: FeedRun) -> bool:
-        """Whether a run shows its steps: as the user chose, else while it is of interest or being read."""
+        """Return whether a run shows its steps: as the user chose, else while it is of interest or read."""
         chosen = self._chosen.get(run.id)
         return (self._feed.is_open(run) or run.root.id in self._held) if chosen is None else chosen
 
     def advance(self, now: float, changed: bool) -> None:
-        """Time went on and perhaps more than that."""
+        """Update the time, and with ``changed`` the lines."""
         self._now = now
         if changed:
             self.rebuild()
@@ -62,7 +62,7 @@ class FeedList(LineView):
             self.repaint()
 
     def rebuild(self) -> None:
-        """Find out again which lines there are."""
+        """Rebuild the lines."""
         roots = [run for run in self._feed.roots if self._sieve.lets_through(run)]
         if self.follow:
             self._hold(frozenset())
@@ -75,7 +75,7 @@ class FeedList(LineView):
         self.reload()
 
     def _rows_of(self, root: FeedRun) -> Rows:
-        # Whatever its lines depend on: most runs of most frames are as they were.
+        # Everything its lines depend on: in most frames most runs are unchanged.
         state = (root.tree_version, self._ways, self._feed.is_open(root))
         known = self._rows.get(root.id)
         if known is None or known[0] != state:
@@ -88,7 +88,7 @@ class FeedList(LineView):
             self._ways += 1
 
     def _forget(self) -> None:
-        """Drop what was noted of runs that are gone."""
+        """Drop the notes about runs that are gone."""
         runs = self._feed.runs
         if max(len(self._chosen), len(self._rows)) > 2 * len(runs):
             kept = {run.id for run in runs}
@@ -97,17 +97,17 @@ class FeedList(LineView):
             self._sieve.forget(kept)
 
     def filter_by(self, query: RunQuery) -> None:
-        """Show only runs that fit, and those that they stand within."""
+        """Show only runs that match, and the runs they are nested in."""
         self._sieve = Sieve(query)
         self._ways += 1
         self.rebuild()
 
     def lets_through(self, run: FeedRun) -> bool:
-        """Whether the filter leaves the run a line, if what it stands within is unfolded."""
+        """Return whether the filter shows the run once the runs above it are unfolded."""
         return all(self._sieve.lets_through(each) for each in (run, *run.ancestors()))
 
     def set_open(self, opened: bool | None) -> None:
-        """Unfold or fold the selected run; None turns it round."""
+        """Unfold or fold the selected run; None toggles it."""
         if (run := self.selected) is not None:
             self._chosen[run.id] = not self.is_open(run) if opened is None else opened
             self._ways += 1
@@ -115,13 +115,13 @@ class FeedList(LineView):
             self.rebuild()
 
     def go_to(self, run: FeedRun) -> None:
-        """Put the cursor on a run, and unfold what it stands within."""
+        """Put the cursor on a run, and unfold the runs above it."""
         for above in run.ancestors():
             self._chosen[above.id] = True
         self._ways += 1
         self.set_follow(False)
         self.rebuild()
-        # While it is hidden it has no height, and nothing can be brought into view.
+        # While it is hidden it has no height, and nothing can be scrolled into view.
         self._sought = None if self._height else run
         if (index := self._outline.find(run, HEAD)) is not None:
             self.action_move_to(index)
@@ -132,7 +132,7 @@ class FeedList(LineView):
             self.go_to(run)
 
     def set_follow(self, follow: bool) -> None:
-        """Stay at the end from now on, or where it is."""
+        """Follow the end from now on, or stay here."""
         if self.follow and not follow:
             self._seen = self._feed.added
             self._hold(frozenset(run.id for run in self._feed.roots if self._feed.is_open(run)))
@@ -151,7 +151,7 @@ class FeedList(LineView):
         return len(self._outline)
 
     def row_at(self, index: int) -> RunTreeRow | FeedRemark:
-        """What stands in a line."""
+        """Return the content of a line."""
         return self._outline.at(index)
 
     def line_at(self, index: int, width: int) -> Line:

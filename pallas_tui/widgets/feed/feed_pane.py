@@ -1,4 +1,4 @@
-"""The feed pane: every call, live, by call."""
+"""The feed pane: every call of every agent, live."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -25,7 +25,7 @@ from .feed_view import remark_story, run_story
 _ENTITIES = 100
 
 Watcher = Callable[[float, bool], None]
-"""Hears of each frame the time, and whether anything but the time changed."""
+"""Called for each frame with the time, and whether anything but the time changed."""
 
 
 class FeedPane(ListPane):
@@ -59,7 +59,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
             self.run = run
 
     class VersionAsked(Message):
-        """The user wants to see what is different in a version."""
+        """The user wants to see the changes of a version."""
 
         def __init__(self, event: Reloaded) -> None:
             super().__init__()
@@ -109,7 +109,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         self.call_after_refresh(self._paint)
 
     def mark_cancelling(self, run_id: str) -> None:
-        """The run was asked to stop."""
+        """Show that the run was asked to stop."""
         self.feed.mark_cancelling(run_id)
         self._paint()
 
@@ -125,7 +125,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         return True
 
     def entities(self) -> Iterable[Entity]:
-        """The last runs, the newest first."""
+        """Return the last runs, newest first."""
         for run in self.feed.runs[: -_ENTITIES - 1 : -1]:
             title = f"{run.agent}: {run.preview or run.id}"
             yield Entity(title, f"run {run.id}, {run.state}, {clock(run.started)}", RunTarget(run.id))
@@ -142,7 +142,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
             self.refresh_bindings()
 
     def _say(self) -> None:
-        """Tell the title bar what the eye cannot see."""
+        """Update the title bar with what the list cannot show."""
         words = []
         if unseen := self.runs.unseen:
             words.append(f"{unseen} new below")
@@ -156,7 +156,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         self._say()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
-        """Take what stands in the line; with a mistake in it the filter stays as it was, and that is told."""
+        """Apply the filter; with a mistake in it the filter stays unchanged, and the mistake is shown."""
         query = parse(self.filter.value)
         if query.mistake != self._mistake:
             self._mistake = query.mistake
@@ -167,7 +167,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
             self.runs.filter_by(query)
 
     def choose(self) -> None:
-        """Open the selected run, what a new version changed, or what blocked the loop."""
+        """Open the selected run, the changes of a new version, or what blocked the loop."""
         if (run := self.runs.selected) is not None:
             self.open_run(run)
         elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
@@ -176,7 +176,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
             self.action_story()
 
     def open_run(self, run: FeedRun) -> None:
-        """Show all of a run on a screen of its own."""
+        """Open the details of a run on a screen of its own."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_run(run)
 
@@ -187,7 +187,7 @@ them must hold; `-` before one says that it must not. What a run stands within s
         return None if run is None else (f"{run.agent} run", run_story(run, self._now))
 
     def action_turn(self) -> None:
-        """Fold or unfold the selected run."""
+        """Toggle the fold of the selected run."""
         self.runs.set_open(None)
 
     def action_fold(self) -> None:
@@ -199,27 +199,27 @@ them must hold; `-` before one says that it must not. What a run stands within s
         self.runs.set_open(True)
 
     def action_follow(self) -> None:
-        """Go to the end and stay there."""
+        """Go to the end and follow it."""
         self.runs.action_last()
 
     def action_elsewhere(self, pane: str) -> None:
-        """Show the selected run in another pane: its records, or its hops."""
+        """Show the selected run in another pane: its records, or its requests."""
         if (run := self.runs.selected) is not None:
             self.post_message(Reveal(RunTarget(run.id, pane)))
 
     def action_messages(self) -> None:
-        """What the handlers of the selected run said to each other."""
+        """Show the messages between the handlers of the selected run."""
         run, opener = self.runs.selected, opener_of(self.app)
         if run is not None and opener is not None:
             opener.open_messages(run.id)
 
     def action_cancel(self) -> None:
-        """Ask for the selected run to be cancelled."""
+        """Ask to cancel the selected run."""
         if (run := self.runs.selected) is not None and run.running:
             self.post_message(self.CancelAsked(run))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what still runs can be cancelled."""
+        """Allow cancelling only for a run that still runs."""
         if action == "cancel" and self.is_mounted:
             run = self.runs.selected
             return run is not None and run.running and not run.cancelling

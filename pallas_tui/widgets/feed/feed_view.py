@@ -1,4 +1,4 @@
-"""How a run and its steps look in the feed: one line each, with columns that stay where they are."""
+"""The lines of the feed: one line each for a run and its steps, with fixed columns."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ __all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "RunOutline", "feed_line", "r
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
-# Who called has a column where this much is left for what was said.
+# The caller has a column where this much room is left for the message.
 _WITH_CALLER: Final = 32
 _CALLER_WIDTH: Final = 11
-# Levels that are drawn: what is further in stands where these end.
+# Levels that are drawn: deeper lines are indented like the last of them.
 _DEEPEST: Final = 10
 _TONES: Final[dict[State, Tone]] = {
     "running": Tone.STARTING,
@@ -41,9 +41,9 @@ def feed_line(
     glyphs: Glyphs,
     window: Span | None = None,
 ) -> Line:
-    """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
+    """Return one line of the feed; bars (where there is room), durations and outcomes have own columns.
 
-    The bars are drawn in ``window``, without one in the time of the run that stands on its own.
+    The bars are drawn in ``window``; without one, in the time of the topmost run.
     """
     if isinstance(row, FeedRemark):
         return _remark(row, width, glyphs)
@@ -52,7 +52,7 @@ def feed_line(
 
 
 def _remark(remark: FeedRemark, width: int, glyphs: Glyphs) -> Line:
-    """A line between the runs: its shape says what kind it is."""
+    """Return a line between the runs: its shape shows its kind."""
     mark, style = _mark_of(remark.about, glyphs)
     agent = min(_AGENT_WIDTH, max(0, width - _TIME_WIDTH - 3))
     said = max(0, width - _TIME_WIDTH - 2 - agent - 1)
@@ -134,7 +134,7 @@ def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span)
     bars = bar_width(width)
     running = step.state == "running"
     own = not step.call_id and not step.notice
-    # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
+    # A step of a loop shows only its duration: its calls and its run show whether all went well.
     word = step.notice or ("" if own and step.state == "ok" else step.state)
     return (
         (f"{clock(step.at)} ", DIM),
@@ -146,19 +146,19 @@ def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span)
 
 
 def _room(width: int, bars: int) -> int:
-    """Cells for the tree and the words."""
+    """Return the cells for the tree and the text."""
     return width - _TIME_WIDTH - (bars + 1 if bars else 0) - DURATION_WIDTH - 1 - _STATE_WIDTH
 
 
 def _pipes(row: RunTreeRow, glyphs: Glyphs) -> str:
-    """The lines of the tree that pass by on the left."""
+    """Return the lines of the tree that pass by on the left."""
     levels = range(1, min(row.level, _DEEPEST) + 1)
     lead = "".join(f"{glyphs.pipe} " if row.rails >> level & 1 else "  " for level in levels)
     return f"  {lead}" if row.level else ""
 
 
 def _branches(row: RunTreeRow, glyphs: Glyphs) -> str:
-    """The lines of the tree in front of something: they go on where more is to come on their level."""
+    """Return the branches of the tree before a line: they go on where their level goes on."""
     if row.level == 0:
         return ""
     above = _pipes(RunTreeRow(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
@@ -191,7 +191,7 @@ def _outcome(
 
 
 def run_story(run: FeedRun, now: float) -> str:
-    """Everything that is known of a run, as text to read and to copy."""
+    """Return the details of a run, as text to read and to copy."""
     took = run.elapsed(now)
     head = [
         f"{run.agent}: {run.state}" + ("" if took is None else f" after {duration(took)}"),
@@ -232,7 +232,7 @@ def run_story(run: FeedRun, now: float) -> str:
 
 
 def remark_story(remark: FeedRemark) -> str:
-    """Everything that is known of what stands between the runs."""
+    """Return the details of a line between the runs."""
     if isinstance(remark.about, LoopBlocked):
         return blocked_story(remark.about)
     if isinstance(remark.about, Reloaded):

@@ -1,4 +1,4 @@
-"""The lines of one run's screen: what is known of it, its trace, and what went over the wire."""
+"""The lines of one run's screen: its facts, its trace, and its requests on the wire."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MAX_ROWS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A line of the beginning, a heading (without a value), or a blank one (without anything)."""
+    """A line of the facts, a heading (without a value), or a blank one (without anything)."""
 
     name: str = ""
     value: str = ""
@@ -44,7 +44,7 @@ Entry = Fact | RunTreeRow | ListedExchange
 
 
 def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
-    """What is known of a run, a line each; nothing of what was not told."""
+    """Yield the facts of a run, a line each; unknown facts are left out."""
     took = run.elapsed(now)
     outcome = run.state + ("" if took is None else f" after {duration(took, run.running)}")
     tokens = " in, ".join("?" if number is None else str(number) for number in run.tokens) + " out"
@@ -78,7 +78,7 @@ def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
 
 
 class RunList(LineView):
-    """``relatives`` gives the runs of the trace that stand on their own, oldest first."""
+    """``relatives`` returns the topmost runs of the trace, oldest first."""
 
     def __init__(
         self, run: FeedRun, relatives: Callable[[], list[FeedRun]], glyphs: Glyphs, now: float
@@ -98,18 +98,18 @@ class RunList(LineView):
 
     @property
     def selected(self) -> Entry | None:
-        """What the cursor stands on."""
+        """The entry under the cursor."""
         return self._entries[self.cursor] if self.cursor < len(self._entries) else None
 
     def advance(self, now: float, changed: bool) -> None:
-        """Time went on and perhaps more than that."""
+        """Update the time, and with ``changed`` the lines."""
         self._now = now
         if changed or self.run.root.running:
             self._lay_out()
             self.reload()
 
     def tell(self, exchanges: tuple[Exchange, ...], remark: str) -> None:
-        """Show exchanges, and a remark in place of those that are not there."""
+        """Show exchanges, and a remark in place of missing ones."""
         self.exchanges, self.remark = exchanges, remark
         self._lay_out()
         self.reload()
@@ -132,12 +132,12 @@ class RunList(LineView):
         self._entries = entries
 
     def _trace(self, roots: list[FeedRun]) -> list[Entry]:
-        """The lines of the trace; made again only when something in it changed."""
+        """Return the lines of the trace; they are rebuilt only when something in it changed."""
         state = tuple((root.id, root.tree_version) for root in roots)
         if state != self._traced:
             self._traced = state
             rows: list[Entry] = []
-            # The own one first: one caller's trace may hold hundreds of runs.
+            # This run first: one caller's trace may hold hundreds of runs.
             for shown, root in enumerate(sorted(roots, key=lambda each: each is not self.run.root)):
                 rows += rows_of(root, _unfolded)
                 if len(rows) > MAX_ROWS:

@@ -1,4 +1,4 @@
-"""One run, whole: its facts, its trace, and its raw exchanges."""
+"""One run with all its details: its facts, its trace, and its raw exchanges."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExchangePane(Pane):
-    """It stays as it was when it was opened."""
+    """One exchange; it does not change after it was opened."""
 
     TITLE = "Exchange"
     HELP = """\
@@ -60,7 +60,7 @@ DEADLINE: Final = 35.0
 
 
 class RunPane(Pane):
-    """Follows the run that it shows for as long as the feed keeps it."""
+    """Follows its run for as long as the feed keeps it."""
 
     TITLE = "Run"
     HELP = """\
@@ -74,14 +74,14 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
     class OpenRunLine(Message):
-        """Another run, or an exchange, is to be shown."""
+        """Another run, or an exchange, should be shown."""
 
         def __init__(self, what: FeedRun | Exchange) -> None:
             super().__init__()
             self.what = what
 
     class ShowRunElsewhere(Message):
-        """Another pane is to show the run."""
+        """Another pane should show the run."""
 
         def __init__(self, pane: str) -> None:
             super().__init__()
@@ -103,24 +103,24 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         return self.query_one(RunList)
 
     def on_mount(self) -> None:
-        """Hear of what happens from now on, and fetch what happened."""
+        """Subscribe to the feed, and fetch the exchanges."""
         self._feed.watchers.append(self._advance)
         self.action_read()
 
     def on_unmount(self) -> None:
-        """Hear of nothing more."""
+        """Unsubscribe from the feed."""
         if self._advance in self._feed.watchers:
             self._feed.watchers.remove(self._advance)
 
     def _relatives(self) -> list[FeedRun]:
-        """The runs on their own that belong to the trace; without a trace the one that this stands within."""
+        """Return the topmost runs of the trace; without a trace the one above this run."""
         root = self.run.root
         trace = self.run.trace_id
         found = [each for each in self._feed.feed.roots if trace and each.trace_id == trace]
         return found if root in found else [*found, root]
 
     def _advance(self, now: float, changed: bool) -> None:
-        if not self.is_mounted or not self.query(RunList):  # what is in it goes before it does
+        if not self.is_mounted or not self.query(RunList):  # its content is removed before it is
             return
         self.rows.advance(now, changed)
         if self._was_running != self.run.running:
@@ -145,7 +145,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
             self._failed(f"no answer within {DEADLINE:.0f} s")
         except Fault as fault:
             self._failed(fault.message)
-        except Exception as error:  # a fleet elsewhere may fail in ways of its own
+        except Exception as error:  # a remote fleet may raise other errors
             self._failed(f"{type(error).__name__}: {one_line(str(error))}")
         else:
             none = "Nothing of it is kept: only the last runs are, and only while the fleet records them."
@@ -161,7 +161,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         return entry.exchange if isinstance(entry, ListedExchange) else None
 
     def action_choose(self) -> None:
-        """Open what the cursor is on."""
+        """Open the line under the cursor."""
         entry = self.rows.selected
         if isinstance(entry, ListedExchange):
             self.post_message(self.OpenRunLine(entry.exchange))
@@ -169,16 +169,16 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
             self.post_message(self.OpenRunLine(entry.run))
 
     def action_story(self) -> None:
-        """Everything about the run as text."""
+        """Show the details of the run as text."""
         self.post_message(Story(f"{self.run.agent} run", run_story(self.run, self._feed.now)))
 
     def action_messages(self) -> None:
-        """What its handlers said to each other."""
+        """Show the messages between its handlers."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_messages(self.run.id)
 
     async def action_copy(self) -> None:
-        """Copy the exchange under the cursor as text, anywhere else everything about the run."""
+        """Copy the exchange under the cursor as text, anywhere else the details of the run."""
         exchange = self._exchange
         text = run_story(self.run, self._feed.now) if exchange is None else as_text(exchange)
         self.notify(await copy(self.app, text), markup=False)
@@ -193,7 +193,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         self.post_message(self.ShowRunElsewhere(pane))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only an exchange can be copied as JSON."""
+        """Allow copying as JSON only on an exchange."""
         return self._exchange is not None if action == "copy_json" and self.is_mounted else True
 
     @on(LineView.CursorMoved)

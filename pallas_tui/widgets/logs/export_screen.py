@@ -1,4 +1,4 @@
-"""Asks for a file and writes the listed records into it."""
+"""Asks for a file and writes the listed records to it."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ from .log_source import LogSource
 
 
 class ExportScreen(ModalScreen[str | None]):
-    """Dismissed with what was written, in one line; None when nothing was. Escape cancels, also midway."""
+    """Returns the result of the export in one line; None without an export. Escape cancels, also midway."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("log_export")
 
@@ -42,7 +42,7 @@ class ExportScreen(ModalScreen[str | None]):
             yield StatusLine()
 
     def on_mount(self) -> None:
-        """The name can be typed at once."""
+        """Focus the name."""
         self.query_one(Input).focus()
 
     def _say(self, text: str) -> None:

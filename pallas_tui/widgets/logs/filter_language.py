@@ -1,4 +1,4 @@
-"""The words of a filter, read: text and fields, negated, in brackets, one or the other.
+"""The parser of log filters: text and fields, negated, in brackets, alternatives.
 
 ``level>=warning agent:research "two words" -logger:httpx2 (tool:search OR tool~^find) field.sub=3``
 """
@@ -21,7 +21,7 @@ _PATTERN: Final = re.compile(r"\S+")
 
 
 def read_filter(text: str) -> FilterTerm | None:
-    """What ``text`` wants; None when it wants everything. Raises FilterMistake, which says where."""
+    """Parse ``text``; return None when it matches all lines. Raises FilterMistake, which says where."""
     if len(text) > MAX_LENGTH:
         raise FilterMistake(MAX_LENGTH, len(text), f"a filter has at most {MAX_LENGTH} characters")
     return _Reader(text).read()
@@ -36,7 +36,7 @@ class _Token:
 
 
 class _Reader:
-    """Takes the tokens one after the other: alternatives of sequences of terms."""
+    """A parser of tokens: alternatives of sequences of terms."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -69,7 +69,7 @@ class _Reader:
             token = self._next() or _Token("", len(self._text), len(self._text) + 1)
             what = "OR needs something on both sides" if self._beside_or() else "there is nothing in here"
             raise FilterMistake(token.at, token.end, what)
-        # What is quickly looked up comes first and leaves less for the rest.
+        # Cheap terms come first and leave less for the rest.
         parts.sort(key=lambda part: part.cost)
         return parts[0] if len(parts) == 1 else Both(tuple(parts))
 
@@ -121,7 +121,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _term(text: str, at: int) -> _Token:
-    """A field with what is said of it, a regex, or text that stands anywhere."""
+    """Return a field with its condition, a regex, or text that may stand anywhere."""
     field = _FIELD.match(text, at)
     if field is None and text[at] != "~":
         value, end = _value(text, at, at, _BARE)
@@ -143,7 +143,7 @@ def _value(text: str, term: int, at: int, bare: re.Pattern[str]) -> tuple[str, i
     if text[at : at + 1] == '"':
         if (quoted := _QUOTED.match(text, at)) is None:
             raise FilterMistake(at, len(text), "the quotation mark is never closed")
-        # In a regex a backslash has a meaning of its own.
+        # In a regex a backslash keeps its own meaning.
         raw = quoted[1]
         return (raw if bare is _PATTERN else _ESCAPE.sub(r"\1", raw)), quoted.end()
     if (found := bare.match(text, at)) is None:

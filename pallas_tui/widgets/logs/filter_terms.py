@@ -1,4 +1,4 @@
-"""What a filter is made of: each part says which of some lines it wants."""
+"""The terms of a filter: each selects some lines of a chunk."""
 
 import json
 import operator
@@ -25,12 +25,12 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<=": operator.le,
     "=": operator.eq,
 }
-# Nothing writes these in any other way in JSON.
+# JSON has only one way to write these.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 _.,:;=@#$%*+-]+")
 
 
 class FilterMistake(ValueError):
-    """What is wrong in a filter, from character ``at`` up to ``end``."""
+    """A mistake in a filter, from character ``at`` up to ``end``."""
 
     def __init__(self, at: int, end: int, text: str) -> None:
         super().__init__(text)
@@ -39,25 +39,25 @@ class FilterMistake(ValueError):
 
 
 class FilterTerm(ABC):
-    """A part of a filter."""
+    """A term of a filter."""
 
     cost: int = 0
-    """What is asked first among several: the smaller."""
+    """Of several terms the one with the smallest cost runs first."""
 
     @abstractmethod
     def lines(self, chunk: LogChunk, among: Lines) -> Lines:
-        """Those of the lines ``among`` that are wanted."""
+        """Return those of the lines ``among`` that match."""
 
 
 @dataclass(frozen=True)
 class Both(FilterTerm):
-    """All of the parts."""
+    """All of the terms."""
 
     parts: tuple[FilterTerm, ...]
 
     @property
     def cost(self) -> int:  # type: ignore[override]
-        """That of the dearest."""
+        """The highest cost of a term."""
         return max(part.cost for part in self.parts)
 
     def lines(self, chunk: LogChunk, among: Lines) -> Lines:
@@ -70,13 +70,13 @@ class Both(FilterTerm):
 
 @dataclass(frozen=True)
 class Either(FilterTerm):
-    """One of the parts at least."""
+    """At least one of the terms."""
 
     parts: tuple[FilterTerm, ...]
 
     @property
     def cost(self) -> int:  # type: ignore[override]
-        """That of the dearest."""
+        """The highest cost of a term."""
         return max(part.cost for part in self.parts)
 
     def lines(self, chunk: LogChunk, among: Lines) -> Lines:
@@ -88,13 +88,13 @@ class Either(FilterTerm):
 
 @dataclass(frozen=True)
 class Not(FilterTerm):
-    """All but those."""
+    """All lines that do not match the term."""
 
     part: FilterTerm
 
     @property
     def cost(self) -> int:  # type: ignore[override]
-        """The same as what it negates."""
+        """The cost of the negated term."""
         return self.part.cost
 
     def lines(self, chunk: LogChunk, among: Lines) -> Lines:
@@ -104,7 +104,7 @@ class Not(FilterTerm):
 
 @dataclass(frozen=True)
 class Level(FilterTerm):
-    """A level among some, by its number: no line is read for that."""
+    """One of some levels, by number: no line is read for that."""
 
     wanted: frozenset[int]
 
@@ -118,7 +118,7 @@ class Level(FilterTerm):
 
 @dataclass(frozen=True)
 class TextTerm(FilterTerm):
-    """Text anywhere in the line, in any case."""
+    """Text anywhere in the line, ignoring case."""
 
     text: str
     cost = 1
@@ -134,7 +134,7 @@ class TextTerm(FilterTerm):
 
 @dataclass(frozen=True)
 class Pattern(FilterTerm):
-    """A regex that matches somewhere in the line, in any case."""
+    """A regex that matches somewhere in the line, ignoring case."""
 
     pattern: str
     cost = 3
@@ -149,7 +149,7 @@ class Pattern(FilterTerm):
 
 @dataclass(frozen=True)
 class FieldTerm(FilterTerm):
-    """What a field of a JSON record holds. ``needle`` stands in every line that may be wanted."""
+    """A condition on a field of a JSON record. ``needle`` occurs in every line that may match."""
 
     path: str
     test: Callable[[Any, LogChunk], bool] = field(compare=False)
@@ -175,12 +175,12 @@ class FieldTerm(FilterTerm):
 
 
 def text_term(text: str) -> FilterTerm:
-    """Text anywhere."""
+    """Return a term for text anywhere."""
     return TextTerm(text)
 
 
 def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> FilterTerm:
-    """What is said of a field; without a name a regex for the whole line.
+    """Return a term for a field; without a name a regex for the whole line.
 
     Raises FilterMistake with positions in ``value``.
     """
@@ -221,11 +221,11 @@ def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> Fil
 
 
 def compile_regex(pattern: str) -> "regex.Pattern[str]":
-    """The regex, for any case; raises FilterMistake with a position in ``pattern``."""
+    """Return the regex, ignoring case; raises FilterMistake with a position in ``pattern``."""
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
     except regex.error as error:
-        # Its type stubs do not know what it tells.
+        # Its type stubs lack these attributes.
         place, words = getattr(error, "pos", None), getattr(error, "msg", str(error))
         at = min(place or 0, max(len(pattern) - 1, 0))
         raise FilterMistake(at, at + 1, f"regex: {words}") from None
@@ -234,12 +234,12 @@ def compile_regex(pattern: str) -> "regex.Pattern[str]":
 
 
 def needles_of(text: str) -> tuple[bytes, ...]:
-    """Text as it may stand in a file: as it is, and as JSON escapes it; in lower case."""
+    """Return text in the forms that a file may have: as it is, and as JSON escapes it; in lower case."""
     forms = []
     for each in {text, text.lower(), text.upper()}:
         forms += [each, json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]]
     found = {form.encode("utf-8", "surrogatepass").lower() for form in forms}
-    # Shorter ones first: what they find, longer ones need not.
+    # Shorter ones first: a line that has them needs no search for longer ones.
     kept: list[bytes] = []
     for needle in sorted(found, key=len):
         if not any(shorter in needle for shorter in kept):
@@ -248,12 +248,12 @@ def needles_of(text: str) -> tuple[bytes, ...]:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: a string as it is, anything else as JSON writes it."""
+    """Return a value as text: a string as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _plain_run(text: str) -> bytes:
-    """The longest part of a text that JSON writes in one way only; empty without one."""
+    """Return the longest part of a text that JSON writes in one way only; empty without one."""
     longest = max(_PLAIN.findall(text), key=len, default="")
     return longest.lower().encode() if len(longest) > 1 else b""
 
@@ -290,7 +290,7 @@ def _number_in(value: Any) -> float | None:
 
 
 def _moment(value: str) -> datetime | str | None:
-    """A time of day as it stands on the screen, or a moment; local without an offset."""
+    """Return a time of day as on the screen, or a moment; local without an offset."""
     if re.fullmatch(r"\d\d:\d\d(:\d\d(\.\d{1,3})?)?", value):
         return value
     try:

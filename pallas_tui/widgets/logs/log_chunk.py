@@ -1,4 +1,4 @@
-"""Some lines of a log in memory for a moment, and the quick ways to look for something in all of them."""
+"""Some lines of a log in memory for a moment, and fast searches in all of them."""
 
 import json
 from bisect import bisect_right
@@ -12,25 +12,25 @@ from .log_index import Part
 from .log_record import FULL_LIMIT, load
 
 Lines = Sequence[int]
-"""Places of lines in a chunk, ascending."""
+"""Indexes of lines in a chunk, ascending."""
 
 TIMEOUT: Final = 0.1
-"""Seconds that a regex gets for all lines of a chunk at once; then each line is tried by itself."""
+"""Seconds of a regex for all lines of a chunk at once; after that each line is tried by itself."""
 LINE_TIMEOUT: Final = 0.01
 LINE_LIMIT: Final = 16 * 1024
 """Characters of one line, or of one field, that a regex looks at."""
 MAX_SLOW: Final = 20
-"""Lines of a chunk that may take longer than that before the search is given up."""
+"""Lines of a chunk that may exceed their time before the search is given up."""
 _DENSE: Final = 64
 _FEW: Final = 8
 
 
 class TooSlowError(Exception):
-    """A regex took its time on too many lines."""
+    """A regex was too slow on too many lines."""
 
 
 class Needle:
-    """Bytes to look for, in lower case: they are found in any case."""
+    """Bytes to look for, in lower case: the search ignores case."""
 
     def __init__(self, needle: bytes) -> None:
         self.bytes = needle
@@ -38,7 +38,7 @@ class Needle:
 
 
 class Matcher:
-    """A regex for lines. ``whole`` until it took too long for all lines of a chunk at once."""
+    """A regex for lines. ``whole`` until it was too slow for all lines of a chunk at once."""
 
     def __init__(self, pattern: "regex.Pattern[str]") -> None:
         self.regex = pattern
@@ -46,17 +46,17 @@ class Matcher:
 
 
 class JsonKey:
-    """The path of a field, and how it looks in a line of JSON without objects inside."""
+    """The path of a field, and its form in a line of JSON without nested objects."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         name = regex.escape(json.dumps(path, ensure_ascii=False)).encode()
-        # A string, the beginning of a list or an object, or what else a value can be.
+        # A string, the beginning of a list or an object, or another value.
         self.regex = regex.compile(name + rb"""\s*:\s*("(?:[^"\\]|\\.)*+"|[\[{]|[^\s,}\]]++)""")
 
 
 class LogChunk:
-    """The lines of a part, read at once. Blocks as a disk does: for a thread."""
+    """The lines of a part, read at once. Blocks on the disk: use it in a thread."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -66,7 +66,7 @@ class LogChunk:
 
     @cached_property
     def data(self) -> bytes:
-        """The bytes of all lines; fewer where the file was truncated meanwhile."""
+        """The bytes of all lines; fewer if the file was truncated after it was indexed."""
         return self.part.file.read(self._base, self.part.end)
 
     @cached_property
@@ -76,12 +76,12 @@ class LogChunk:
 
     @cached_property
     def _flat(self) -> bool:
-        """Whether every line that has an object is one object and has none inside."""
+        """Whether every line with an object is one object without nested ones."""
         data = self.data
         return data.count(b"{") == data.count(b"\n{") + data.startswith(b"{")
 
     def _bounds(self, line: int) -> tuple[int, int]:
-        """Where a line starts and ends in ``data``, without its newline."""
+        """Return where a line starts and ends in ``data``, without its newline."""
         start, end = self._start_of(line), self._start_of(line + 1)
         while end > start and self.data[end - 1 : end] in (b"\n", b"\r"):
             end -= 1
@@ -102,11 +102,11 @@ class LogChunk:
         wanted = set(found)
         return [line for line in among if line in wanted]
 
-    # What a filter asks for; all of it for the lines ``among`` only
+    # The queries of filters, for the lines ``among`` only
 
     def holding(self, needle: Needle, among: Lines) -> Lines:
-        """The lines that hold some bytes."""
-        # That takes a fraction of a millisecond: to let other threads run meanwhile would cost more.
+        """Return the lines that contain some bytes."""
+        # This takes a fraction of a millisecond: releasing other threads for it would cost more.
         if self._are_few(among):
             return [
                 line
@@ -118,7 +118,7 @@ class LogChunk:
         while (match := needle.regex.search(self.data, at, concurrent=False)) is not None:
             line = self._line_of(match.start())
             found.append(line)
-            if len(found) == _DENSE and line < 2 * _DENSE:  # so many that it is quicker to ask each line
+            if len(found) == _DENSE and line < 2 * _DENSE:  # so many that it is faster to search each line
                 rows = [row for row in self.data.lower().split(b"\n") if row]
                 found = [line for line, row in enumerate(rows) if needle.bytes in row]
                 break
@@ -126,7 +126,7 @@ class LogChunk:
         return self._within(found, among)
 
     def matching(self, matcher: Matcher, among: Lines) -> Lines:
-        """The lines that a regex matches somewhere; raises TooSlowError."""
+        """Return the lines that a regex matches somewhere; raises TooSlowError."""
         if matcher.whole and self._text is not None and not self._are_few(among):
             try:
                 return self._within(self._matching_all(matcher.regex, self._text), among)
@@ -140,7 +140,7 @@ class LogChunk:
         while (match := pattern.search(text, at, timeout=TIMEOUT)) is not None:
             line = self._line_of(match.start())
             start, end = self._bounds(line)
-            # What goes beyond the end of its line may be there in a shorter form, or not at all.
+            # A match beyond the end of its line may be there in a shorter form, or not at all.
             if match.end() <= end or pattern.search(text, start, end, timeout=TIMEOUT) is not None:
                 found.append(line)
             if (at := self._start_of(line + 1)) >= len(text):
@@ -157,7 +157,7 @@ class LogChunk:
         return found
 
     def matches(self, pattern: "regex.Pattern[str]", text: str) -> bool:
-        """Whether a regex matches a text; no where that takes too long; raises TooSlowError."""
+        """Return whether a regex matches a text; False if that takes too long; raises TooSlowError."""
         try:
             return pattern.search(text, 0, LINE_LIMIT, timeout=LINE_TIMEOUT) is not None
         except TimeoutError:
@@ -167,7 +167,7 @@ class LogChunk:
             return False
 
     def values(self, key: JsonKey, among: Lines) -> Iterator[tuple[int, Iterable[Any]]]:
-        """The lines that have a field, and its values: several where there are lists."""
+        """Yield the lines that have a field, and its values: several where there are lists."""
         if self._flat and "." not in key.path and not self._are_few(among):
             wanted = among if isinstance(among, range) else set(among)
             last = -1
@@ -201,7 +201,7 @@ class LogChunk:
 
 
 def values_at(record: dict[str, Any], path: str) -> Iterator[Any]:
-    """What stands at ``path``: a key as it is, else key by key; each item of a list, and the list."""
+    """Yield the values at ``path``: a key as it is, else key by key; each item of a list, and the list."""
     if path in record:
         value = record[path]
         if isinstance(value, list):

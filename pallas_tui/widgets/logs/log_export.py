@@ -1,4 +1,4 @@
-"""Writing the records that are listed into a file."""
+"""Export of the listed records to a file."""
 
 import os
 from collections.abc import Callable
@@ -17,13 +17,13 @@ Span = tuple[OpenLogFile, int, int]
 
 
 class ExportError(Exception):
-    """Why nothing was written, in one line."""
+    """The reason why nothing was written, in one line."""
 
 
 class Export:
-    """The records that a source lists now, on their way into ``target``: as text where that ends in ``.txt``.
+    """Writes the listed records of a source to ``target``: as text if its name ends in ``.txt``.
 
-    What is there already is replaced only with ``overwrite``, and then in one step when all is written.
+    An existing file is replaced only with ``overwrite``, and then atomically when all is written.
     """
 
     def __init__(self, source: LogSource, target: Path, *, overwrite: bool = False) -> None:
@@ -34,7 +34,7 @@ class Export:
         self.total = len(self._rows)
         self.written = 0
         self.gone = 0
-        """Records that could not be read any more."""
+        """Records that could no longer be read."""
 
     async def run(self, run_in_thread: Callable[..., object], progress: Callable[[], None]) -> None:
         """Write all of it, calling ``progress`` after each part; raises ExportError. Can be cancelled.
@@ -60,7 +60,7 @@ class Export:
                 draft.unlink(missing_ok=True)
 
     def _spans(self, rows: range) -> list[Span]:
-        """Where the lines are; those that stand one after the other together, unless they become text."""
+        """Return where the lines are; adjacent ones are joined, unless they become text."""
         spans: list[Span] = []
         for row in rows:
             number = self._rows.number(row)
@@ -90,7 +90,7 @@ class Export:
             draft.replace(self._target)
             return
         try:
-            # Unlike a rename this never replaces what another program put there meanwhile.
+            # Unlike a rename this never replaces a file that another program put there.
             os.link(draft, self._target)
         except FileExistsError:
             raise ExportError(f"{self._target}: is there already") from None
@@ -101,7 +101,7 @@ class Export:
 
 
 def refusal(source: LogSource, text: str) -> tuple[Path, str, bool]:
-    """The file that the user named, what speaks against writing it, and whether it is there already."""
+    """Return the file that the user named, why it cannot be written, and whether it exists."""
     if not text.strip():
         return Path(), "Which file? Give its name.", False
     target = Path(text.strip()).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""Where the lines of a log file are, and how grave each is; the file itself is never held."""
+"""An index of the lines of a log file and their levels; the file itself is not held in memory."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 LEVELS: Final = ("", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-"""Names by their number; 0 is a line that tells no level."""
+"""Names by their number; 0 is a line without a level."""
 DEBUG, INFO, WARNING, ERROR = 1, 2, 3, 4
 
 _BY_LETTER: Final = {
@@ -22,14 +22,14 @@ _BY_LETTER: Final = {
 _LEVEL: Final = re.compile(rb'"level"\s*:\s*"([A-Za-z])')
 _SAMPLE: Final = 8
 _ELSEWHERE: Final = 255
-# A line that never ends is cut there, so that nothing reads the same megabytes again and again.
+# A line that never ends is cut there, so that the same megabytes are not read again and again.
 _LONGEST: Final = 32 * 1024 * 1024
 _BLOCK_LINES: Final = 8_192
 _HEAD: Final = 128
 
 
 class OpenLogFile:
-    """An open log file, read with ``pread``: a truncated file gives fewer bytes, never a crash.
+    """An open log file, read with ``pread``: a truncated file returns fewer bytes, never an error.
 
     It stays readable after it was renamed or deleted, until ``close``.
     """
@@ -42,7 +42,7 @@ class OpenLogFile:
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
-        """The file at ``path``, None when there is none that can be read."""
+        """Open the file at ``path``; return None when no file can be read there."""
         try:
             return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         except OSError:
@@ -50,7 +50,7 @@ class OpenLogFile:
 
     @property
     def state(self) -> tuple[int, int]:
-        """Its bytes now, and when it was written last: another pair means that there is something to see."""
+        """Its size now, and its time of change: another pair means that it changed."""
         try:
             status = os.fstat(self._fd)
         except OSError:
@@ -58,23 +58,23 @@ class OpenLogFile:
         return status.st_size, status.st_mtime_ns
 
     def read(self, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end``, fewer where the file ends before. Blocks as a disk does."""
+        """Return bytes ``start`` to ``end``, fewer where the file ends before. Blocks on the disk."""
         parts = []
         try:
             while start < end and (part := os.pread(self._fd, end - start, start)):
                 parts.append(part)
                 start += len(part)
-        except OSError:  # closed meanwhile, or a disk error: there is nothing to show
+        except OSError:  # closed, or a disk error: there is nothing to show
             pass
         return b"".join(parts)
 
     def was_rewritten(self) -> bool:
-        """Whether the beginning changed: another program truncated the file and wrote again."""
+        """Return whether the beginning changed: another program truncated the file and wrote again."""
         before, self._head = self._head, self.read(0, _HEAD)
         return not self._head.startswith(before)
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close the file; safe to call twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -100,7 +100,7 @@ def scan(data: bytes, base: int) -> Scan:
     """
     lines = data.split(b"\n")
     unfinished = bool(lines[-1])
-    # Each line is one longer than what stands between the newlines.
+    # Each line is one longer than the text between the newlines.
     starts = array("Q", accumulate(map(len, lines), lambda at, length: at + length + 1, initial=base))
     starts.pop()
     if b"" in lines:
@@ -110,9 +110,9 @@ def scan(data: bytes, base: int) -> Scan:
 
 
 def _levels(lines: list[bytes]) -> bytearray:
-    """The level of each line: its own, not one that stands within a value.
+    """Return the level of each line: its own, not one within a value.
 
-    The lines of one program have it all at the same place: where it stands in one is looked at first.
+    The lines of one program have it all at the same place: that place is tried first.
     """
     found = next((mark for line in lines[:_SAMPLE] if (mark := _plain_mark(line))), None)
     if found is None:
@@ -128,7 +128,7 @@ def _levels(lines: list[bytes]) -> bytearray:
 
 
 def _plain_mark(line: bytes) -> re.Match[bytes] | None:
-    """Where a line tells its level, None where that may be the level of a value within it."""
+    """Return where a line has its level; None if that may be the level of a value within it."""
     mark = _LEVEL.search(line)
     return mark if mark and line.count(b"{", 0, mark.start()) < 2 else None
 
@@ -147,7 +147,7 @@ def _level_of(line: bytes) -> int:
 
 
 def lines_before(file: OpenLogFile, end: int, size: int) -> tuple[int, bytes]:
-    """About ``size`` bytes of whole lines before the line that starts at ``end``: their offset and bytes."""
+    """Return about ``size`` bytes of whole lines that end at ``end``: their offset and bytes."""
     start = max(0, end - size)
     while True:
         data = file.read(start, end)
@@ -163,7 +163,7 @@ def lines_before(file: OpenLogFile, end: int, size: int) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some lines of a block, for a thread to look at while the block goes on growing."""
+    """Some lines of a block, for a thread to read while the block grows."""
 
     file: OpenLogFile
     low: int
@@ -175,7 +175,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class LineBlock:
-    """Some lines in a row. ``first`` is the number of the first, ``end`` the offset after the last."""
+    """Consecutive lines. ``first`` is the number of the first, ``end`` the offset after the last."""
 
     file: OpenLogFile
     first: int
@@ -189,21 +189,21 @@ class LineBlock:
         return self.first + len(self.starts)
 
     def part(self, low: int, high: int) -> "Part":
-        """A copy of what is known of the lines from ``low`` up to ``high``."""
+        """Return a copy of the index of the lines from ``low`` up to ``high``."""
         at, to = low - self.first, high - self.first
         end = self.bounds(high - 1)[1]
         return Part(self.file, low, high, self.starts[at:to], bytes(self.levels[at:to]), end)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Where line ``number`` starts and ends, its newline included."""
+        """Return where line ``number`` starts and ends, its newline included."""
         at = number - self.first
         return self.starts[at], self.starts[at + 1] if at + 1 < len(self.starts) else self.end
 
 
 class Index:
-    """All lines known, numbered: a line keeps its number also when older ones are found before it.
+    """All known lines, numbered: a line keeps its number also when older ones are found before it.
 
-    ``epoch`` changes when numbers were taken away and may be given to other lines.
+    ``epoch`` changes when numbers were removed and may be used again.
     """
 
     def __init__(self) -> None:
@@ -216,13 +216,13 @@ class Index:
         return self.stop - self.first
 
     def block(self, number: int) -> LineBlock | None:
-        """The block that has the line, None where it is not known (any more)."""
+        """Return the block that has the line; None where it is not, or no longer, known."""
         if not self.first <= number < self.stop:
             return None
         return self.blocks[bisect_right(self.blocks, number, key=lambda block: block.first) - 1]
 
     def read(self, number: int, limit: int) -> tuple[bytes, int]:
-        """The first ``limit`` bytes of a line without its newline, and how many it has in all."""
+        """Return the first ``limit`` bytes of a line without its newline, and how many it has in all."""
         block = self.block(number)
         if block is None:
             return b"", 0
@@ -230,13 +230,13 @@ class Index:
         return block.file.read(start, min(end, start + limit)).rstrip(b"\r\n"), end - start
 
     def prepend(self, file: OpenLogFile, found: Scan) -> None:
-        """Older lines, which end where the first known one starts."""
+        """Add older lines, which end where the first known one starts."""
         if found.starts:
             self.first -= len(found.starts)
             self.blocks.insert(0, LineBlock(file, self.first, found.starts, found.levels, found.end))
 
     def append(self, file: OpenLogFile, found: Scan) -> None:
-        """Newer lines."""
+        """Add newer lines."""
         last = self.blocks[-1] if self.blocks else None
         if last is not None and last.file is file and len(last.starts) + len(found.starts) <= _BLOCK_LINES:
             last.starts.extend(found.starts)
@@ -247,7 +247,7 @@ class Index:
         self.stop += len(found.starts)
 
     def take_back(self) -> int:
-        """Forget the last line, whose end was not written yet; returns where it starts."""
+        """Remove the last line, which had no newline yet; return where it starts."""
         block = self.blocks[-1]
         block.levels.pop()
         start = block.end = block.starts.pop()
@@ -257,7 +257,7 @@ class Index:
         return start
 
     def trim(self, most: int) -> bool:
-        """Forget the oldest blocks while there are more than ``most`` lines; whether any went."""
+        """Remove the oldest blocks while there are more than ``most`` lines; return whether any went."""
         before = self.first
         while len(self) > most and len(self.blocks) > 1:
             self.blocks.pop(0)
@@ -265,13 +265,13 @@ class Index:
         return self.first != before
 
     def drop(self, file: OpenLogFile) -> None:
-        """Forget all lines up to the last one of a file, which has the oldest ones."""
+        """Remove all lines up to the last one of a file, which has the oldest ones."""
         while any(block.file is file for block in self.blocks):
             self.blocks.pop(0)
         self.first = self.blocks[0].first if self.blocks else self.stop
 
     def cut(self, file: OpenLogFile) -> None:
-        """Forget all lines from the first one of a file on, which has the newest ones."""
+        """Remove all lines from the first one of a file on, which has the newest ones."""
         self.epoch += 1
         while any(block.file is file for block in self.blocks):
             self.stop = self.blocks.pop().first

@@ -1,4 +1,4 @@
-"""The lines in which the log is filtered and searched, and where they say what is wrong."""
+"""The lines for the filter and the search of the log, and how they show mistakes."""
 
 from rich.cells import cell_len
 from rich.highlighter import Highlighter
@@ -11,7 +11,7 @@ from .filter_terms import FilterMistake
 
 
 class _Mark(Highlighter):
-    """Underlines what is wrong where it stands."""
+    """Underlines the mistake in the text."""
 
     def __init__(self) -> None:
         self.mistake: FilterMistake | None = None
@@ -22,7 +22,7 @@ class _Mark(Highlighter):
 
 
 class AskingLine(FilterLine):
-    """A line for a filter or a regex that marks what is wrong in it."""
+    """A line for a filter or a regex that marks mistakes."""
 
     def __init__(self, hint: str, *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(hint, id=id)
@@ -31,21 +31,21 @@ class AskingLine(FilterLine):
 
     @property
     def mistake(self) -> FilterMistake | None:
-        """What is wrong in it."""
+        """The mistake in it."""
         return self._mark.mistake
 
     def tell(self, mistake: FilterMistake | None) -> None:
-        """Mark a mistake, or none any more."""
+        """Mark a mistake, or remove the mark."""
         if mistake is not self._mark.mistake:
             self._mark.mistake = mistake
             self.refresh()
 
     def column(self, at: int) -> int:
-        """In which cell of the line that character stands now."""
+        """Return the cell of the line that has that character now."""
         return self.gutter.left + cell_len(self.value[:at]) - self.scroll_offset.x
 
     def set_value(self, value: str) -> None:
-        """Show another text in the line, as if it had been typed and kept."""
+        """Set the text of the line, as if it had been typed and kept."""
         self.value = value
         self.cursor_position = len(value)
         self.display = bool(value)
@@ -60,7 +60,7 @@ class FindLine(AskingLine):
 
 
 class MistakeLine(Widget):
-    """Below the lines: what is wrong, under the place where it is; not there while nothing is."""
+    """Below the lines: the mistake, under its place; hidden while there is none."""
 
     def __init__(self) -> None:
         super().__init__(id="log-mistake")
@@ -69,7 +69,7 @@ class MistakeLine(Widget):
         self._at = 0
 
     def tell(self, line: AskingLine | None) -> None:
-        """Say what is wrong in a line; None when nothing is."""
+        """Show the mistake of a line; None when there is none."""
         mistake = line.mistake if line is not None else None
         self.display = mistake is not None
         if line is not None and mistake is not None:
@@ -78,11 +78,11 @@ class MistakeLine(Widget):
 
     @property
     def text(self) -> str:
-        """What it says, empty when it is not there."""
+        """Its text, empty while it is hidden."""
         return self._text if self.display else ""
 
     def render(self) -> Content:
-        """The words under the place, or as far on the right as they fit."""
+        """Render the text under the place, or as far on the right as it fits."""
         width = self.content_size.width
         words = f"^ {self._text}"
         lead = max(0, min(self._at, width - cell_len(words)))

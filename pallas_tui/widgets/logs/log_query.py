@@ -1,4 +1,4 @@
-"""Which lines are wanted: found slice by slice, the newest first."""
+"""Searches for the lines that match a query: slice by slice, the newest first."""
 
 from array import array
 from bisect import bisect_left
@@ -14,15 +14,15 @@ from .log_chunk import LogChunk, TooSlowError
 from .log_index import LEVELS, Index, Part
 
 AT_ONCE: Final = 64
-"""Parts that are given to a thread at once; it stops after ``TURN`` seconds whatever is left of them."""
+"""Parts that are passed to a thread at once; it stops after ``TURN`` seconds and leaves the rest."""
 TURN: Final = 0.05
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """At least that grave, wanted by the filter ``text``, and matching the regex ``pattern``.
+    """The lines of at least that level that match the filter ``text`` and the regex ``pattern``.
 
-    The default wants everything. Whoever makes one has made sure that text and pattern can be read.
+    The default matches all lines. The caller has checked that text and pattern can be parsed.
     """
 
     level: int = 0
@@ -34,7 +34,7 @@ class LogQuery:
 
     @cached_property
     def where(self) -> FilterTerm | None:
-        """All of it as one condition; None when everything is wanted."""
+        """All of it as one condition; None when all lines match."""
         parts: list[FilterTerm] = [Level(frozenset(range(self.level, len(LEVELS))))] if self.level else []
         if (text := read_filter(self.text)) is not None:
             parts.append(text)
@@ -45,7 +45,7 @@ class LogQuery:
 
 @dataclass(frozen=True, slots=True)
 class LogMatches:
-    """What was found in a part: the numbers of its lines, and on how many a regex was given up."""
+    """The matches in a part: the numbers of its lines, and on how many lines a regex was given up."""
 
     found: array[int]
     slow: int = 0
@@ -53,7 +53,7 @@ class LogMatches:
 
 
 def find(part: Part, query: LogQuery) -> LogMatches:
-    """The lines in ``part`` that ``query`` wants. Blocks: use a thread."""
+    """Return the lines in ``part`` that match ``query``. Blocks: use a thread."""
     chunk = LogChunk(part)
     try:
         lines = query.where.lines(chunk, chunk.all) if query.where is not None else chunk.all
@@ -63,7 +63,7 @@ def find(part: Part, query: LogQuery) -> LogMatches:
 
 
 def find_in(parts: Sequence[Part], query: LogQuery, cancelled: Callable[[], bool]) -> list[LogMatches]:
-    """``find`` in the first parts: until the turn is over, or it is not wanted any more."""
+    """Call ``find`` on the first parts: until the turn is over, or the search is cancelled."""
     outcomes: list[LogMatches] = []
     end = monotonic() + TURN
     for part in parts:
@@ -74,16 +74,16 @@ def find_in(parts: Sequence[Part], query: LogQuery, cancelled: Callable[[], bool
 
 
 class Rows(Protocol):
-    """The lines to show, in the order of the file: what was published stays valid while more are found."""
+    """The lines to show, in the order of the file: published rows stay valid while more are found."""
 
     def __len__(self) -> int: ...
 
     def number(self, row: int) -> int:
-        """The number of the line in that row."""
+        """Return the number of the line in that row."""
         ...
 
     def row(self, number: int) -> int:
-        """The row of that line, or of the first one after it; the length when there is none."""
+        """Return the row of that line, or of the first one after it; the length when there is none."""
         ...
 
 
@@ -106,7 +106,7 @@ class AllRows:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Those that a search has found: ``older`` newest first, as they were found, ``newer`` as they came."""
+    """The lines that a search found: ``older`` newest first, as found, ``newer`` as added."""
 
     older: array[int]
     newer: array[int]
@@ -130,13 +130,13 @@ class FoundRows:
         return low
 
     def place(self, number: int | None) -> int:
-        """Which of them that line is, counted from one; 0 when it is none of them."""
+        """Return the place of that line among them, counted from one; 0 when it is none of them."""
         row = len(self) if number is None else self.row(number)
         return row + 1 if row < len(self) and self.number(row) == number else 0
 
 
 class Search:
-    """A query on its way through an index: from where it began to the oldest line, and to each new one."""
+    """A query that walks through an index: from its start to the oldest line, and to each new one."""
 
     def __init__(self, query: LogQuery, index: Index) -> None:
         self.query = query
@@ -147,26 +147,26 @@ class Search:
         self.trouble = ""
 
     def rows(self) -> FoundRows:
-        """What it has found so far."""
+        """The matches so far."""
         return FoundRows(self._older, self._newer, len(self._older), len(self._newer))
 
     @property
     def searched(self) -> int:
-        """How many of the lines it has looked at."""
+        """How many of the lines are searched."""
         return self._high - max(self._low, self._index.first)
 
     @property
     def low(self) -> int:
-        """It has looked at all lines from that one on, but for those that came since."""
+        """All lines from that one on are searched, except for new ones."""
         return self._low
 
     @property
     def done(self) -> bool:
-        """Whether it has looked at all there is, or given up."""
+        """Whether all lines are searched, or the search was given up."""
         return bool(self.trouble) or (self._high >= self._index.stop and self._low <= self._index.first)
 
     def upcoming(self, most: int = AT_ONCE) -> list[Part]:
-        """The next parts to look at, the newest first; empty when it is done."""
+        """Return the next parts to search, the newest first; empty when it is done."""
         if self.done:
             return []
         index, parts = self._index, list[Part]()
@@ -179,7 +179,7 @@ class Search:
         return parts
 
     def take(self, part: Part, outcome: LogMatches) -> None:
-        """What was found in the parts that ``upcoming`` gave, in their order."""
+        """Take in the matches in the parts that ``upcoming`` returned, in their order."""
         self.slow += outcome.slow
         self.trouble = self.trouble or outcome.trouble
         if part.low == self._high and part.low != part.high:
@@ -190,7 +190,7 @@ class Search:
             self._low = part.low
 
     def adjust(self) -> None:
-        """Lines went away, at either end: forget them too."""
+        """Remove matches whose lines were removed, at either end."""
         first, stop = self._index.first, self._index.stop
         while self._newer and self._newer[-1] >= stop:
             self._newer.pop()

@@ -1,4 +1,4 @@
-"""One line of the log, understood: as a row, and in full."""
+"""One parsed line of the log: as a row, and in full."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .log_index import LEVELS
 ROW_LIMIT: Final = 4_096
 """Characters of a line that a row can show."""
 PARSE_LIMIT: Final = 64 * 1024
-"""Bytes of a line that is still read as JSON for its row; a longer one is shown as it stands."""
+"""Bytes of a line that is still parsed as JSON for its row; a longer one is shown unchanged."""
 FULL_LIMIT: Final = 1024 * 1024
 """Bytes of a record that are shown in full."""
 
@@ -22,7 +22,7 @@ _LEVEL_BY_LETTER: Final = {name[0]: name for name in LEVELS if name}
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A line as a row shows it. ``level`` is one of ``LEVELS``, ``extra`` the other keys; all sanitised."""
+    """A line as a row. ``level`` is one of ``LEVELS``, ``extra`` the other keys; all sanitised."""
 
     time: str
     level: str
@@ -32,12 +32,12 @@ class ShownRecord:
 
     @property
     def is_raw(self) -> bool:
-        """Whether it is a line of something else, shown as it stands."""
+        """Whether it is not a log record, and shown unchanged."""
         return not (self.time or self.level or self.logger)
 
 
 def parse(line: bytes, whole: int) -> ShownRecord:
-    """The row of a line of which ``line`` holds the beginning and that has ``whole`` bytes in all."""
+    """Return the row of a line; ``line`` has its beginning, ``whole`` is its number of bytes."""
     data = load(line) if whole <= PARSE_LIMIT else None
     if data is None:
         text = line[: 4 * ROW_LIMIT].decode("utf-8", "replace")
@@ -57,13 +57,13 @@ def parse(line: bytes, whole: int) -> ShownRecord:
 
 
 def title_of(line: bytes) -> str:
-    """What a record in full has as its title: when, how grave, and who says it."""
+    """Return the title of a record in full: time, level and logger."""
     record = parse(line, len(line))
     return "  ".join(part for part in (record.time, record.level, record.logger) if part) or "Line"
 
 
 def as_text(line: bytes, whole: int) -> str:
-    """A record as one would write it into a report: its row in full, then what has lines of its own."""
+    """Return a record as text for a report: its row in full, then the values with several lines."""
     record = load(line) if len(line) >= whole - 2 else None
     if record is None:
         return sanitize(line.decode("utf-8", "replace")) + cut_note(line, whole)
@@ -78,7 +78,7 @@ def as_text(line: bytes, whole: int) -> str:
 
 
 def as_json(line: bytes, whole: int) -> str:
-    """A record as JSON on many lines; a line of something else as it stands."""
+    """Return a record as indented JSON; any other line unchanged."""
     record = load(line) if len(line) >= whole - 2 else None
     if record is None:
         return sanitize(line.decode("utf-8", "replace")) + cut_note(line, whole)
@@ -86,12 +86,12 @@ def as_json(line: bytes, whole: int) -> str:
 
 
 def cut_note(line: bytes, whole: int) -> str:
-    """What to say below a line of which only the beginning is there; empty when all of it is."""
+    """Return a note below a line of which only the beginning is there; empty when all of it is."""
     return "" if len(line) >= whole - 2 else f"\n(the first {len(line):,} of {whole:,} bytes)"
 
 
 def load(line: bytes) -> dict[str, Any] | None:
-    """A line as a JSON object; None where it is none."""
+    """Return a line as a JSON object; None where it is none."""
     if not line.lstrip().startswith(b"{"):
         return None
     try:
@@ -102,7 +102,7 @@ def load(line: bytes) -> dict[str, Any] | None:
 
 
 def clock_of(value: object) -> datetime | None:
-    """A record's time, local where it tells its offset; None where it is no time."""
+    """Return a record's time, local if it has an offset; None where it is no time."""
     try:
         if isinstance(value, str):
             at = datetime.fromisoformat(value)
@@ -116,7 +116,7 @@ def clock_of(value: object) -> datetime | None:
 
 
 def _clock(value: object) -> str:
-    """Local time of day with milliseconds; what is no time is shown as it is."""
+    """Return the local time of day with milliseconds; any other value unchanged."""
     if (local := clock_of(value)) is None:
         return one_line(str(value), 12) if isinstance(value, str | int | float) and value is not True else ""
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"

@@ -1,4 +1,4 @@
-"""A log as it grows: followed over rotation, indexed from its end, searched; all off the loop that draws."""
+"""A log that is followed over rotation, indexed from its end and searched; all off the loop that draws."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ Identity = tuple[int, int]
 
 
 def paths_of(path: Path) -> list[Path]:
-    """The log and where its older files are looked for, newest first."""
+    """Return the paths of the log and its older files, newest first."""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, MOST + 1))]
 
 
 def identity_at(path: Path) -> Identity | None:
-    """Which file is at ``path`` now, None where there is none."""
+    """Return the identity of the file at ``path``, None where there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -33,9 +33,9 @@ def identity_at(path: Path) -> Identity | None:
 
 
 def newer(path: Path, newest: OpenLogFile) -> OpenLogFile | None:
-    """The file that was written next after ``newest``, opened; None where there is none.
+    """Open the file that was written next after ``newest``; return None where there is none.
 
-    Where ``newest`` is no longer on disk that is the oldest one that was written later.
+    If ``newest`` is no longer on disk, that is the oldest one that was written later.
     """
     family = _family(path)
     there = _place(family, newest)
@@ -48,7 +48,7 @@ def newer(path: Path, newest: OpenLogFile) -> OpenLogFile | None:
 
 
 def older(path: Path, oldest: OpenLogFile) -> OpenLogFile | None:
-    """The file that was written before ``oldest``, opened; None where there is none any more."""
+    """Open the file that was written before ``oldest``; return None where there is none left."""
     family = _family(path)
     there = _place(family, oldest)
     return _keep(family, [] if there is None else family[there + 1 : there + 2])
@@ -66,15 +66,16 @@ def _keep(family: list[OpenLogFile], found: list[OpenLogFile]) -> OpenLogFile | 
 
 
 def _family(path: Path) -> list[OpenLogFile]:
-    """All files there are, newest first.
+    """Return all existing files, newest first.
 
-    Rotation moves files the way that is gone here: one that moves meanwhile is met twice, never missed.
+    Rotation moves files in the same direction as this search: a file that moves during it may be found twice,
+    but is never missed.
     """
     family: dict[Identity, OpenLogFile] = {}
     for each in paths_of(path):
         if (file := OpenLogFile.open(each)) is None:
             continue
-        # Met twice: its later place is the true one.
+        # Found twice: its later place is the true one.
         if (before := family.pop(file.identity, None)) is not None:
             before.close()
         family[file.identity] = file
@@ -87,7 +88,7 @@ PUBLISH_EVERY: Final = 0.1
 MAX_LINES: Final = 2_000_000
 """Lines that are indexed at most; older ones are left out."""
 MAX_FILES: Final = 16
-"""Files that are held open at most; the oldest go first, with their lines."""
+"""Files that are held open at most; the oldest are closed first, and their lines removed."""
 TAIL: Final = 256 * 1024
 SLICE: Final = 1024 * 1024
 _UNFINISHED: Final = 1024 * 1024
@@ -97,9 +98,9 @@ _SLICES: Final = 16
 class LogSource:
     """The lines of the log at ``path``, found by ``follow``, which runs while the user looks.
 
-    ``rows`` are those that the query wants, ``found`` those of them that ``find`` looks for; ``changed`` is
-    called when they were replaced, at most ten times a second, on the loop of ``follow``. The rotated files
-    beside the log are its history. What was read stays readable after rotation; a truncated file begins
+    ``rows`` are the lines that match the query, ``found`` those of them that ``find`` searches for;
+    ``changed`` is called when they were replaced, at most ten times a second, on the loop of ``follow``. The
+    rotated files of the log are its history. Lines stay readable after rotation; a truncated file begins
     again.
     """
 
@@ -119,7 +120,7 @@ class LogSource:
         self._files: list[OpenLogFile] = []
         self._ends: dict[OpenLogFile, int] = {}
         self._states: dict[OpenLogFile, tuple[int, int]] = {}
-        self._head = 0  # what stands before that offset of the oldest file is not indexed yet
+        self._head = 0  # text before that offset of the oldest file is not indexed yet
         self._complete = False  # there is no file older than the oldest one
         self._beside: Identity | None = None
         self._open = False  # the last line of the newest file has no newline yet
@@ -134,7 +135,7 @@ class LogSource:
 
     @property
     def busy(self) -> str:
-        """What is still going on, in words, empty when all is found."""
+        """The work in progress, in words; empty when all is found."""
         for word, search in (("searching", self._search), ("finding", self._finding)):
             if search is not None and not search.done:
                 return f"{word} {100 * search.searched // len(self.index)}%"
@@ -142,7 +143,7 @@ class LogSource:
 
     @property
     def trouble(self) -> str:
-        """What went wrong with a search, in words."""
+        """The error of a search, in words."""
         return next((search.trouble for search in self._searches() if search.trouble), "")
 
     @property
@@ -153,20 +154,20 @@ class LogSource:
 
     @property
     def paths(self) -> list[Path]:
-        """Where the log's files may be."""
+        """Return the paths that the log's files may have."""
         return paths_of(self.path)
 
     def is_searched_from(self, number: int) -> bool:
-        """Whether ``found`` is all there is from that line on to the end."""
+        """Return whether ``found`` is complete from that line to the end."""
         return self._finding is None or self._finding.done or self._finding.low <= number
 
     @property
     def finding(self) -> bool:
-        """Whether what ``find`` looks for may still turn up in lines that are known."""
+        """Whether ``find`` may still find matches in known lines."""
         return self._finding is not None and not self._finding.done
 
     def ask(self, query: LogQuery) -> None:
-        """Want other lines from now on; what is found comes by ``changed``. What was asked before ends."""
+        """Replace the query; matches are published by ``changed``. The search for the query before ends."""
         if query != self.query:
             self.query = query
             self._search = Search(query, self.index) if query else None
@@ -175,7 +176,7 @@ class LogSource:
             self._wake.set()
 
     def find(self, pattern: str) -> None:
-        """Look for a regex in the lines that the query wants; the empty one ends that."""
+        """Search the lines that match the query for a regex; the empty one ends that."""
         if pattern != self.sought.pattern:
             self.sought = LogQuery(pattern=pattern)
             self._seek()
@@ -183,11 +184,11 @@ class LogSource:
             self._wake.set()
 
     def read(self, number: int, limit: int) -> tuple[bytes, int]:
-        """The first ``limit`` bytes of a line, and how many it has; nothing when it is gone."""
+        """Return the first ``limit`` bytes of a line, and how many it has; nothing when it is gone."""
         return self.index.read(number, limit)
 
     async def follow(self) -> None:
-        """Index, search and follow until cancelled; can be called again and goes on where it was."""
+        """Index, search and follow until cancelled; can be called again and goes on from there."""
         while True:
             worked = await self._grow()
             worked = await self._backfill() or worked
@@ -208,7 +209,7 @@ class LogSource:
     # One step of each kind of work; each returns whether there may be more to do at once.
 
     async def _grow(self) -> bool:
-        """Take in what was written since; go over to the new file when the log was rotated."""
+        """Take in new lines; go on in the new file when the log was rotated."""
         if not self._files:
             return await self._begin()
         worked = False
@@ -229,7 +230,7 @@ class LogSource:
         return True
 
     async def _grow_rotated(self, file: OpenLogFile) -> bool:
-        """Another process may still write into a file that was rotated meanwhile: its last record or two."""
+        """Take in lines that another process wrote to a file after its rotation: its last record or two."""
         end, (size, _) = self._ends[file], file.state
         if size <= end:
             return False
@@ -253,7 +254,7 @@ class LogSource:
         except BaseException:
             file.close()
             raise
-        # Together, and after the last wait: a follow that was cancelled in between begins again.
+        # Together, and after the last wait: if follow is cancelled in between, the next one begins again.
         self._files, self._head = [file], start
         self._append(file, found)
         self._publish()
@@ -270,7 +271,7 @@ class LogSource:
             for search in self._searches():
                 search.adjust()
         self._append(file, found)
-        if again:  # a published row was taken away: replace it before anything is drawn
+        if again:  # a published row was removed: replace it before anything is drawn
             self._publish()
 
     def _append(self, file: OpenLogFile, found: Scan) -> None:
@@ -282,9 +283,9 @@ class LogSource:
         self._due = True
 
     def _rotate(self) -> bool:
-        """The path may have become another file: go on in the one that came next.
+        """Go on in the next file if the path has become another file.
 
-        One after the other: several may have come since, and each is read to its end first.
+        One after the other: several may have been added since, and each is read to its end first.
         """
         there = identity_at(self.path)
         if there is None or there == self._files[-1].identity:
@@ -298,7 +299,7 @@ class LogSource:
         return True
 
     def _look_before(self) -> bool:
-        """An older file may come later: of a fleet elsewhere the newest lines are fetched first."""
+        """Look for an older file, which may come later: a remote fleet sends newest lines first."""
         if not self._complete or len(self._files) > 1:
             return False
         beside = identity_at(paths_of(self.path)[1])
@@ -317,7 +318,7 @@ class LogSource:
         oldest.close()
 
     def _start_over(self, file: OpenLogFile) -> None:
-        """The file was truncated: nothing that was known of it is true."""
+        """Forget all lines: the file was truncated."""
         self.index.cut(file)
         self._ends[file], self._open = 0, False
         if file is self._files[0]:
@@ -325,7 +326,7 @@ class LogSource:
         self._adjusted()
 
     async def _backfill(self) -> bool:
-        """Index some of what stands before the lines that are known."""
+        """Index some of the lines before the known ones."""
         if not self._backfilling:
             return False
         file, end = self._files[0], self._head
@@ -340,9 +341,9 @@ class LogSource:
         return True
 
     def _go_back(self, file: OpenLogFile) -> bool:
-        """The oldest file is known from its beginning: on to the one before it."""
+        """Open the file before the oldest one, which is completely indexed."""
         if (before := older(self.path, file)) is None:
-            self._complete = self._due = True  # no line is new, but what is told of reading is
+            self._complete = self._due = True  # no line is new, but the state of reading changed
         else:
             self._files.insert(0, before)
             self._head = self._ends[before] = before.state[0]
@@ -380,14 +381,14 @@ class LogSource:
         self._finding = Search(both, self.index) if self.sought else None
 
     def _adjusted(self) -> None:
-        """Lines that were published are gone: say so before anything is drawn."""
+        """Publish that lines are gone before anything is drawn."""
         for search in self._searches():
             search.adjust()
         self._publish()
 
     @property
     def _is_time(self) -> bool:
-        """Whether to publish in the middle of work: now and then, and the first that is found at once."""
+        """Return whether to publish during work: now and then, and the first match at once."""
         if monotonic() - self._published >= PUBLISH_EVERY:
             return True
         return self._search is not None and not len(self.rows) and len(self._search.rows()) > 0
@@ -405,7 +406,7 @@ def _scan_file(file: OpenLogFile, start: int, end: int) -> Scan:
 
 
 def _slices_before(file: OpenLogFile, end: int, size: int) -> list[tuple[int, Scan]]:
-    """Some slices of lines before ``end``, newest first."""
+    """Return some slices of lines before ``end``, newest first."""
     slices: list[tuple[int, Scan]] = []
     while end > 0 and len(slices) < _SLICES:
         end, data = lines_before(file, end, size)

@@ -32,11 +32,11 @@ _RECORDS: Final = 2_000
 _LINES: Final = 2_000
 _MATCH: Final = "bold reverse"
 _MATCH_TIMEOUT: Final = 0.005
-"""Seconds that a regex gets to mark its matches in a row; after one that needs more none is marked."""
+"""Seconds of a regex to mark its matches in a row; if it needs more, none is marked."""
 
 
 class LogList(WrappingView):
-    """One row a record, or several when wrapped. Follows at the end; elsewhere what is read stays."""
+    """One row a record, or several when wrapped. Follows at the end; elsewhere rows stay in place."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("log_list")
 
@@ -61,11 +61,11 @@ class LogList(WrappingView):
 
     @property
     def unseen(self) -> int:
-        """How many lines came at the end since it stopped following."""
+        """How many lines were added at the end since it stopped following."""
         return 0 if self.follow else len(self._rows) - self._rows.row(self._seen)
 
     def show(self) -> None:
-        """Take over the rows that the source has published."""
+        """Show the rows that the source has published."""
         self._rows = self._source.rows
         self.reload()
         if not self._rows:
@@ -78,7 +78,7 @@ class LogList(WrappingView):
             self._held = None
 
     def mark(self, pattern: "regex.Pattern[str] | None") -> None:
-        """Mark what a regex matches in the rows."""
+        """Mark the matches of a regex in the rows."""
         self._pattern = pattern
         self.repaint()
 
@@ -87,12 +87,12 @@ class LogList(WrappingView):
         self.action_move_to(self._rows.row(number))
 
     def hold(self) -> None:
-        """Another question is asked: come back to the line under the cursor as soon as it is found."""
+        """Return to the line under the cursor once a new query has found it."""
         if self._held is None and not self.follow:
             self._held = self.selected
 
     def set_follow(self, follow: bool) -> None:
-        """Stay at the end from now on, or where it is."""
+        """Follow the end from now on, or stay here."""
         if self.follow and not follow:
             self._seen = self._source.index.stop
         self.follow = follow
@@ -134,7 +134,7 @@ class LogList(WrappingView):
         if block is None:
             return [((fit("(this line is gone)", width, self._glyphs), DIM),)]
         start, end = block.bounds(number)
-        # A line that was not finished becomes longer; in a file that was truncated others have its number.
+        # An unfinished line becomes longer; after truncation others have its number.
         known = (self._source.index.epoch, number, end - start)
         # Never more than half of the view, so that the next one can be seen too.
         most = max(1, self._height // 2) if wrap else 1
@@ -175,7 +175,7 @@ class LogList(WrappingView):
         return (*head, (f"{text}  ", style), (fit(extra, room - cell_len(text) - 2, self._glyphs), DIM))
 
     def _wrapped(self, record: ShownRecord, width: int, most: int) -> list[Line]:
-        """Time, level and logger once; message and other keys below each other, at least 20 cells wide."""
+        """Return time, level and logger once; message and other keys one per line, at least 20 cells wide."""
         head, style = ([], "") if record.is_raw else self._head(record, width)
         indent = sum(cell_len(text) for text, _ in head)
         if width - indent < 20:
@@ -225,14 +225,14 @@ class LogList(WrappingView):
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """A text in pieces of that many cells, at words where each character is one cell."""
+    """Return a text in pieces of that many cells, at words where each character is one cell."""
     if width >= 8 and cell_len(text) == len(text):
         return wrapped(text, width)
     return chop_cells(text, width) or [""]
 
 
 def _tail(text: str, width: int, glyphs: Glyphs) -> str:
-    """The end of a dotted name, which is what tells it from others, in exactly ``width`` cells."""
+    """Return the end of a dotted name, its distinctive part, in exactly ``width`` cells."""
     if len(text) > width:
         text = glyphs.ellipsis + text[-(width - 1) :]
     return fit(text, width, glyphs)

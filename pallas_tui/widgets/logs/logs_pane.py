@@ -1,4 +1,4 @@
-"""The logs pane: the JSON log of this fleet, as it is written."""
+"""The logs pane: the live JSON log of this fleet."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,7 +34,7 @@ Way = Literal["next", "previous", "near"]
 
 
 class LogsPane(ListPane):
-    """Shows a log file of JSON lines, however long; what is not JSON is shown as it stands."""
+    """Shows a log file of JSON lines of any length; other lines are shown unchanged."""
 
     TITLE = "Logs"
     HELP = """\
@@ -63,9 +63,9 @@ all that are listed into a file.
         saved: SavedFilters | None = None,
         id: str = "logs",  # noqa: A002 - Textual's word
     ) -> None:
-        """``path`` need not exist yet. Without ``glyphs`` those of the application are taken.
+        """``path`` need not exist yet. Without ``glyphs`` those of the application are used.
 
-        ``saved`` are the filters that have a name; without it those of this user.
+        ``saved`` are the named filters; without it those of this user.
         """
         super().__init__(id=id)
         self._glyphs = glyphs or UNICODE
@@ -86,7 +86,7 @@ all that are listed into a file.
         yield MistakeLine()
 
     def on_mount(self) -> None:
-        """Wrapped or not as the settings say, until ``w`` says otherwise."""
+        """Wrap as the settings say, until ``w`` changes it."""
         follow(self, "wrap", False, self.lines.set_wrap)
 
     @property
@@ -117,12 +117,12 @@ all that are listed into a file.
             self._worker = None
 
     def on_unmount(self) -> None:
-        """No one reads the files any more."""
+        """Stop reading the files."""
         self.hide_pane()
         self._source.close()
 
     def _changed(self) -> None:
-        # While the application ends, the list goes before the worker that calls this.
+        # While the application ends, the list is removed before the worker that calls this.
         if self.is_showing and self.is_mounted and self.app.is_running:
             self.lines.show()
             if self._wanted is not None:
@@ -130,7 +130,7 @@ all that are listed into a file.
             self._say()
 
     def _say(self) -> None:
-        """Tell the title bar what the eye cannot see."""
+        """Update the title bar with what the list cannot show."""
         source, words = self._source, []
         if unseen := self.lines.unseen:
             words.append(f"{unseen:,} new below")
@@ -151,16 +151,16 @@ all that are listed into a file.
         self._turned = ""
         self._say()
 
-    # Filtering and finding
+    # Filter and search
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self._ask()
 
     def _ask(self) -> None:
-        """Ask for what the lines say; what is wrong in them is told and what was asked before stays.
+        """Apply the filter and the search; after a mistake the query before stays.
 
-        Nothing waits for a pause in typing: a question that is put aside costs nothing, since the one that
-        is being answered ends at once and what is found is painted at most ten times a second.
+        There is no pause for typing: a replaced query costs nothing, since its search ends at once and
+        matches are painted at most ten times a second.
         """
         text, pattern = self.filter.value.strip(), self.find_line.value
         if _understood(self.filter, read_filter):
@@ -175,13 +175,13 @@ all that are listed into a file.
         self.refresh_bindings()
 
     def set_filter(self, text: str, level: int = 0) -> None:
-        """Show only what the filter wants, as if it had been typed."""
+        """Set the filter, as if it had been typed."""
         self._level = level
         self.filter.set_value(text)
         self._ask()
 
     def action_find(self) -> None:
-        """Type a regex to find."""
+        """Focus the line of the regex."""
         self.find_line.open()
 
     def action_match(self, way: Way) -> None:
@@ -220,7 +220,7 @@ all that are listed into a file.
         self._say()
 
     def action_unfilter(self) -> None:
-        """Take away what was found last, then the filter."""
+        """Clear the search, then the filter."""
         if self.find_line.value:
             self.find_line.clear_filter()
         else:
@@ -228,7 +228,7 @@ all that are listed into a file.
         self._ask()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape is for what can be taken away; the letters are text while one types."""
+        """Enable escape only when there is a filter or search; letters are text while the user types."""
         if self.is_mounted and action == "unfilter":
             return bool(self.filter.words or self.find_line.value)
         if self.is_mounted and action == "filter" and self.find_line.has_focus:
@@ -236,12 +236,12 @@ all that are listed into a file.
         return super().check_action(action, parameters)
 
     def action_level(self) -> None:
-        """Show the next level and above; after the gravest, all again."""
+        """Show the next level and above; after the highest, all again."""
         self._level = _CYCLE[(_CYCLE.index(self._level) + 1) % len(_CYCLE)]
         self._ask()
 
     def action_saved(self) -> None:
-        """Choose among the filters that have a name, or give one to this."""
+        """Choose a saved filter, or save this one."""
         level = f"level>={LEVELS[self._level].lower()}" if self._level else ""
         text = "" if self.filter.mistake else self.filter.value.strip()
         current = f"{level} ({text})" if level and " OR " in text else f"{level} {text}".strip()
@@ -287,7 +287,7 @@ all that are listed into a file.
             self.notify(await copy(self.app, as_json(*found)), markup=False)
 
     def action_run(self) -> None:
-        """Go to the run that the record is about."""
+        """Go to the run of the record."""
         found = self._line()
         if found is not None and (run_id := run_of(load(found[0]))):
             self.post_message(Reveal(RunTarget(run_id)))
@@ -297,15 +297,15 @@ all that are listed into a file.
     # All of them
 
     def action_follow(self) -> None:
-        """Go to the end and stay there."""
+        """Go to the end and follow it."""
         self.lines.action_last()
 
     def action_wrap(self) -> None:
-        """Long records on several lines, or on one."""
+        """Toggle the wrapping of long records."""
         self.lines.set_wrap(not self.lines.wrap)
 
     def action_export(self) -> None:
-        """Write what is listed into a file."""
+        """Write the listed records to a file."""
         if not len(self._source.rows):
             self.notify("Nothing is listed.", markup=False)
             return
@@ -336,7 +336,7 @@ def _compiled(pattern: str) -> object:
 
 
 def _understood(line: AskingLine, read: Callable[[str], object]) -> bool:
-    """Whether a line can be read; marks what is wrong in it."""
+    """Return whether a line can be parsed; mark the mistake in it."""
     try:
         read(line.value)
     except FilterMistake as mistake:

@@ -22,7 +22,7 @@ from .log_record import as_json, as_text, cut_note, load, title_of
 from .record_tree import Path, TreeLine, text_lines, tree_lines, value_at
 
 Step = Callable[[int], tuple[bytes, int] | None]
-"""Gives the line so many rows further, and its bytes in all; None where there is none."""
+"""Returns the line so many rows further, and its bytes in all; None where there is none."""
 
 _FILTERABLE: Final = 200
 
@@ -49,12 +49,12 @@ class RecordTree(LineView):
 
     @property
     def path(self) -> Path:
-        """What the line under the cursor belongs to."""
+        """The path of the line under the cursor."""
         lines = self._laid()
         return lines[self.cursor].path if self.cursor < len(lines) else ()
 
     def fold(self, folded: bool | None) -> None:
-        """Fold what is under the cursor, or what it is in; None turns it round."""
+        """Fold the line under the cursor, or its parent; None toggles it."""
         lines = self._laid()
         foldable = {line.path for line in lines if line.foldable}
         path = self.path
@@ -103,7 +103,7 @@ class RecordTree(LineView):
 class RecordScreen(ModalScreen[RunTarget | str | None]):
     """A record as a tree; n and p go to the next and the previous one.
 
-    Dismissed with the run to go to, with words to add to the filter, or with nothing.
+    Returns the run to go to, words to add to the filter, or None.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("record")
@@ -120,7 +120,7 @@ class RecordScreen(ModalScreen[RunTarget | str | None]):
             yield StatusLine()
 
     def on_mount(self) -> None:
-        """Arrow keys and page keys move in the tree."""
+        """Focus the tree for arrow and page keys."""
         self.tree.focus()
         self.call_after_refresh(self._show)
 
@@ -137,17 +137,17 @@ class RecordScreen(ModalScreen[RunTarget | str | None]):
         self.refresh_bindings()
 
     def action_step(self, by: int) -> None:
-        """Show the next or the previous record of those that are listed."""
+        """Show the next or the previous one of the listed records."""
         if (found := self._step(by)) is not None:
             self._line, self._whole = found
             self._show()
 
     def action_fold(self, folded: bool | None) -> None:
-        """Fold or unfold."""
+        """Fold or unfold the line under the cursor."""
         self.tree.fold(folded)
 
     def action_top(self) -> None:
-        """To the first line."""
+        """Go to the first line."""
         self.tree.action_move_to(0)
 
     async def action_copy(self) -> None:
@@ -172,7 +172,7 @@ class RecordScreen(ModalScreen[RunTarget | str | None]):
             return None
 
     def action_only(self) -> None:
-        """Show only records that have this value in this field."""
+        """Show only records with this value in this field."""
         if (words := self._words()) is not None:
             self.dismiss(words)
         else:
@@ -188,25 +188,25 @@ class RecordScreen(ModalScreen[RunTarget | str | None]):
         return f"{'.'.join(names)}={quoted(text)}" if "\n" not in text else None
 
     def action_run(self) -> None:
-        """Go to the run that the record is about."""
+        """Go to the run of the record."""
         if run_id := run_of(self._record):
             self.dismiss(RunTarget(run_id))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A line that is no record has nothing to fold, and not each record is about a run."""
+        """Disable folding for a line that is no record, and the run for a record without one."""
         if action == "run":
             return bool(run_of(self._record))
         return self._record is not None or action not in ("fold", "copy_json", "copy_field", "only")
 
 
 def run_of(record: dict[str, Any] | None) -> str:
-    """The run that a record is about, empty when it is about none."""
+    """Return the run of a record, empty when it has none."""
     found = (record or {}).get("run_id")
     return found if isinstance(found, str) else ""
 
 
 def quoted(text: str) -> str:
-    """A value as a filter takes it."""
+    """Return a value in the syntax of the filter."""
     if text and text.isascii() and all(sign.isalnum() or sign in "._-/:" for sign in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """One line of the tree; ``part`` counts the lines of a value that takes several."""
+    """One line of the tree; ``part`` counts the lines of a value with several lines."""
 
     path: Path
     part: int
@@ -36,7 +36,7 @@ class TreeLine:
 def tree_lines(
     record: dict[str, Any], folded: Collection[Path], width: int, glyphs: Glyphs
 ) -> list[TreeLine]:
-    """The whole record for that width, at most ``MAX_LINES`` of it."""
+    """Return the whole record for that width, at most ``MAX_LINES`` of it."""
     lines: list[TreeLine] = []
     for key, value in record.items():
         _add(lines, (key,), one_line(str(key), 200), value, folded, width, glyphs)
@@ -49,13 +49,13 @@ def tree_lines(
 
 
 def text_lines(text: str, width: int) -> list[TreeLine]:
-    """A line that is no JSON, for that width."""
+    """Return a line that is no JSON, for that width."""
     pieces = [piece for line in text.split("\n") for piece in chop_cells(line, max(1, width)) or [""]]
     return [TreeLine((), part, ((piece, ""),)) for part, piece in enumerate(pieces[:MAX_LINES])]
 
 
 def value_at(record: Any, path: Path) -> Any:
-    """The value of a line of the tree; raises LookupError or TypeError where there is none."""
+    """Return the value of a line of the tree; raises LookupError or TypeError where there is none."""
     for step in path:
         record = record[step]
     return record
@@ -99,7 +99,7 @@ def _add(
 
 def _scalar(path: Path, head: list[Part], text: str, style: str, width: int, first: int) -> list[TreeLine]:
     indent = sum(cell_len(part) for part, _ in head)
-    if width - indent < _LEAST and len(head) > 1:  # a long key, or far in: the value goes below it
+    if width - indent < _LEAST and len(head) > 1:  # a long key, or deeply nested: the value is below it
         below = min(_INDENT * len(path), width // 2)
         start = [TreeLine(path, first, tuple(head))]
         return start + _scalar(path, [(" " * below, "")], text, style, width, first + 1)
@@ -111,11 +111,11 @@ def _scalar(path: Path, head: list[Part], text: str, style: str, width: int, fir
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """A text in pieces of that many cells, broken between words where that leaves no piece half empty."""
+    """Return a text in pieces of that many cells, broken between words where no piece becomes half empty."""
     pieces: list[str] = []
     at = 0
     while at < len(text):
-        head = text[at : at + 4 * width]  # more never fits, and a long text is not looked through each time
+        head = text[at : at + 4 * width]  # more never fits, and a long text is not searched whole
         if cell_len(head) <= width:
             pieces.append(head)
             at += len(head)
@@ -129,7 +129,7 @@ def _pieces(text: str, width: int) -> list[str]:
 
 
 def _block(path: Path, text: str, indent: int, width: int) -> list[TreeLine]:
-    """A text that has lines of its own."""
+    """Return a text with several lines."""
     indent = min(indent, width // 2)
     room = max(1, width - indent)
     lines: list[TreeLine] = []
@@ -140,7 +140,7 @@ def _block(path: Path, text: str, indent: int, width: int) -> list[TreeLine]:
 
 
 def _coloured(text: str) -> list[Line]:
-    """The lines of a text, with the colours of a traceback where it is one."""
+    """Return the lines of a text, with the colours of a traceback where it is one."""
     if 'File "' not in text or len(text) > _HIGHLIGHTED:
         return [((line, ""),) for line in text.split("\n")]
     lines: list[Line] = []
@@ -156,7 +156,7 @@ def _coloured(text: str) -> list[Line]:
 
 
 def _chopped(line: Line, width: int) -> list[Line]:
-    """A line of several styles, broken at that many cells."""
+    """Return a line of several styles, broken at that many cells."""
     if sum(cell_len(text) for text, _ in line) <= width:
         return [line]
     lines: list[list[Part]] = [[]]

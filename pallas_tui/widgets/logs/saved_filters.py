@@ -1,4 +1,4 @@
-"""Filters of the log that a person gave a name, kept between two starts."""
+"""Named filters of the log, saved between two starts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,23 +14,23 @@ NAME_LENGTH: Final = 60
 
 
 class SavedFilters:
-    """Names and what they stand for, in the order in which they were saved; read when first asked for."""
+    """Names and filters, in the order in which they were saved; read on first use."""
 
     def __init__(self, file: JsonFile) -> None:
         self._file = file
         self._filters: dict[str, str] | None = None
         self.mistake = ""
-        """What is wrong with the file, in one line; then nothing is written over it."""
+        """The problem with the file, in one line; then it is not overwritten."""
 
     def all(self) -> Mapping[str, str]:
-        """What is saved."""
+        """Return the saved filters."""
         if self._filters is None:
             document, self.mistake = self._file.load()
             self._filters = self._read(document) if document is not None else {}
         return self._filters
 
     def save(self, name: str, text: str) -> str:
-        """Keep a filter under a name, in place of one that has it; returns what is wrong, in one line."""
+        """Save a filter under a name and replace an older one; return the problem, in one line."""
         name = one_line(name, NAME_LENGTH).strip()
         filters = dict(self.all())
         if not name:
@@ -41,7 +41,7 @@ class SavedFilters:
         return self._write({**filters, name: text})
 
     def delete(self, name: str) -> str:
-        """Forget one; returns what is wrong, in one line."""
+        """Delete a filter; return the problem, in one line."""
         return self._write({key: text for key, text in self.all().items() if key != name})
 
     def _read(self, document: object) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The list of saved filters: choose one, save the one that is on, delete one."""
+"""The list of saved filters: choose one, save the current one, delete one."""
 
 from typing import ClassVar
 
@@ -21,12 +21,12 @@ _NAME_WIDTH = 24
 
 
 class FiltersScreen(ModalScreen[str | None]):
-    """Dismissed with the text of the chosen filter; None when none was chosen."""
+    """Returns the text of the chosen filter; None when none was chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("log_filters")
 
     def __init__(self, saved: SavedFilters, current: str) -> None:
-        """``current`` is the text of the filter that is on, empty when none is."""
+        """``current`` is the text of the current filter, empty when there is none."""
         super().__init__()
         self._saved, self._current = saved, current
         self._doomed = ""
@@ -42,7 +42,7 @@ class FiltersScreen(ModalScreen[str | None]):
             yield StatusLine()
 
     def on_mount(self) -> None:
-        """The list, with what one can do where there is nothing in it."""
+        """Show the list; if it is empty, say what can be done."""
         self._fill()
         self.query_one(OptionList).focus()
 
@@ -82,7 +82,7 @@ class FiltersScreen(ModalScreen[str | None]):
             self._say("")
 
     def action_name(self) -> None:
-        """Ask for the name of the filter that is on."""
+        """Ask for the name of the current filter."""
         if not self._current:
             self._say("No filter is on: write one with / first.")
             return
@@ -115,7 +115,7 @@ class FiltersScreen(ModalScreen[str | None]):
         self._fill()
 
     def action_back(self) -> None:
-        """Out of the name, or out of the list."""
+        """Leave the line of the name, or the list."""
         line = self.query_one("#log-filters-name", Input)
         if line.display:
             self._close_line()

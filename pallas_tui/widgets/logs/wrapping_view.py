@@ -1,4 +1,4 @@
-"""A list whose items may take several lines, however many items there are."""
+"""A list whose items may take several lines, for any number of items."""
 
 from abc import abstractmethod
 
@@ -11,7 +11,7 @@ from ..line_view import LineView
 class WrappingView(LineView):
     """Scrolls item by item; with ``wrap`` on an item takes as many lines as it needs.
 
-    Only the items in view are ever laid out: how high all of them are together is never asked.
+    Only visible items are laid out: the total height is never computed.
     """
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
@@ -21,10 +21,10 @@ class WrappingView(LineView):
 
     @abstractmethod
     def lines_of(self, index: int, width: int) -> list[Line]:
-        """The lines of an item; at least one."""
+        """Return the lines of an item; at least one."""
 
     def set_wrap(self, wrap: bool) -> None:
-        """Whether items are wrapped from now on; the cursor stays in view."""
+        """Set whether items are wrapped; the cursor stays in view."""
         self.wrap = wrap
         self._painted.clear()
         self.reload()
@@ -72,14 +72,14 @@ class WrappingView(LineView):
             self.refresh()
 
     def refresh_line(self, y: int) -> None:
-        """Where an item is wrapped, it has more than that one line."""
+        """Refresh everything: a wrapped item has more than that one line."""
         if self.wrap:
             self.refresh()
         else:
             super().refresh_line(y)
 
     def _top_above(self, index: int) -> int:
-        """The item at the top when ``index`` is the last one in view."""
+        """Return the item at the top when ``index`` is the last one in view."""
         room, width = self._height, self.line_width
         top = index
         while top >= 0 and (room := room - len(self.lines_of(top, width))) >= 0:

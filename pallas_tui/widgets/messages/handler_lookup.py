@@ -1,4 +1,4 @@
-"""What is looked up of a handler before something is done with it: its schema, and where its code is."""
+"""Looks up a handler before an action on it: its schema, and where its code is."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,11 +13,11 @@ from ..agents import AgentsPane
 from ..agents.agent_control import fleet_of
 
 SLOW: Final = 0.5
-"""Seconds after which it is said that something is waited for."""
+"""Seconds after which the screen says that it waits."""
 
 
 def look_up_payload(widget: Widget, agent: str, then: Callable[[PayloadDetail], None]) -> None:
-    """What an agent takes now, where it takes a payload."""
+    """Look up the payload that an agent takes now, and call ``then`` with it."""
 
     def opened(detail: AgentDetail, agents: AgentsPane) -> None:
         if detail.payload is not None:
@@ -37,7 +37,7 @@ def open_source(widget: Widget, agent: str) -> None:
 
 
 def look_up(widget: Widget, agent: str, then: Callable[[AgentDetail, AgentsPane], None]) -> None:
-    """Ask the fleet again what the agent is like, since it may have been reloaded, and go on with that."""
+    """Get the agent's details again, since it may have been reloaded, and call ``then`` with them."""
     main = getattr(widget.app, "main", None)
     agents = next(iter(main.query(AgentsPane)), None) if main is not None else None
     if agents is None:

@@ -1,4 +1,4 @@
-"""The list of messages: one line each, with the runs of other agents where they hang."""
+"""The list of messages: one line each, with the runs of other agents below their calls."""
 
 from collections.abc import Hashable, Sequence
 from typing import Final
@@ -33,7 +33,7 @@ _RUN_TONES = {"ok": Tone.OK, "error": Tone.ERROR, "cancelled": Tone.STOPPED, "un
 
 
 class MessageList(LineView):
-    """``take`` gives it lines; it follows at the end once the user goes there."""
+    """``take`` sets its lines; it follows at the end once the user goes there."""
 
     def __init__(self, book: MessageBook, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
@@ -66,7 +66,7 @@ class MessageList(LineView):
         return run.get(row.number) if run is not None else None
 
     def take(self, rows: Sequence[MessageRow], runs: dict[str, FeedRun], now: float, hint: str) -> None:
-        """Show these; ``runs`` are those known by their ids, ``hint`` stands where there are no lines."""
+        """Show these; ``runs`` are the known ones by id, ``hint`` is shown where there are no lines."""
         if rows is not self._rows or len(rows) < len(self._places):
             self._rows, self._places = rows, {}
         for index in range(len(self._places), len(rows)):
@@ -77,7 +77,7 @@ class MessageList(LineView):
             self.refresh()
 
     def tick(self, now: float) -> None:
-        """Time went on."""
+        """Update the time."""
         self._now = now
         self.repaint()
 
@@ -86,7 +86,7 @@ class MessageList(LineView):
         super().moved(scrolled)
 
     def running(self, run_id: str) -> bool:
-        """Whether a run is not over, as far as that is known."""
+        """Return whether a run is still running, as far as that is known."""
         run = self._runs.get(run_id)
         return run is not None and run.running
 
@@ -165,7 +165,7 @@ class MessageList(LineView):
 
 
 def _fitted(parts: Sequence[Part], width: int, glyphs: Glyphs) -> list[Part]:
-    """The parts in exactly ``width`` cells, the last that fits cut with an ellipsis."""
+    """Return the parts in exactly ``width`` cells, the last that fits cut with an ellipsis."""
     found: list[Part] = []
     for text, style in parts:
         room = width - width_of(tuple(found))

@@ -1,4 +1,4 @@
-"""The messages of one run: what passed, what did not and why, as it happens."""
+"""The live messages of one run: delivered ones, and refused ones with the reason."""
 
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class EnvelopePane(Pane):
-    """It stays as it was when it was opened."""
+    """One message; it does not change after it was opened."""
 
     TITLE = "Message"
     HELP = """\
@@ -55,7 +55,7 @@ told no more than the code. Secrets are masked. **y** copies all that is known, 
         yield FoldedLines(lines, id="envelope-lines", hang=hang_of)
 
     async def action_copy(self) -> None:
-        """Copy all that is known of it."""
+        """Copy all details of it."""
         self.notify(await copy(self.app, as_text(self._letter, self._running_run)), markup=False)
 
     async def action_copy_xml(self) -> None:
@@ -70,7 +70,7 @@ _LONG: Final = 8_000
 
 
 class MessagesPane(ListPane):
-    """Follows one run for as long as it is open; paints only what can be seen, however many there are."""
+    """Follows one run while it is open; paints only the visible lines of any number."""
 
     TITLE = "Messages"
     HELP = """\
@@ -91,35 +91,35 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     BINDINGS: ClassVar[list[BindingType]] = bindings("messages")
 
     class OpenEnvelope(Message):
-        """A message is to be shown in full."""
+        """A message should be shown in full."""
 
         def __init__(self, letter: Envelope) -> None:
             super().__init__()
             self.letter = letter
 
     class Send(Message):
-        """A message is to be written to an agent."""
+        """A message should be written to an agent."""
 
         def __init__(self, agent: str) -> None:
             super().__init__()
             self.agent = agent
 
     class Source(Message):
-        """The code of an agent is to be opened."""
+        """The code of an agent should be opened."""
 
         def __init__(self, agent: str) -> None:
             super().__init__()
             self.agent = agent
 
     class ReplayMessage(Message):
-        """A message is to be sent again."""
+        """A message should be sent again."""
 
         def __init__(self, letter: Envelope) -> None:
             super().__init__()
             self.letter = letter
 
     class ShowMessagesElsewhere(Message):
-        """Another pane is to show the run."""
+        """Another pane should show the run."""
 
         def __init__(self, run_id: str, pane: str) -> None:
             super().__init__()
@@ -153,11 +153,11 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
 
     @property
     def messages(self) -> RunEnvelopes | None:
-        """Those of the run."""
+        """The messages of the run."""
         return self._book.run(self.run_id)
 
     def on_mount(self) -> None:
-        """Hear of what happens from now on, and read what happened."""
+        """Subscribe to the feed, and read the messages."""
         self.show_pane()
         self._say("")
         self._feed.watchers.append(self.advance)
@@ -171,7 +171,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
             self.action_read()
 
     def on_unmount(self) -> None:
-        """Hear of nothing more, and hold no XML."""
+        """Unsubscribe from the feed, and drop the XML."""
         if self.advance in self._feed.watchers:
             self._feed.watchers.remove(self.advance)
         if (messages := self.messages) is not None:
@@ -180,7 +180,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     # Showing
 
     def advance(self, now: float, changed: bool) -> None:
-        """Time went on and perhaps more than that; nothing is done for it where no one can see it."""
+        """Update the time, and with ``changed`` the lines; does nothing while the pane is hidden."""
         if not self._stands or self.app.screen is not self.screen:
             return
         if not self.run_id and (first := self._book.last_of()) is not None:  # opened before there was any
@@ -198,7 +198,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         return {each.id: each for each in run.family()} if run is not None else {}
 
     def _lay_out(self, force: bool = False) -> None:
-        """Find out again which lines there are, where anything is different from before."""
+        """Rebuild the lines where anything changed."""
         run = self._feed.feed.run(self.run_id)
         state = (
             self.run_id,
@@ -210,7 +210,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         now = self._feed.now
         if state == self._state and not force:
             self.view.tick(now)
-            if self.view.selected is None:  # how long a run takes goes on
+            if self.view.selected is None:  # a running run's duration changes
                 self._show()
             return
         self._state = state
@@ -236,7 +236,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         return "No message of it is kept: only those of the last runs are."
 
     def _tell(self) -> None:
-        """The title, and all of the selected message."""
+        """Update the title, and the details of the selected message."""
         self._say_caption()
         letter = self.view.selected
         size = len(letter.xml) if letter is not None else 0
@@ -287,7 +287,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
 
     def say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """A line below the list: what is being done, or why it went wrong."""
+        """Show a line below the list: the action in progress, or its error."""
         if self._stands:
             self._say(text, tone)
 
@@ -303,13 +303,13 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
     # Reading
 
     def action_read(self) -> None:
-        """Ask the fleet for all of it."""
+        """Ask the fleet for all messages."""
         self._reader.anew()
         self._say("")
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read what there is to read of what no one pointed at."""
+        """Read further messages that the user did not select."""
         now, running = self._feed.now, self._live
         if self._reader.due(self.run_id, running, now):
             runs = (self.run_id, *(each for each in self._family() if each != self.run_id))
@@ -331,7 +331,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         self._lay_out()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what can be done with the selected line is offered."""
+        """Offer only actions that the selected line allows."""
         if not self._stands:
             return True
         letter = self.view.selected
@@ -365,12 +365,12 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
             self.notify(await copy(self.app, letter.xml), markup=False)
 
     def action_refused(self) -> None:
-        """Only what was not delivered, or all again."""
+        """Show only undelivered messages, or all again."""
         self._wanted = MessageQuery(not self._wanted.refused, self._wanted.words)
         self._lay_out()
 
     def _handler(self) -> str:
-        # Whom the selected message is for; where that is no one of the fleet, who sent it.
+        # The receiver of the selected message; if it is none of the fleet, the sender.
         letter, messages = self.view.selected, self.messages
         if letter is None:
             return messages.agent if messages is not None else ""
@@ -397,7 +397,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         self.post_message(self.ShowMessagesElsewhere(row.run if row is not None else self.run_id, pane))
 
     def action_step(self, by: int) -> None:
-        """The messages of the run before, or of the next."""
+        """Show the messages of the run before, or of the next."""
         runs = [run.run_id for run in self._book.runs]
         place = runs.index(self.run_id) + by if self.run_id in runs else len(runs) - 1
         if 0 <= place < len(runs) and runs[place] != self.run_id:
@@ -406,7 +406,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
             self.notify(f"There is no {'later' if by > 0 else 'earlier'} run with messages.", markup=False)
 
     def show_run(self, run_id: str) -> None:
-        """Show another run from now on."""
+        """Show another run."""
         if (messages := self.messages) is not None:
             messages.lighten()
         self.run_id = run_id

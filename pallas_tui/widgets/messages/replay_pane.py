@@ -1,4 +1,4 @@
-"""One message sent again: the run it was in, the run that came of it, and what the replies differ in."""
+"""One message sent again: its original run, the new run, and the differences of the replies."""
 
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ReplayPane(Pane):
-    """Sends the message once it is there, and again when asked to; leaving it ends what is under way."""
+    """Sends the message on mount, and again on request; leaving it cancels a call in progress."""
 
     TITLE = "Replay"
     HELP = """\
@@ -52,7 +52,7 @@ other), **y** copies the difference.
     BINDINGS: ClassVar[list[BindingType]] = bindings("replay")
 
     class OpenReplayRun(Message):
-        """The messages of a run are to be shown."""
+        """The messages of a run should be shown."""
 
         def __init__(self, run_id: str) -> None:
             super().__init__()
@@ -87,13 +87,13 @@ other), **y** copies the difference.
         yield FoldedLines(id="replay-diff")
 
     def on_mount(self) -> None:
-        """Send it, and hear of what happens."""
+        """Send the message, and subscribe to the feed."""
         self.show_pane()
         self._feed.watchers.append(self._advance)
         self.call_after_refresh(self.action_again)
 
     def on_unmount(self) -> None:
-        """No one waits any more."""
+        """Unsubscribe from the feed."""
         if self._advance in self._feed.watchers:
             self._feed.watchers.remove(self._advance)
         if self._work is not None:
@@ -215,7 +215,7 @@ other), **y** copies the difference.
             subject = Subject(letter.to, "", "send_message")
             self._outcome = await call(fleet, subject, {"message": message}, None)
             self._replies = replies(answer, self._outcome)
-            # What it says itself is surer than what was seen to begin meanwhile.
+            # The run id in its answer is more reliable than a run that began at the same time.
             self._new = self._feed.feed.run(run_id_of(self._outcome)) or self._new
         except LookupFailed as error:
             self._problem = f"{letter.to}: {error}"
@@ -229,7 +229,7 @@ other), **y** copies the difference.
                 self.query_one("#replay-diff", FoldedLines).put(self._differing())
 
     async def _whole(self, letter: Envelope) -> Envelope:
-        """The message with its XML."""
+        """Return the message with its XML."""
         if not letter.xml:
             await self._book.read(letter.run_id, letter.agent, letter.number - 1)
             messages = self._book.run(letter.run_id)
@@ -263,5 +263,5 @@ other), **y** copies the difference.
 
 
 def caption_of(letter: Envelope, glyphs: Glyphs) -> str:
-    """What is sent again."""
+    """Return the caption of the message that is sent again."""
     return f"{title_of(letter, glyphs.outbound)} {letter.payload}"

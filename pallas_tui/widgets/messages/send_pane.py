@@ -1,4 +1,4 @@
-"""A message to a handler, written by hand: fields made from its schema, its JSON, or its XML."""
+"""The form for a message to a handler: fields from its schema, its JSON, or its XML."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ TOOL: Final = "send_message"
 
 
 class SendPane(ToolPane):
-    """What is sent is what was written last: the fields, which the JSON is another view of, or the XML."""
+    """Sends the text that was edited last: the fields, which the JSON is another view of, or the XML."""
 
     TITLE = "Send"
     HELP = """\
@@ -53,31 +53,31 @@ fleet. **4** has the answer. The messages of the run are in the inspector: `M`, 
         )
 
     def on_mount(self) -> None:
-        """Note which version of the handler the form is made for."""
+        """Note the version of the handler that the form is for."""
         super().on_mount()
         self._version = self._version_now()
 
     def key_of(self, subject: Subject) -> tuple[str, str, str]:
-        """Not those of the tool itself, which takes text."""
+        """Return the key of the subject: not that of the tool itself, which takes text."""
         return subject.agent, "", f"{TOOL} {{}}"
 
     def arguments(self) -> Mapping[str, Any]:
-        """The message as the handler reads it."""
+        """Return the message as the handler reads it."""
         xml = self.query_one("#tool-xml", TextArea).text
         return {"message": xml.strip() if self._as_xml else dump(self.form.value, None)}
 
     def problem(self) -> str:
-        """Half a message is not sent."""
+        """Return the problem, as for a tool: half a message is not sent."""
         if self._as_xml:
             return "" if self.query_one("#tool-xml", TextArea).text.strip() else "There is no XML to send."
         return super().problem()
 
     def wrong(self) -> int:
-        """XML is checked by the fleet alone."""
+        """Return the number of mistakes: XML is checked by the fleet alone."""
         return 0 if self._as_xml else super().wrong()
 
     def came_back(self, outcome: ToolOutcome) -> str:
-        """The answer, or the field that is refused."""
+        """Return the answer, or the field that is refused."""
         field, why = refused_field(outcome)
         if field is None or self._as_xml:
             return "result"
@@ -101,13 +101,13 @@ fleet. **4** has the answer. The messages of the run are in the inspector: `M`, 
     def _beat(self) -> None:
         super()._beat()
         if self.writing or not self.screen.is_current:
-            return  # nothing moves below what is being written
+            return  # nothing moves below the text that the user edits
         if (version := self._version_now()) and version != self._version:
             self._version = version
             look_up_payload(self, self.subject.agent, self._renew)
 
     def _renew(self, payload: PayloadDetail) -> None:
-        """The handler was reloaded: the fields are those that it takes now, and what was written stays."""
+        """Rebuild the form for a reloaded handler: its fields are new, and the user's values stay."""
         if payload.input_schema == self._tool.input_schema and payload.example == self._example:
             return
         before, row, area = self.form, self.fields.selected, self.query_one("#tool-xml", TextArea)
@@ -137,7 +137,7 @@ def _as_tool(agent: str, payload: PayloadDetail) -> ToolDetail:
 
 
 def refused_field(outcome: ToolOutcome) -> tuple[Path | None, str]:
-    """Which field of the message an outcome says is wrong, and why; None where it says nothing of that."""
+    """Return the field of the message that an outcome refuses, and why; None where it names none."""
     if outcome.ok or not outcome.texts:
         return None, ""
     try:

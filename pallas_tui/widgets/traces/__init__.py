@@ -1,4 +1,4 @@
-"""The traces pane: what credential went with each hop."""
+"""The traces pane: the credential of each request."""
 
 from .traces_pane import TracesPane
 

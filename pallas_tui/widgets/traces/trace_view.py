@@ -1,4 +1,4 @@
-"""How a hop looks: as a line of the table, and in full."""
+"""A request as a line of the table, and in full."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _TINY: Final = 56
 
 
 def header(width: int, glyphs: Glyphs) -> Line:
-    """The names of the columns."""
+    """Return the names of the columns."""
     return tuple(
         (text, DIM)
         for text, _ in _columns(
@@ -44,7 +44,7 @@ def header(width: int, glyphs: Glyphs) -> Line:
 
 
 def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone: bool = False) -> Line:
-    """One hop. ``alone`` it stands without the run that it belongs to, and says who called that."""
+    """Return one request. ``alone`` it has no line of its run above it, and names the caller."""
     again = f" x{line.times}" if line.times > 1 else ""
     arrow = f" {glyphs.outbound} "
     hop = f"{line.sender}{arrow}{line.to}{again}"
@@ -82,7 +82,7 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
 
 
 def expiry(expires_at: float | None, now: float) -> tuple[str, bool]:
-    """How long a key still holds, in a steady width, and whether that is over."""
+    """Return how long a key is still valid, in a steady width, and whether it expired."""
     if expires_at is None:
         return "", False
     left = int(expires_at - now)
@@ -95,7 +95,7 @@ def expiry(expires_at: float | None, now: float) -> tuple[str, bool]:
 
 
 def hop_story(line: TraceLine, now: float) -> str:
-    """Everything about one hop."""
+    """Return the details of one request."""
     left, expired = expiry(line.expires_at, now)
     facts = [
         ("from", line.sender),
@@ -160,8 +160,9 @@ def _columns(
     answer: str,
     glyphs: Glyphs,
 ) -> list[tuple[str, str]]:
-    """The columns that fit, each with its name. Who sent it to whom has the room that is left: the first that
-    fits it, else the last.
+    """Return the columns that fit, each with its name.
+
+    Sender and receiver take the room that is left: the first that fits it, else the last.
     """
     narrow = width < _NARROW
     right_side = [

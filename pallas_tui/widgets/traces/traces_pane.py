@@ -35,12 +35,12 @@ class TraceHeader(Widget):
         self._glyphs = glyphs
 
     def render(self) -> Content:
-        """As wide as the lines below, which leave room for a scrollbar."""
+        """Render as wide as the lines below, which leave room for a scrollbar."""
         return Content.assemble(" ", *header(max(0, self.content_size.width - 1), self._glyphs))
 
 
 class TraceList(LineView):
-    """One line a hop. Follows at the end; elsewhere what is read stays where it is."""
+    """One line a request. Follows at the end; elsewhere lines stay in place."""
 
     def __init__(self, traces: Traces, glyphs: Glyphs) -> None:
         super().__init__(id="trace-list")
@@ -56,16 +56,16 @@ class TraceList(LineView):
 
     @property
     def selected(self) -> TraceLine | None:
-        """The hop under the cursor."""
+        """The request under the cursor."""
         return self._lines[self.cursor] if self.cursor < len(self._lines) else None
 
     @property
     def unseen(self) -> int:
-        """How many hops came since it stopped following."""
+        """How many requests were added since it stopped following."""
         return 0 if self.follow else max(0, len(self._lines) - self._seen)
 
     def advance(self, now: float, changed: bool) -> None:
-        """Time went on and perhaps more than that."""
+        """Update the time, and with ``changed`` the lines."""
         self._now = now
         if changed:
             self.rebuild()
@@ -73,7 +73,7 @@ class TraceList(LineView):
             self.repaint()
 
     def rebuild(self) -> None:
-        """Find out again which hops are shown."""
+        """Rebuild the lines."""
         self._lines = self._traces.lines(self._words, odd_only=self.odd_only)
         self._places = {line.key: place for place, line in enumerate(self._lines)}
         self.reload()
@@ -81,17 +81,17 @@ class TraceList(LineView):
             self.refresh()  # the hint depends on more than the number of lines
 
     def filter_by(self, words: tuple[str, ...]) -> None:
-        """Show only hops that every word applies to."""
+        """Show only requests that every word matches."""
         self._words = words
         self.rebuild()
 
     def set_odd_only(self, odd_only: bool) -> None:
-        """Show only what is odd, or all."""
+        """Show only requests with findings, or all."""
         self.odd_only = odd_only
         self.rebuild()
 
     def set_follow(self, follow: bool) -> None:
-        """Stay at the end from now on, or where it is."""
+        """Follow the end from now on, or stay here."""
         if self.follow and not follow:
             self._seen = len(self._lines)
         self.follow = follow
@@ -149,7 +149,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
     BINDINGS: ClassVar[list[BindingType]] = bindings("traces")
 
     def __init__(self, glyphs: Glyphs | None = None, *, id: str = "traces") -> None:  # noqa: A002
-        """Without ``glyphs`` those of the application are taken."""
+        """Without ``glyphs`` those of the application are used."""
         super().__init__(id=id)
         self.traces = Traces()
         self._glyphs = glyphs or UNICODE
@@ -166,7 +166,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
 
     @property
     def hops(self) -> TraceList:
-        """The list of hops."""
+        """The list of requests."""
         return self.query_one(TraceList)
 
     def absorb(self, frame: FleetFrame) -> None:
@@ -187,7 +187,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         self._say()
 
     def _say(self) -> None:
-        """Tell the title bar what the eye cannot see."""
+        """Update the title bar with what the list cannot show."""
         words = []
         if unseen := self.hops.unseen:
             words.append(f"{unseen} new below")
@@ -212,18 +212,18 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         return None if line is None else (f"{line.sender} to {line.to}", hop_story(line, self._now))
 
     def choose(self) -> None:
-        """Everything about the hop."""
+        """Show the details of the request."""
         if (story := self.story()) is not None:
             self.post_message(Story(*story))
 
     def action_odd(self) -> None:
-        """Show only what is odd, or all again."""
+        """Show only requests with findings, or all again."""
         self.hops.set_odd_only(not self.hops.odd_only)
         self._say()
         self.refresh_bindings()
 
     def action_follow(self) -> None:
-        """Go to the end and stay there."""
+        """Go to the end and follow it."""
         self.hops.action_last()
 
     def action_elsewhere(self, pane: str) -> None:
@@ -232,7 +232,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
             self.post_message(Reveal(RunTarget(line.run_id, pane)))
 
     def action_unfilter(self) -> None:
-        """Take the filter away, then the view of what is odd."""
+        """Clear the filter, then the view of findings."""
         if self.filter.words:
             super().action_unfilter()
         else:
@@ -241,7 +241,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape goes back to all hops where only some are shown."""
+        """Allow escape only where some requests are hidden."""
         if action == "unfilter" and self.is_mounted:
             return bool(self.filter.words) or self.hops.odd_only
         return super().check_action(action, parameters)
