@@ -71,7 +71,7 @@ class AgentAccess(Middleware):
         except NotFoundError:
             return fault_result(self._unknown(called))
         except Exception as error:
-            if _is_told(error):
+            if _is_for_caller(error):
                 raise
             return fault_result(_internal(one_line(name, 80), error))
 
@@ -87,7 +87,7 @@ class AgentAccess(Middleware):
         except Fault as fault:
             raise PromptError(fault.message) from None
         except Exception as error:
-            if _is_told(error):
+            if _is_for_caller(error):
                 raise
             raise PromptError(_internal(one_line(name, 80), error).message) from None
 
@@ -106,7 +106,7 @@ class AgentAccess(Middleware):
             self._permit(caller, trace_of(context))
 
 
-def _is_told(error: Exception) -> bool:
+def _is_for_caller(error: Exception) -> bool:
     """Whether the text was written for the caller: an error of the protocol, not one wrapped into it."""
     if isinstance(error, NotFoundError | MCPError):
         return True

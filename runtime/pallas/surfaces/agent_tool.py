@@ -58,17 +58,20 @@ _PARAMS: Final[Mapping[str, dict[str, Any]]] = {
     "tools_allowlist": {
         "type": "array",
         "items": {"type": "string"},
-        "description": "Only these of its tools may the agent call this time; an empty list allows none.",
+        "description": "The only tools that the agent may call for this message; an empty list allows none.",
     },
-    "systemOverride": {"type": "string", "description": "In place of the agent's instruction, this time."},
-    "systemAppend": {"type": "string", "description": "After the agent's instruction, this time."},
+    "systemOverride": {"type": "string", "description": "Replaces the agent's instruction for this message."},
+    "systemAppend": {
+        "type": "string",
+        "description": "Appended to the agent's instruction for this message.",
+    },
     "messages": {
         "type": "array",
         "items": {"type": "object"},
-        "description": "A whole conversation in place of message and of what the thread holds.",
+        "description": "A whole conversation, in place of message and of the thread's messages.",
     },
-    "model": {"type": "string", "description": "Another model of the provider that answers, by its name."},
-    "extra": {"type": "object", "description": "What the provider knows beyond these."},
+    "model": {"type": "string", "description": "The name of another model of the provider."},
+    "extra": {"type": "object", "description": "Further parameters of the provider."},
 }
 
 CHAT_SCHEMA: Final[dict[str, Any]] = {

@@ -82,7 +82,7 @@ class ClientConnection(H11Protocol):
         return cycle is None or bool(cycle.response_complete)
 
     def pause_writing(self) -> None:
-        """Note that the client does not read what is sent."""
+        """Note that the client has stopped reading."""
         super().pause_writing()
         self.stuck_since = monotonic()
 
@@ -92,7 +92,7 @@ class ClientConnection(H11Protocol):
         self.stuck_since = None
 
     def look(self, now: float, bounds: Bounds) -> str:
-        """Close the connection if it took too long; return what was too slow, or an empty string."""
+        """Close the connection if it took too long; return the reason, or an empty string."""
         phase, of = self._doing()
         if (phase, of) != (self.phase, self._of):
             self.phase, self._of, self.since = phase, of, now

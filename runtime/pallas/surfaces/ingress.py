@@ -16,7 +16,7 @@ _UNKNOWN: Final = (
     "there is no agent of that name; GET /v0.1/servers or /.well-known/mcp/server.json on this port lists "
     "all of them, each with its URL"
 )
-_STARTING: Final = "this agent does not answer yet, or not any more; try again in a moment"
+_STARTING: Final = "this agent is starting or stopping; try again in a moment"
 # Seconds that requests in progress have when their agent is removed.
 GRACE: Final = 2.0
 

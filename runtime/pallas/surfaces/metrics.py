@@ -34,7 +34,7 @@ from pallas.model import (
 )
 
 MAX_BACKENDS: Final = 100
-"""So many backends have series of their own, those of files that were changed since included."""
+"""The limit of backends with series of their own, including removed ones."""
 OTHER_BACKEND: Final = "other"
 LLM_OUTCOMES: Final = ("ok", "busy", "limited", "failed", "refused", "unreachable", "timeout", "cancelled")
 
@@ -95,7 +95,7 @@ class LlmMetrics:
 
 
 _POLLED: Final = ("daedalus_agent_health", "1 ok, 0.5 degraded, 0 error, as get_health says")
-"""The gauge that a client keeps of what it polls; a fleet serves the same of its own agents."""
+"""The gauge of a client for the fleets it polls; a fleet serves the same for its own agents."""
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -132,7 +132,7 @@ class Metrics:
             return Counter(f"pallas_{name}", about, labels, registry=registry)
 
         self._runs = counter("runs", "Runs that ended", "agent", "outcome")
-        self._asked = counter("runs_by_caller", "Runs that ended, by who asked", "agent", "caller", "outcome")
+        self._asked = counter("runs_by_caller", "Runs that ended, by caller", "agent", "caller", "outcome")
         self._messages = counter("send_message", "Calls of send_message that ended", "agent", "outcome")
         self._tools = counter(
             "tool_calls", "Downstream calls that ended", "agent", "server", "tool", "outcome"

@@ -83,7 +83,7 @@ class VirtualServer:
         if shown == self._told:
             return
         self._told = shown
-        if listeners := [_told(each) for each in list(self._listeners)]:
+        if listeners := [_notify(each) for each in list(self._listeners)]:
             await asyncio.gather(*listeners)
 
     def _shown(self) -> tuple[Offered, ...]:
@@ -99,7 +99,7 @@ class VirtualServer:
             self._inbound.permit(found.agent, principal, trace_of(fastmcp_request_ctx.get()))
 
 
-async def _told(connection: Any) -> None:
+async def _notify(connection: Any) -> None:
     """Notify one session, best effort: a client that does not listen gets nothing."""
     with suppress(Exception):
         async with asyncio.timeout(_TELL_TIMEOUT):

@@ -30,7 +30,7 @@ def timestamp(seconds: float) -> str:
 
 
 AGENTS: Final = "agents"
-"""The path below which agents are reached at the one port."""
+"""The path above all agents at the fleet's port."""
 _MAX_TEXT: Final = 100
 _MAX_URL: Final = 255
 

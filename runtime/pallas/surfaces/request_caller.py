@@ -9,7 +9,7 @@ from pallas.access.identity import unverified_principal
 from pallas.model import Principal
 
 PRINCIPAL: Final = "pallas.principal"
-"""The key of the scope under which the gate puts who it let in."""
+"""The scope's key for the caller that the gate let in."""
 
 
 def principal_in(scope: Scope) -> Principal:

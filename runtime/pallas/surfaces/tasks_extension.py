@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 IDENTIFIER: Final = TASKS_EXTENSION_ID
 POLL_EARLY: Final = 500
 POLL_LATER: Final = 2_000
-"""Milliseconds between two looks that a client is asked to keep: in the first ten seconds, and after them."""
+"""Milliseconds between two polls, as proposed to clients: in the first ten seconds, and after them."""
 _EARLY: Final = 10.0
 _ERA: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
 _INTERNAL: Final = -32603
@@ -138,13 +138,13 @@ class TasksExtension(ServerExtension):
         tasks, who = await self._admit(context, params)
         await self._found(tasks, params.task_id, who)
         answers = {key: found for key, each in params.input_responses.items() if (found := _answered(each))}
-        await _told(tasks.answer(params.task_id, who, answers))
+        await _as_error(tasks.answer(params.task_id, who, answers))
         return {"resultType": "complete"}
 
     async def _cancel(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
         tasks, who = await self._admit(context, params)
         await self._found(tasks, params.task_id, who)
-        await _told(tasks.cancel(params.task_id, who))
+        await _as_error(tasks.cancel(params.task_id, who))
         return {"resultType": "complete"}
 
     async def _admit(
@@ -160,7 +160,7 @@ class TasksExtension(ServerExtension):
             raise undeclared()
         who = caller_of(call)
         if self._authorize is not None:
-            await _told(self._authorize(next(iter(self._begins)), who))
+            await _as_error(self._authorize(next(iter(self._begins)), who))
         if self._permit is not None:
             try:
                 self._permit(who, trace_of(call))
@@ -171,7 +171,7 @@ class TasksExtension(ServerExtension):
         return tasks, who
 
     async def _found(self, tasks: "Tasks", task_id: str, who: Principal) -> TaskRecord:
-        found = await _told(tasks.find(task_id, who))
+        found = await _as_error(tasks.find(task_id, who))
         if self._agent and found.agent != self._agent:
             raise MCPError(code=INVALID_PARAMS, message=f"task not found: {self._agent} has none of that id")
         return found
@@ -258,7 +258,7 @@ def _answered(given: Any) -> Answered | None:
     return Answered(action, dict(content) if isinstance(content, Mapping) else {})
 
 
-async def _told[T](work: Awaitable[T]) -> T:
+async def _as_error[T](work: Awaitable[T]) -> T:
     try:
         return await work
     except Fault as fault:

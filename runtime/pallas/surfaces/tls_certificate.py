@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 CERT_OPTION: Final = "--ssl-certfile"
 KEY_OPTION: Final = "--ssl-keyfile"
 SOON: Final = 21
-"""Days before its end at which a certificate is warned of."""
+"""Days before the expiry of a certificate from which a warning is given."""
 
 
 class Certificate:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 CHAT: Final = "chat"
 PREFIX: Final = "agent-"
-"""What the name of an agent's virtual server begins with; agents themselves must not be called so (C20)."""
+"""The prefix of the name of an agent's virtual server; agents' own names must not have it (C20)."""
 
 
 class Offered(NamedTuple):

@@ -17,7 +17,7 @@ from pallas.model import Fault, FaultType
 from .seam import own_settings
 
 NO_KEY: Final = "not-needed"
-"""What a server of the author's own is shown where the LLM has no key; never a key of the fleet's."""
+"""The key sent to a custom server if the LLM has none; never a key of the fleet's."""
 
 
 def define(project: Project, agent: AgentConfig) -> FastAgent:

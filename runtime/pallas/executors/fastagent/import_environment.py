@@ -33,7 +33,7 @@ def kept(name: str) -> Iterator[None]:
             if Path.cwd() != folder:
                 os.chdir(folder)
                 log.warning(
-                    "%s: its module changes the working directory, which is everybody's: put back to %s",
+                    "%s: its module changes the working directory, which all agents share: restored to %s",
                     name,
                     folder,
                 )

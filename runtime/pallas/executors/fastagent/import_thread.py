@@ -15,7 +15,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 AT: Final = "at "
-"""How the note begins that says where something was when it was given up."""
+"""The prefix of the note with the position of the cancelled work."""
 
 
 class GivenUp(BaseException):
@@ -23,7 +23,7 @@ class GivenUp(BaseException):
 
 
 waiting_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("pallas_beside", default=None)
-"""The loop that waits for the code which runs here, None where none does."""
+"""The loop that waits for the code of this context, None if none does."""
 
 
 async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:

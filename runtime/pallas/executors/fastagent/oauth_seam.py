@@ -43,7 +43,7 @@ def _never(original: Callable[..., Any]) -> Callable[..., Any]:
     return build_oauth_provider
 
 
-# Whoever imported the function by name holds it: the gateway does, modules that are imported later
+# Modules that imported the function by name hold it: the gateway does, modules that are imported later
 # (remote agents) take it from where it is made.
 HOOKS: Final = (
     Hook("oauth.off.gateway", client_gateway, "build_oauth_provider", _PARAMETERS, _never),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it imports XML, which an agent without peers does not need
     from pallas.messaging.messaging_port import PeerFacts
 
 SEND_MESSAGE: Final = "send_message"
-"""What is called of an agent that takes text."""
+"""The tool of an agent that accepts text."""
 # The strictest limits of all providers on a tool's name and description.
 _MAX_NAME: Final = 64
 _MAX_DESCRIPTION: Final = 1_000

@@ -52,7 +52,7 @@ class Reads:
             self._note(str(path))
 
     def finish(self) -> None:
-        """Stop collecting, whatever code still runs."""
+        """Stop collecting, even if code still runs."""
         self._over = True
 
     def heard(self, path: object, mode: object, flags: object) -> None:

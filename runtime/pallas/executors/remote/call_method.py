@@ -10,11 +10,11 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
 Memory = Literal["minted", "returned", "given", "session", "none"]
-"""How it goes on with a conversation: by a handle that it mints when told ``new``, one that it returns, one
-that we give it, by its handshake-era session, or not at all, so that the history is told each time."""
+"""How it continues a conversation: by a handle that it creates for ``new``, one that it returns, one
+that we give it, by its handshake-era session, or not at all, so that the history is sent each time."""
 
 SAID: Final = ("message", "prompt", "input", "text", "query", "question")
-"""What the one text that a chat-like tool needs is called."""
+"""The names of the text argument of a chat-like tool."""
 
 # Chooses among several such tools by their description.
 _CHATTY: Final = ("ask", "chat", "send_message", "send", "message", "prompt", "converse", "talk")

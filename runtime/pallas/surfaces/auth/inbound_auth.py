@@ -84,7 +84,7 @@ log = logging.getLogger(__name__)
 _WELCOME: Final = 4_096
 _NOBODY: Final = AuthConfig(public_health=False)
 FLEET: Final = ""
-"""In place of an agent's name: what is asked of those who come to the fleet as a whole."""
+"""Used in place of an agent's name: the rules for callers of the fleet as a whole."""
 
 
 class Inbound:

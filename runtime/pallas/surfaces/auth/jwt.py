@@ -28,7 +28,7 @@ _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _MAX_SCOPES: Final = 200
 
 type KeyOf = Callable[[IssuerConfig, str | None, str], Awaitable[Any]]
-"""The key of an issuer for a key's name and an algorithm. Raises Refused, Unavailable."""
+"""Returns an issuer's key by key id and algorithm. Raises Refused, Unavailable."""
 
 
 def looks_like_jwt(token: str) -> bool:
@@ -44,7 +44,7 @@ async def claims_of(
     header, claimed = _decoded(head), _decoded(body)
     issuer = next((each for each in issuers if each.issuer == claimed.get("iss")), None)
     if issuer is None:
-        raise TokenRefused("its issuer is none of those that are taken")
+        raise TokenRefused("its issuer is not accepted")
     algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         raise TokenRefused("its algorithm is none of those that are taken")
@@ -53,7 +53,7 @@ async def claims_of(
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
         raise TokenRefused("it is signed, and no access token (typ)")
     if "crit" in header or (kid is not None and not isinstance(kid, str)):
-        raise TokenRefused("its header asks for what is not done here")
+        raise TokenRefused("its header has a critical extension or an invalid kid")
     key = await key_of(issuer, kid, algorithm)
     return issuer, _checked(token, issuer, algorithm, key)
 
@@ -82,7 +82,7 @@ def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapp
     except InvalidSignatureError:
         raise TokenRefused(f"its signature is not one of {issuer.name}") from None
     except ExpiredSignatureError:
-        raise TokenRefused("it is over (exp)", guess=False) from None
+        raise TokenRefused("it has expired (exp)", guess=False) from None
     except ImmatureSignatureError:
         raise TokenRefused("it is not valid yet (nbf, iat)", guess=False) from None
     except InvalidAudienceError:
@@ -95,7 +95,7 @@ def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapp
     except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise TokenRefused(f"it cannot be read ({type(error).__name__})") from None
     if not isinstance(claims["sub"], str) or not claims["sub"]:
-        raise TokenRefused("it names nobody (sub)", guess=False)
+        raise TokenRefused("it has no subject (sub)", guess=False)
     return claims
 
 

@@ -17,7 +17,7 @@ from ..body_limit import drain_body
 MAX_BODY: Final = 64 * 1024
 READ_TIMEOUT: Final = 10.0
 HEALTH: Final = frozenset({"server/discover", "initialize", "notifications/initialized", "ping"})
-"""Methods of a health check, in both eras, beside the call of ``get_health`` itself."""
+"""Methods of a health check, in both eras, in addition to the call of ``get_health`` itself."""
 LISTING: Final = HEALTH | {"tools/list"}
 _TOOL: Final = "get_health"
 

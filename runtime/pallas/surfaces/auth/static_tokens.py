@@ -13,7 +13,7 @@ from .token_outcome import TokenRefused
 MAX_TOKEN: Final = 8 * 1024
 """Characters of a token, of either kind; a longer one is refused unread."""
 PREFIX: Final = "pal_"
-"""What a token of ours begins with, so that people and scanners of secrets know what they found."""
+"""The prefix of our tokens, by which people and secret scanners recognise them."""
 
 
 def make_token() -> str:

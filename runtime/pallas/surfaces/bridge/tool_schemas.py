@@ -33,12 +33,12 @@ RUNTIME_PARAMS: Final[Mapping[str, Any]] = {
             "stopSequences": {"type": "array", "items": {"type": "string"}, "maxItems": 4},
             "systemPrompt": {
                 "type": "string",
-                "description": "In place of the agent's instruction, this time.",
+                "description": "Replaces the agent's instruction for this prompt.",
             },
             "detail": {"type": "string", "enum": ["auto", "low", "high", "original"]},
             "providerSpecific": {
                 "type": "object",
-                "description": "What the provider knows beyond these.",
+                "description": "Further parameters of the provider.",
             },
         }
     ),

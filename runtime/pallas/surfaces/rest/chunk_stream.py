@@ -11,9 +11,9 @@ from pallas.model import Fault, FaultType, codec
 from .chat_chunks import Chunk, error
 
 HEARTBEAT: Final = 10.0
-"""Seconds between two comments on a stream on which nothing else is said."""
+"""Seconds between two comments on an otherwise silent stream."""
 SEND_TIMEOUT: Final = 20.0
-"""Seconds after which a reader who takes nothing is cut off."""
+"""Seconds after which a client that does not read is disconnected."""
 DONE: Final = b"data: [DONE]\n\n"
 MEDIA: Final = "text/event-stream"
 # Chunks that the ledger keeps but that are not sent.

@@ -54,7 +54,7 @@ _UNABLE: Final = frozenset({"start", "crash-loop", "stopped", "health"})
 RETRY_AFTER: Final = 5.0
 
 HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-"""What every answer carries that is no stream."""
+"""The headers of every answer that is no stream."""
 
 
 class HttpFault(Fault):

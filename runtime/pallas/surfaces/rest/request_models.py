@@ -110,7 +110,7 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},
 }
-"""Keys of an answer that are passed over where it is sent back changed."""
+"""Read-only keys of a response, ignored if it is sent back in a change."""
 
 
 def _body(title: str, properties: dict[str, Any], *required: str) -> Any:

@@ -102,7 +102,7 @@ def rest_app(parts: RestParts, *, heartbeat: float = HEARTBEAT, come_back: float
 def _add_whoami(routes: Routes) -> None:
     grants = routes.parts.grants
 
-    @routes.add("GET", "/whoami", "Who asks", response=Whoami)
+    @routes.add("GET", "/whoami", "The caller and its grants", response=Whoami)
     async def whoami(request: Request) -> Whoami:
         """The identity of the caller, and its grants."""
         principal = principal_of(request)

@@ -17,7 +17,7 @@ from .run_replay import RunLog, RunReplay
 log = logging.getLogger(__name__)
 
 COME_BACK: Final = 30.0
-"""Seconds that a run whose only reader went away goes on, for somebody to come back."""
+"""Seconds that a run goes on after its only reader disconnected, so that one may come back."""
 GONE: Final = "its caller went away and did not come back"
 CLOSE_TIMEOUT: Final = 2.0
 

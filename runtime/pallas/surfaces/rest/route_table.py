@@ -81,9 +81,9 @@ def _by_handle(endpoint: RestEndpoint) -> bool:
 log = logging.getLogger(__name__)
 
 PRINCIPAL: Final = "pallas.rest.principal"
-"""The key of the scope under which a route finds who asks."""
+"""The scope's key for the caller, for routes."""
 HEAD: Final = "pallas.rest.head"
-"""The key of the scope that says that only the head of an answer is wanted."""
+"""The scope's key that marks a HEAD request."""
 _BROKEN: Final = Fault(FaultType.INTERNAL, "the API broke; the fleet's log has the details")
 _BY_PLACE: Final = {(each.method, each.path): each for each in ENDPOINTS}
 

@@ -31,13 +31,13 @@ KEEP_SECONDS: Final = 300.0
 FLUSH_AT: Final = 64 * 1024
 FLUSH_TIMEOUT: Final = 30.0
 MAX_PENDING: Final = 4 * MAX_LOG
-"""Bytes that wait for a ledger which does not take them; what comes then is not kept there."""
+"""Bytes that wait for an unavailable ledger; chunks beyond this are not stored there."""
 CLOSE_TIMEOUT: Final = 1.0
 READ: Final = 500
 """Rows that are read of the ledger at once."""
 TRIES: Final = 10
 TRY_EVERY: Final = 0.3
-"""Seconds between two tries to keep the chunks of a run that the ledger knows only when it is over."""
+"""Seconds between two attempts to store the chunks of a run that the ledger gets only at its end."""
 # The ledger's rows before these are the run's events from the kernel.
 _PLACE: Final = 1_000_000
 
