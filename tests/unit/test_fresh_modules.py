@@ -11,7 +11,7 @@ import pytest
 
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent.preload import preload
-from pallas.executors.fastagent.reimport import anew, modules_of
+from pallas.executors.fastagent.reimport import modules_of, reimported
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_an_edit_of_the_same_size_within_a_second_is_seen(
     load("crew.one")
     write(root, "crew/shared.py", "WORD = 'b'\n")
     os.utime(root / "crew/shared.py", (1_700_000_000, 1_700_000_000))
-    with anew(root):
+    with reimported(root):
         assert load("crew.one").WORD == "b"  # type: ignore[attr-defined]
     assert sys.modules["crew.shared"].WORD == "b"
 
@@ -56,7 +56,7 @@ def test_modules_of_other_agents_are_there_again_as_they_were(root: Path) -> Non
     write(root, "crew/two.py", "X = 2\n")
     load("crew.one")
     two = load("crew.two")
-    with anew(root):
+    with reimported(root):
         one = load("crew.one")
         assert "crew.two" not in sys.modules
     assert sys.modules["crew.two"] is two
@@ -71,7 +71,7 @@ def test_when_it_fails_everything_is_as_before(root: Path) -> None:
     before = modules_of(root)
     write(root, "crew/one.py", "import crew.shared\nimport crew.more\nraise RuntimeError('no')\n")
     write(root, "crew/more.py", "")
-    with pytest.raises(RuntimeError), anew(root):
+    with pytest.raises(RuntimeError), reimported(root):
         load("crew.one")
     assert modules_of(root) == before
     assert set(before) == {"crew", "crew.one", "crew.shared"}
@@ -85,7 +85,7 @@ def test_libraries_in_the_projects_own_folder_are_left_alone(
     write(root, "crew/one.py", "import library\n")
     load("crew.one")
     library = sys.modules["library"]
-    with anew(root):
+    with reimported(root):
         load("crew.one")
     assert sys.modules["library"] is library
     assert "library" not in modules_of(root)

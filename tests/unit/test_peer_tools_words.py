@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas.executors.fastagent.peer_tools import in_full, is_renamed, names_for, text_for, told_of, tool_of
+from pallas.executors.fastagent.peer_tools import (
+    fault_text,
+    in_full,
+    is_renamed,
+    names_for,
+    text_for,
+    tool_of,
+)
 from pallas.messaging.messaging_port import PeerFacts
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadFault, PayloadType
@@ -133,5 +140,5 @@ def test_a_schema_that_comes_back_to_itself_keeps_its_references() -> None:
     ],
 )
 def test_a_fault_says_its_kind_what_was_wrong_and_whether_to_try_again(fault: Fault, said: str) -> None:
-    assert told_of(fault).startswith(said)
-    assert "\x1b" not in told_of(fault)
+    assert fault_text(fault).startswith(said)
+    assert "\x1b" not in fault_text(fault)

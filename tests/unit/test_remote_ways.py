@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, TextContent
 
 from pallas.config.kinds import RemoteConfig
 from pallas.executors import ExecutorTurn
-from pallas.executors.remote.call_arguments import MAX_TOLD, told
+from pallas.executors.remote.call_arguments import MAX_TOLD, call_arguments
 from pallas.executors.remote.call_method import CallMethod, OfferedTool, find_call_method
 from pallas.executors.remote.remote_answer import answer_of
 from pallas.executors.remote.remote_credentials import Noted
@@ -137,43 +137,43 @@ def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> N
         Message("tool", "found"),
         Message("assistant", "two"),
     )
-    rows = told(way(SEND), turn(history=said, lease="id:a"), "new", knows=False)
+    rows = call_arguments(way(SEND), turn(history=said, lease="id:a"), "new", knows=False)
     assert rows.arguments == {
         "message": "now",
         "conversation_id": "new",
         "history": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
     }
     plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
-    text = told(plain, turn(history=said), "", knows=False).arguments["question"]
+    text = call_arguments(plain, turn(history=said), "", knows=False).arguments["question"]
     assert text.startswith("[Earlier") and text.endswith("message now:]\n\nnow")
     assert "user: one\n\nassistant: two" in text and "found" not in text
-    assert told(plain, turn(history=said), "", knows=True).arguments == {"question": "now"}
-    assert told(plain, turn(), "", knows=False).arguments == {"question": "now"}
+    assert call_arguments(plain, turn(history=said), "", knows=True).arguments == {"question": "now"}
+    assert call_arguments(plain, turn(), "", knows=False).arguments == {"question": "now"}
 
 
 def test_of_a_long_history_the_newest_is_told() -> None:
     said = tuple(Message("user", f"{number} " + "x" * 100_000) for number in range(9))
     plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
-    text = told(plain, turn(history=said), "", knows=False).arguments["question"]
+    text = call_arguments(plain, turn(history=said), "", knows=False).arguments["question"]
     assert len(text) < MAX_TOLD + 1_000 and "user: 8 " in text and "user: 0 " not in text
     assert "left out" in text
     many = said * 6
-    rows = told(way(SEND), turn(history=many), "new", knows=False).arguments["history"]
+    rows = call_arguments(way(SEND), turn(history=many), "new", knows=False).arguments["history"]
     assert 0 < len(rows) < len(many) and rows[-1]["content"].startswith("8 ")
 
 
 def test_parameters_go_along_where_they_are_taken() -> None:
     params = Params({"temperature": 0.5})
-    assert told(way(SEND), turn(params=params), "", knows=True).meta["local.pallas/params"] == {
+    assert call_arguments(way(SEND), turn(params=params), "", knows=True).meta["local.pallas/params"] == {
         "temperature": 0.5
     }
     plain = way(OfferedTool("ask", {"question": TEXT}, ("question",)))
-    assert told(plain, turn(params=params), "", knows=True) == ({"question": "now"}, {})
+    assert call_arguments(plain, turn(params=params), "", knows=True) == ({"question": "now"}, {})
 
 
 def test_a_message_that_no_server_takes_says_how_large_it_is() -> None:
     with pytest.raises(Fault) as raised:
-        told(way(SEND), turn("x" * 5_000_000), "", knows=True)
+        call_arguments(way(SEND), turn("x" * 5_000_000), "", knows=True)
     assert raised.value.type is FaultType.UPSTREAM and raised.value.data["limit"] == 4_194_304
 
 

@@ -9,7 +9,7 @@ from support.waiting import until
 
 from pallas.config import Project
 from pallas.config.project_imports import find_imports, sought
-from pallas.executors.fastagent.import_thread import AT, GivenUp, beside
+from pallas.executors.fastagent.import_thread import AT, GivenUp, run_in_import_thread
 from pallas.executors.fastagent.read_files import Reads, noting
 
 
@@ -122,15 +122,17 @@ def test_what_would_mend_an_import_is_where_python_would_look(tmp_path: Path) ->
 
 
 async def test_work_beside_the_loop_gives_its_result_or_its_error() -> None:
-    assert await beside(lambda: threading.current_thread().name, "helper", Path("/")) == "helper"
+    assert (
+        await run_in_import_thread(lambda: threading.current_thread().name, "helper", Path("/")) == "helper"
+    )
     with pytest.raises(ZeroDivisionError):
-        await beside(lambda: 1 / 0, "helper", Path("/"))
+        await run_in_import_thread(lambda: 1 / 0, "helper", Path("/"))
 
     def stop() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
-        await beside(stop, "helper", Path("/"))
+        await run_in_import_thread(stop, "helper", Path("/"))
 
 
 async def test_work_that_nobody_waits_for_any_more_ends_and_says_where_it_was() -> None:
@@ -146,7 +148,7 @@ async def test_work_that_nobody_waits_for_any_more_ends_and_says_where_it_was() 
             ended.append(given_up)
             raise
 
-    task = asyncio.create_task(beside(forever, "helper", Path(__file__).parent))
+    task = asyncio.create_task(run_in_import_thread(forever, "helper", Path(__file__).parent))
     await until(begun.is_set)
     task.cancel()
     await asyncio.wait({task})

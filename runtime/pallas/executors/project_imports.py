@@ -15,15 +15,15 @@ from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line
 
-from .fastagent.import_environment import kept
-from .fastagent.reimport import anew, file_of, modules_of, unnote
+from .fastagent.import_environment import restored_environment
+from .fastagent.reimport import file_of, modules_of, reimported, unnote
 
 # ``sys.argv``, ``sys.path`` and the module table are process-wide: one import at a time.
 LOADING: Final = threading.Lock()
 
 
 @contextmanager
-def ground(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
+def import_context(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
     """Prepare this block for imports of the project's code; the caller holds ``LOADING``.
 
     ``fresh`` imports it again, while other agents keep what they have; process-wide changes that would
@@ -32,7 +32,7 @@ def ground(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
     root = str(project.root)
     if root not in sys.path:
         sys.path.insert(0, root)
-    with kept(agent), anew(project.root) if fresh else nullcontext():
+    with restored_environment(agent), reimported(project.root) if fresh else nullcontext():
         yield
 
 

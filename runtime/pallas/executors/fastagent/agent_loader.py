@@ -8,7 +8,7 @@ from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
-from pallas.executors.project_imports import LOADING, ground, import_fault, module_of
+from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam
 from pallas.model import Fault, FaultType
@@ -78,7 +78,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         library_hooks.tell()
         try:
             # A definition runs no user code.
-            with ground(project, agent.name, fresh=fresh and agent.definition is None):
+            with import_context(project, agent.name, fresh=fresh and agent.definition is None):
                 fast = _made(project, agent, fresh=fresh)
         except Fault:
             raise

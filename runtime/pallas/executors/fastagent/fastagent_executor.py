@@ -36,7 +36,7 @@ from . import (
 )
 from .agent_loader import defined_at, load
 from .fastagent_faults import ProviderFault, fault_of, refused_fault
-from .import_thread import beside
+from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
 from .instance_turn import FastAgentInstance, generate
@@ -126,7 +126,7 @@ class FastAgentExecutor:
             await asyncio.to_thread(preload, self._project, self._config)
         self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
         try:
-            fast = await beside(self._heard, f"import {self._config.name}", self._project.root)
+            fast = await run_in_import_thread(self._heard, f"import {self._config.name}", self._project.root)
         except Fault as fault:
             if isinstance(fault.__cause__, ImportError):
                 self._reads.add(*sought(self._project.root, fault.__cause__))

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def kept(name: str) -> Iterator[None]:
+def restored_environment(name: str) -> Iterator[None]:
     """Guard the import of the agent ``name`` in this block.
 
     Restores the working directory, the standard streams and the switch that turns logging off. Additions to

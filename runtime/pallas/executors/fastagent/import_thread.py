@@ -26,7 +26,7 @@ waiting_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("
 """The loop that waits for the code of this context, None if none does."""
 
 
-async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
+async def run_in_import_thread[T](work: Callable[[], T], name: str, root: Path) -> T:
     """Run ``work`` in a daemon thread called ``name``, with the caller's context, and return its result.
 
     On cancellation the thread goes on by itself: ``GivenUp`` is raised in it as soon as it executes Python

@@ -108,7 +108,7 @@ def text_for(tool: PeerTool, arguments: Mapping[str, Any]) -> str | None:
     return message if isinstance(message, str) and message.strip() else None
 
 
-def told_of(fault: Fault) -> str:
+def fault_text(fault: Fault) -> str:
     """Return a peer's Fault as text for the model: its kind, the error, and whether to try again."""
     kind = fault.type.value
     if fault.system_code == "validation":

@@ -17,7 +17,7 @@ from pallas.model.safe_text import one_line
 from pallas.telemetry.trace_context import current_call, current_run
 
 from ..base import Emit, ExecutorTurn
-from .peer_tools import PeerCalls, PeerTool, is_renamed, names_for, text_for, told_of
+from .peer_tools import PeerCalls, PeerTool, fault_text, is_renamed, names_for, text_for
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class PeerTools:
         try:
             said = await self._calls.ask(tool.peer, text, serving.turn, _span(), serving.emit)
         except Fault as fault:
-            return _result(told_of(fault), failed=True)
+            return _result(fault_text(fault), failed=True)
         return _result(said or f"({tool.peer} is done, and answered nothing.)")
 
     def _report(self, peer: str, name: str) -> None:

@@ -55,7 +55,7 @@ def unnote(root: Path) -> None:
 
 
 @contextmanager
-def anew(root: Path) -> Iterator[None]:
+def reimported(root: Path) -> Iterator[None]:
     """Read each project module that is imported in this block from its file again.
 
     Modules that were imported before and not in the block are restored afterwards, for code that imports

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.project_imports import find_imports, sought
-from pallas.executors.fastagent.import_thread import beside
+from pallas.executors.fastagent.import_thread import run_in_import_thread
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.handlers import PromptRequest, Session
 from pallas.model import Fault, FaultType, Message, TextDelta
@@ -85,7 +85,7 @@ class HandlerExecutor:
         reads.add(*(await asyncio.to_thread(find_imports, root, module)).files)
         try:
             with noting(reads):
-                found = await beside(
+                found = await run_in_import_thread(
                     lambda: load(self._project, self._config, self._path, fresh=fresh),
                     f"import {self._config.name}",
                     root,

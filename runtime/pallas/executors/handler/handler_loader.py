@@ -8,7 +8,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.notes import did_you_mean
 from pallas.config.project_imports import find_imports
 from pallas.executors.fastagent.reimport import note
-from pallas.executors.project_imports import LOADING, ground, import_fault, module_of
+from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
@@ -23,7 +23,7 @@ def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any
     module = path.partition(":")[0]
     with LOADING:
         try:
-            with ground(project, agent.name, fresh=fresh):
+            with import_context(project, agent.name, fresh=fresh):
                 found = find(project, agent, path)
                 if inspect.isclass(found):
                     found = found()
@@ -41,7 +41,7 @@ def find(project: Project, agent: AgentConfig, path: str, key: str = "handler") 
     """Return the object that ``path`` (``module:attribute``) names in the project's code, importing it if
     needed.
 
-    Call it inside ``ground``. Raises Fault (CONFIG) if there is no such object, and the import's
+    Call it inside ``import_context``. Raises Fault (CONFIG) if there is no such object, and the import's
     exceptions; ``key`` is the key of the agent's configuration that has the path.
     """
     module, _, attribute = path.partition(":")

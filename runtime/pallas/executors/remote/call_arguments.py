@@ -35,7 +35,7 @@ class CallArguments(NamedTuple):
     meta: dict[str, Any]
 
 
-def told(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> CallArguments:
+def call_arguments(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> CallArguments:
     """Return the call for a turn; ``handle`` is the other side's current one, empty for none.
 
     Unless ``knows`` is set, the newest messages of the history that fit are sent as well. Raises Fault

@@ -23,7 +23,7 @@ from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import sanitize
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
-from .call_arguments import NEW, told
+from .call_arguments import NEW, call_arguments
 from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
 from .remote_answer import RemoteAnswer, answer_of, words_of
@@ -267,7 +267,7 @@ class RemoteExecutor:
         reused = connection.used
         knows = bool(handle) or (way.memory == "session" and connection.told > 0)
         given = handle or self._new_handle(way, turn)
-        call = told(way, turn, given, knows=knows)
+        call = call_arguments(way, turn, given, knows=knows)
         self._tell_left_out(way, turn, emit)
         progress = Progress(turn, emit, way.speaker)
         try:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.project_imports import find_imports, sought
-from pallas.executors.fastagent.import_thread import beside
+from pallas.executors.fastagent.import_thread import run_in_import_thread
 from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.executors.handler.handler_faults import words
 from pallas.invocation import Completer, Completion, Invocation, LLMResponse, handling
@@ -58,7 +58,7 @@ class InProcessHost:
             reads.add(*(await asyncio.to_thread(find_imports, root, path.partition(":")[0])).files)
         try:
             with noting(reads):
-                loaded = await beside(
+                loaded = await run_in_import_thread(
                     lambda: load_handler(self._project, config, fresh=fresh), f"import {config.name}", root
                 )
         except Fault as fault:

@@ -15,7 +15,7 @@ from pallas.config.project_imports import find_imports
 from pallas.contract import HandlerMetadata, HandlerResponse
 from pallas.executors.fastagent.reimport import file_of, note
 from pallas.executors.handler.handler_loader import find, place_of, shown_file
-from pallas.executors.project_imports import LOADING, ground, import_fault
+from pallas.executors.project_imports import LOADING, import_context, import_fault
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
@@ -62,7 +62,7 @@ def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded
                 from .xml_pipeline_compat import install
 
                 install()
-            with ground(project, agent.name, fresh=fresh):
+            with import_context(project, agent.name, fresh=fresh):
                 found = find(project, agent, handler)
                 importing = of_payload
                 kind = find(project, agent, payload, "payload")
