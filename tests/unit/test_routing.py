@@ -109,7 +109,7 @@ def test_a_capability_is_met_exactly_before_any_word_is_looked_at() -> None:
     assert choice.others == ()
     by_words = choose("whatever", ALL, by="examples", capability="prose")
     assert by_words.agent == "writer"
-    assert by_words.why == "nobody lists the capability prose, and its own words say it"
+    assert by_words.why == "no agent lists the capability prose, but its description mentions it"
     with pytest.raises(Fault, match="no agent that can be given it has the capability juggling"):
         choose("whatever", ALL, by="examples", capability="juggling")
 

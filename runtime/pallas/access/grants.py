@@ -120,7 +120,7 @@ class Grants:
         """
         if self.enforced and not principal.name and not principal.is_local:
             raise refusals.unauthenticated(
-                "nobody knows who asks, and what is theirs; send a bearer token in the Authorization header"
+                "the caller is not known, nor what is theirs; send a bearer token in the Authorization header"
             )
 
     def describe(self, principal: Principal) -> list[str]:
@@ -187,7 +187,9 @@ class Grants:
                     "use the token of PALLAS_CONTROL_TOKEN, or write rbac:"
                 )
             else:
-                fix = "auth: of that agent does not take this caller" if verb == "run" else "nobody gave it"
+                fix = (
+                    "auth: of that agent does not take this caller" if verb == "run" else "no rule grants it"
+                )
         elif any(grant.covers(verb, resource, name) for grant in self._of(principal)):
             fix = "auth: of that agent does not take this caller"
         else:
@@ -195,7 +197,7 @@ class Grants:
         if principal.name:
             return refusals.forbidden(f"{principal.name} lacks the grant {needed}; {fix}", grant=needed)
         return refusals.unauthenticated(
-            f"this needs the grant {needed}, and nobody knows who asks: send a token as a bearer in the "
+            f"this needs the grant {needed}, and the caller is not known: send a token as a bearer in the "
             f"Authorization header; {fix}",
             grant=needed,
         )

@@ -95,7 +95,7 @@ def calls_as_json(call: ToolCall) -> dict[str, Any]:
 
 
 def calls_of(kept: Any) -> tuple[ToolCall, ...]:
-    """The calls that were kept; what is no call is left out."""
+    """The stored calls. Invalid entries are left out."""
     return tuple(
         ToolCall(str(each.get("id", "")), str(each.get("name", "")), _mapping(each.get("arguments")))
         for each in (kept if isinstance(kept, list) else ())

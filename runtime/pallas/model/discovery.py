@@ -13,7 +13,9 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """A provider of an agent as discovery shows it (DR-23): as declared, with what is known of its models."""
+    """A provider of an agent as discovery shows it (DR-23): as declared, with the known facts of its
+    models.
+    """
 
     id: str
     models: tuple[str, ...]

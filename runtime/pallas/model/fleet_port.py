@@ -1,4 +1,4 @@
-"""What can be asked of a fleet, whether it runs in this process or elsewhere."""
+"""The operations of a fleet, whether it runs in this process or elsewhere."""
 
 # The decorator makes the bodies of operations.
 # mypy: disable-error-code="empty-body"
@@ -17,16 +17,16 @@ from .operations import ArgumentRules, Operation, TokenScope, operation
 from .snapshot import FleetSnapshot
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
-"""What can be done with one agent. ``reload`` reads its definition again while the agent goes on answering;
-``rollback`` puts the version before the one that answers in its place."""
+"""Actions on one agent. ``reload`` reads its definition again while the agent keeps answering; ``rollback``
+makes the previous version answer."""
 
 FleetVerb = Literal["pause", "resume", "reload"]
-"""What can be done with the fleet: ``pause`` and ``resume`` watching its files, or ``reload`` changes."""
+"""Actions on the fleet: ``pause`` and ``resume`` the watch of its files, or ``reload`` changes."""
 
 type AgentName = Annotated[str, ArgumentRules(is_agent=True, log_field="agent")]
 type RunId = Annotated[str, ArgumentRules(shown=60, log_field="run_id")]
 type Handle = Annotated[str, ArgumentRules(shown=9)]
-"""The id of a thread or a task: who has all of it may use it."""
+"""The id of a thread or a task. It is shown only in part, since the whole id gives access."""
 type PageSize = Annotated[int, ArgumentRules(minimum=1, maximum=200)]
 type Cursor = Annotated[str, ArgumentRules(what="the next of a page of this fleet", maximum=1_000)]
 """The ``next`` of the page before; empty for the first page."""
@@ -38,25 +38,25 @@ class EventBatch:
 
     events: tuple[Event, ...]
     next: int
-    """The number to ask from next."""
+    """The number to pass to ``since`` next."""
     dropped: int = 0
-    """Events that left the ring unread."""
+    """How many events left the ring unread."""
 
 
 class FleetPort(ABC):
     """A fleet as its workbench sees it. The methods with ``@operation`` are the table of operations.
 
-    A port inherits them and says in ``_call`` and ``_send`` how it carries one: into another thread, over
-    HTTP. ``LocalPort`` overrides each of them with the code that does it.
+    A port inherits them and defines in ``_call`` and ``_send`` how it carries one: into another thread, or
+    over HTTP. ``LocalPort`` overrides each of them with the code that does it.
 
     Plain methods return at once and may be called from any thread; coroutines are awaited on any loop, raise
-    Fault, and give up by themselves at their deadline. With ``can_control`` False everything above the scope
-    ``read`` is refused (AUTH). A fleet without a database refuses threads and tasks (CONFIG).
+    Fault, and end at their own deadline. With ``can_control`` False everything above the scope ``read`` is
+    refused (AUTH). A fleet without a database refuses threads and tasks (CONFIG).
     """
 
     @property
     def can_control(self) -> bool:
-        """Whether anything may be changed."""
+        """Whether changes are allowed."""
         return True
 
     @abstractmethod
@@ -71,27 +71,27 @@ class FleetPort(ABC):
 
     @operation("POST /runs/{run_id}/cancel", title="cancel run {run_id}", when_stopped=None)
     def cancel(self, run_id: RunId) -> None:
-        """Ask for a run to be cancelled; ``RunFinished`` reports when it is."""
+        """Ask for a run to be cancelled. ``RunFinished`` reports its end."""
 
     @operation("POST /agents/{agent}/{verb}", title="{verb} {agent}")
     def control(self, agent: AgentName, verb: Verb) -> None:
-        """Ask for something to be done with one agent; ``AgentChanged`` and ``Notice`` report the outcome."""
+        """Act on one agent. ``AgentChanged`` and ``Notice`` report the outcome."""
 
     @operation("POST /{verb}", title="{verb} the fleet")
     def control_fleet(self, verb: FleetVerb) -> None:
-        """Ask for something to be done with the fleet; snapshot, ``Reloaded`` and ``Notice`` report it."""
+        """Act on the fleet. The snapshot, ``Reloaded`` and ``Notice`` report the outcome."""
 
     # Agents and runs
 
     @operation("GET /agents/{agent}", scope=TokenScope.READ)
     async def describe(self, agent: AgentName) -> AgentDetail:
-        """Everything about an agent, its tools and its downstreams' with their schemas."""
+        """The details of an agent, with its tools and its downstreams' tools."""
 
     @operation(
         "GET /runs/{run_id}/exchanges", scope=TokenScope.TEXTS, title="read exchanges", when_stopped=()
     )
     async def exchanges(self, run_id: RunId) -> tuple[Exchange, ...]:
-        """What a run said over the wire, oldest first; empty when it is no longer recorded."""
+        """The recorded wire traffic of a run, oldest first; empty if it is no longer recorded."""
 
     @operation("GET /runs/{run_id}/messages", scope=TokenScope.TEXTS, title="read messages", when_stopped=())
     async def envelopes(
@@ -117,25 +117,26 @@ class FleetPort(ABC):
         arguments: Annotated[Mapping[str, Any], ArgumentRules(default={})],
         bearer: Annotated[str | None, ArgumentRules(maximum=16_384, is_secret=True)] = None,
     ) -> ToolOutcome:
-        """Call a tool by hand, within 300 s: the agent's own where ``server`` is empty, else a downstream's.
+        """Call a tool by hand, within 300 s: the agent's own if ``server`` is empty, else a downstream's.
 
-        A downstream is called as the agent would, with the project's settings; ``bearer`` is forwarded only
-        where that downstream was opted in.
+        A downstream is called as the agent would call it, with the project's settings; ``bearer`` is
+        forwarded only if that downstream opted in.
         """
 
     @operation("POST /agents/{agent}/params", title="save parameters of {agent}", result_key="said")
     async def save_params(self, agent: AgentName, params: Mapping[str, Any]) -> str:
-        """Keep these as the agent's own parameters, for every caller from then on (AG-26).
+        """Save these as the agent's own parameters for every caller (AG-26).
 
-        What applies to one conversation only (the instruction's) is left out (AG-13). Returns in words what
-        was done; CONFIG that says where to write them for an agent whose parameters are in a file.
+        Parameters of a single conversation (the instruction's) are left out (AG-13). Returns in words what
+        was done. Raises Fault (CONFIG) that says where to write them, for an agent whose parameters are in a
+        file.
         """
 
-    # Threads and tasks that last, of all callers
+    # Durable threads and tasks, of all callers
 
     @operation("GET /threads", scope=TokenScope.TEXTS, title="read threads")
     async def threads(self, agent: str = "", limit: PageSize = 50, cursor: Cursor = "") -> Page[ThreadRecord]:
-        """Durable threads, the one that was used last first."""
+        """Durable threads, last used first."""
 
     @operation("GET /agents/{agent}/thread", scope=TokenScope.TEXTS, title="read threads")
     async def thread(
@@ -145,7 +146,7 @@ class FleetPort(ABC):
             str, ArgumentRules(alias="which", what="the id or the handle of a thread", minimum=1, maximum=500)
         ],
     ) -> ThreadRecord:
-        """One thread of an agent, by its id or by the handle that its caller made; UPSTREAM without it."""
+        """One thread of an agent, by its id or its caller's handle. UPSTREAM if there is none."""
 
     @operation("GET /threads/{thread}/messages", scope=TokenScope.TEXTS, title="read threads")
     async def thread_messages(
@@ -161,7 +162,7 @@ class FleetPort(ABC):
     async def rename_thread(
         self, thread: Handle, title: Annotated[str, ArgumentRules(maximum=2_000)]
     ) -> ThreadRecord:
-        """Give a thread another title; returns it as it is then."""
+        """Give a thread another title; returns the changed record."""
 
     @operation("DELETE /threads/{thread}", title="delete thread {thread}", result_key="deleted")
     async def delete_thread(self, thread: Handle) -> None:
@@ -173,11 +174,11 @@ class FleetPort(ABC):
 
     @operation("GET /tasks/{id}", scope=TokenScope.TEXTS, title="read tasks")
     async def task(self, id: Handle) -> TaskRecord:  # noqa: A002 - the word of the record
-        """One task with its answer; UPSTREAM without it."""
+        """One task with its answer. UPSTREAM if there is none."""
 
     @operation("DELETE /tasks/{id}", title="cancel task {id}")
     async def cancel_task(self, id: Handle) -> TaskRecord:  # noqa: A002 - as above
-        """Ask for a task to be cancelled; returns it as it is then, and ``TaskChanged`` reports its end."""
+        """Ask for a task to be cancelled; returns its record. ``TaskChanged`` reports its end."""
 
     # How a port carries them
 
@@ -186,7 +187,7 @@ class FleetPort(ABC):
         raise NotImplementedError(operation.name)
 
     def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
-        """Start an operation that is no coroutine function; returns at once."""
+        """Start an operation that is not a coroutine function. Returns at once."""
         raise NotImplementedError(operation.name)
 
 
@@ -194,7 +195,7 @@ class RunningFleet(FleetPort):
     """A fleet that this process starts and stops, or attaches to and leaves."""
 
     outlives = False
-    """Whether it runs on without this process, because another one runs it."""
+    """Whether another process runs it, so that it outlives this one."""
 
     @abstractmethod
     def start(self) -> None:

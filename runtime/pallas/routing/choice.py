@@ -83,7 +83,7 @@ def choose(
     if capability is not None:
         able, asked_for = _listing(able, capability)
     if not able:
-        return _nobody(question, candidates, able, left, fallback, capability)
+        return _fallback(question, candidates, able, left, fallback, capability)
     if capability is not None:
         # All of them have the capability: the examples decide among them.
         scored = _by_examples(question, able)
@@ -103,7 +103,7 @@ def choose(
     scored = (_by_words if by == "capability" else _by_examples)(question, able)
     went_by: ChosenBy = "capability" if by == "capability" else "examples"
     found = _best(scored, THRESHOLD if went_by == "examples" else 0.0, went_by, note, left)
-    return found or _nobody(question, candidates, able, left, fallback, None, note)
+    return found or _fallback(question, candidates, able, left, fallback, None, note)
 
 
 def kept(agent: str, candidates: Sequence[Candidate]) -> Choice | str:
@@ -139,7 +139,7 @@ def _listing(able: Sequence[Candidate], capability: str) -> tuple[list[Candidate
         return exact, f"it lists the capability {shown}"
     said = words(capability)
     near = [each for each in able if said and said <= words(_own(each))]
-    return near, f"nobody lists the capability {shown}, and its own words say it"
+    return near, f"no agent lists the capability {shown}, but its description mentions it"
 
 
 def _own(candidate: Candidate) -> str:
@@ -250,7 +250,7 @@ def _read(said: str | None, able: Sequence[Candidate]) -> Candidate | None:
     return next((each for each in able if each.id == answer), None)
 
 
-def _nobody(
+def _fallback(
     question: str,
     candidates: Sequence[Candidate],
     able: Sequence[Candidate],

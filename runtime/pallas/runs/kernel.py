@@ -89,7 +89,7 @@ class Kernel:
         self._recorder = RunRecorder(ledger)
 
     async def close_records(self, seconds: float = 2.0) -> None:
-        """Write what is still queued, within ``seconds``. Call it after ``close``."""
+        """Write the queued records, within ``seconds``. Call it after ``close``."""
         if self._turns.thread_store is not None and self._recorder is not None:
             await asyncio.gather(self._turns.thread_store.close(seconds), self._recorder.close(seconds))
 

@@ -70,7 +70,7 @@ class RunRecorder:
         return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
 
     async def close(self, seconds: float) -> None:
-        """Write what is queued, within ``seconds``."""
+        """Write the queued runs, within ``seconds``."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=seconds)

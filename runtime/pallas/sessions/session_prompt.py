@@ -170,7 +170,7 @@ async def _run(
 
 
 def _found(kernel: Kernel, lease: SessionLease, fault: Fault | None) -> None:
-    """Update the lease with what is known of its thread now."""
+    """Update the lease with the current state of its thread."""
     known = kernel.conversation(lease.agent, lease.handle)
     if fault is not None and lease.begun and fault.data.get(REASON) == "not_found":
         # Its owner deleted the thread: the next prompt begins another.

@@ -221,7 +221,7 @@ class RunWire:
         self.run_id = run_id
         self.exchanges: deque[OpenExchange] = deque()
         self.live = True
-        self.tell: Callable[[OpenExchange], None] = _nobody
+        self.tell: Callable[[OpenExchange], None] = _ignore
 
     def begin(
         self,
@@ -295,7 +295,7 @@ class WireRecord(RingStore[RunWire]):
         return tuple(each.value for each in run.exchanges) if run is not None else ()
 
 
-def _nobody(exchange: OpenExchange) -> None:
+def _ignore(exchange: OpenExchange) -> None:
     pass
 
 

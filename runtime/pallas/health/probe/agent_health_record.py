@@ -1,4 +1,4 @@
-"""Combines what is known of an agent into one health record."""
+"""Combines probes, real calls and states into an agent's health record."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -87,7 +87,7 @@ class Prober:
         return tuple(self._corrected(each) for each in self._found)
 
     async def close(self) -> None:
-        """Cancel what is running and close the connections."""
+        """Cancel the probes under way and close the connections."""
         self._closed = True
         tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
         if self._round is not None:
