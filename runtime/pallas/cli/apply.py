@@ -1,4 +1,4 @@
-"""`pallas apply`: things as documents say they shall be."""
+"""`pallas apply`: create and change things as documents describe them."""
 
 from typing import Annotated
 

@@ -20,7 +20,7 @@ UNUSABLE: Final = 2
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED: Final = 128
 _END_S: Final = 0.9
-"""How long everything has to end once stdin has ended; what is left then is ended by force."""
+"""Seconds for an orderly end once stdin has ended; whatever still runs then is killed."""
 
 
 def bridge(
@@ -33,19 +33,22 @@ def bridge(
     given = context.obj if isinstance(context.obj, Path) else Path()
     status = serve((project or given).absolute(), url, token)
     sys.stderr.flush()
-    # What an agent's code has left running holds nobody up, and no thread waits for a line any more.
+    # What an agent's code left running must not delay the exit, and no thread waits for a line any more.
     os._exit(status)
 
 
 def serve(root: Path, url: str, token: str) -> int:
-    """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
+    """Serve until stdin ends or a signal comes, and return the exit status.
+
+    From here on stdout carries JSON-RPC.
+    """
     from pallas.client.stdio_bridge.stdio_wire import StdioWire
 
     if os.isatty(0):
         _tell(
             "speaks JSON-RPC on stdin and stdout: put it into an MCP client's configuration; Ctrl-D ends it"
         )
-    wire = StdioWire()  # before anything of the project is imported: it may print
+    wire = StdioWire()  # Before any code of the project is imported: it may print.
     from pallas.client import URL_VARIABLE, token_of
     from pallas.config import ConfigError, export_env, load_project
     from pallas.model import Fault
@@ -89,15 +92,15 @@ async def _serve(
         await Relay(wire, target).run(stop, lambda: _end_soon(others))
     finally:
         stop.set()
-        await asyncio.wait({fleet})  # it bounds its own end
+        await asyncio.wait({fleet})  # It bounds its own end.
         await wire.end()
     return UNUSABLE if target.fault is not None else 0
 
 
 def _end_soon(others: frozenset[int]) -> None:
-    """End this process and those it started in any case, unless it ends by itself before that.
+    """End this process and its children after a short delay, unless it has ended by itself.
 
-    A client waits about two seconds for it, and an agent's code may go on when it is cancelled.
+    A client waits about two seconds, and an agent's code may ignore its cancellation.
     """
     from pallas.cli.child_processes import end_children
 
@@ -111,7 +114,7 @@ def _end_soon(others: frozenset[int]) -> None:
 
 
 def _hear_signals(stop: asyncio.Event) -> None:
-    """The first one ends everything in good order, a second one at once."""
+    """Set ``stop`` on the first signal; a second one ends the process at once."""
 
     def heard(number: int) -> None:
         if not stop.is_set():
@@ -128,7 +131,7 @@ def _hear_signals(stop: asyncio.Event) -> None:
 
 
 def _tell(text: str) -> None:
-    """A line for whoever reads the log of the client that started us."""
+    """Write a line to stderr, which the client that started us usually logs."""
     with contextlib.suppress(OSError, ValueError):
         print(f"pallas bridge: {text}", file=sys.stderr, flush=True)
 

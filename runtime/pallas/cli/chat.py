@@ -140,5 +140,5 @@ def chat(
 def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream.isatty())
-    except (AttributeError, ValueError):  # it is closed
+    except (AttributeError, ValueError):  # It is closed.
         return False

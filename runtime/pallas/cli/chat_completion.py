@@ -1,4 +1,4 @@
-"""What a shell completes for `pallas chat`: agents and threads. Quick, and silent whatever goes wrong."""
+"""Shell completion of `pallas chat`: agents and threads. Fast, and silent on every error."""
 
 import os
 from contextlib import suppress
@@ -12,7 +12,7 @@ _MAX_FILE: Final = 1024 * 1024
 
 
 def agents(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Agents that begin so: those of agents.yaml, with what they are, and those of the fleet that runs."""
+    """Return agents that begin so, from agents.yaml, with descriptions, and from the running fleet."""
     from .resources.name_completion import names
 
     found: dict[str, str] = {}
@@ -24,7 +24,7 @@ def agents(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def threads(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Threads of the agent that stands on the line, last used first, with their titles."""
+    """Return the threads of the agent on the command line, last used first, with their titles."""
     from .resources import name_completion
 
     with suppress(Exception):
@@ -40,7 +40,10 @@ def threads(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def declared(root: Path) -> dict[str, str]:
-    """The agents of agents.yaml and organism.yaml, with what they are. Raises what reading them raises."""
+    """Return the agents of agents.yaml and organism.yaml with their descriptions.
+
+    Raises what reading these files raises.
+    """
     own, organism = root / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml"), root / "organism.yaml"
     entries: dict[str, Any] = {}
     if organism.exists():
@@ -74,5 +77,5 @@ def _root(context: typer.Context) -> Path:
 
 
 def _plain(text: Any) -> str:
-    """Shells show it as it is, and part the two at a colon."""
+    """Make text safe for completion: shells print it as it is, and split the two parts at a colon."""
     return "".join(c if c.isprintable() else " " for c in str(text or ""))[:80].replace(":", " ")

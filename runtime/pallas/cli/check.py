@@ -1,4 +1,4 @@
-"""``pallas check``: every mistake of a project, with nothing started."""
+"""`pallas check`: report every mistake of a project without starting anything."""
 
 import json
 import sys
@@ -18,9 +18,9 @@ from pallas.config.textfile import read_text
 def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
     """Print what is wrong with the project and return the exit status: 2 on mistakes, 0 otherwise.
 
-    Mistakes and warnings go to stderr, one a line, and a summary to stdout; with ``as_json`` one JSON
-    object goes to stdout and nothing to stderr. The agents' code is parsed. With ``do_import`` it is imported
-    too, in a process of its own for each agent; without it fast-agent is not imported.
+    Mistakes and warnings go to stderr, one per line, and a summary to stdout. With ``as_json`` one JSON
+    object goes to stdout and nothing to stderr. The agents' code is parsed; with ``do_import`` it is also
+    imported, in one process per agent. Without it fast-agent is not imported.
     """
     found, mistakes = read_project(project)
     if found is not None and found.scripted is not None:
@@ -58,7 +58,7 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
 
 
 def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:
-    """What the code's text shows, and what its import does; the same line is told once."""
+    """Return mistakes that parsing the code shows, and those that importing it shows, without duplicates."""
     from .code_check import read_code
 
     if not do_import:
@@ -76,7 +76,10 @@ def _told(mistakes: Iterable[Mistake], agent: str) -> bool:
 
 
 def _program_warnings(project: Project) -> tuple[Mistake, ...]:
-    """Workers whose program is not there: it may come before the fleet is started, so nothing is refused."""
+    """Warn of workers whose program is missing.
+
+    It may be installed before the fleet starts, so nothing is refused.
+    """
     notes = Notes()
     for agent in project.agents.values():
         worker = agent.worker
@@ -145,7 +148,7 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
 
 
 def _model(agent: AgentConfig) -> dict[str, Any] | None:
-    """What its model can do; only one kind has a model."""
+    """Return what the agent's model can do; None for kinds without a model."""
     found = agent.model_capabilities if agent.kind == "llm" else None
     return asdict(found) if found is not None else None
 

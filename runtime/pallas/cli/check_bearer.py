@@ -1,4 +1,4 @@
-"""``pallas check bearer``: does any caller's token reach anyone else's call?"""
+"""`pallas check bearer`: does any caller's token reach another caller's call?"""
 
 import json
 import sys
@@ -16,10 +16,10 @@ _RULES: Final = {
 
 
 def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
-    """Print a line for each downstream of each agent; the exit status.
+    """Print a line for each downstream of each agent, and return the exit status.
 
-    0 when each call carried what it should, 1 on any bearer that crossed or was missing, 2 when the project
-    cannot be used. Tokens are canaries made for this; none is printed.
+    The status is 0 when each call carried what it should, 1 when any bearer crossed or was missing, 2 when
+    the project cannot be used. The tokens are canaries made for this run; none is printed.
     """
     try:
         export_env(root)

@@ -1,4 +1,4 @@
-"""The processes below this one, ended without asking: for when the fleet could not do it."""
+"""Find and kill the processes below this one, when the fleet could not do it."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Seconds between two looks for adopted processes that have ended.
+# Seconds between two checks for adopted processes that have ended.
 _REAP: Final = 20.0
 
 
@@ -19,8 +19,8 @@ _REAP: Final = 20.0
 def adopting() -> Iterator[None]:
     """Within the block, processes below this one that lose their parent become its children. On Linux.
 
-    A stdio server's daemon is then found by ``children`` and ended with the fleet. Those that end by
-    themselves are reaped: nothing else waits for them.
+    A stdio server's daemon is then found by ``children`` and ended with the fleet. Adopted processes that end
+    by themselves are reaped, since no parent waits for them.
     """
     if sys.platform != "linux" or ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         yield
@@ -40,9 +40,10 @@ def adopting() -> Iterator[None]:
 
 
 def reap_adopted() -> None:
-    """Reap the children that ended and were not started by this process.
+    """Reap the ended children that this process did not start.
 
-    What it starts is in its own session or leads one; what it adopted may lead one too, and then stays.
+    A process that it starts is in its own session or leads one. An adopted process that leads a session is
+    left.
     """
     own, session = os.getpid(), os.getsid(0)
     for name in os.listdir("/proc"):  # noqa: PTH208 - a path for each takes longer than reading it
@@ -55,12 +56,12 @@ def reap_adopted() -> None:
 
 
 def _stat(file: Path) -> list[str]:
-    # The name in parentheses may hold anything; what follows its last one is fixed.
+    # The name in parentheses may contain any character; the fields after its last one are fixed.
     return file.read_text("utf-8", "replace").rpartition(")")[2].split()
 
 
 def children() -> frozenset[int]:
-    """The processes below this one, at any depth. On Linux; elsewhere none are known."""
+    """Return the processes below this one, at any depth. On Linux; empty elsewhere."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
@@ -77,7 +78,7 @@ def children() -> frozenset[int]:
 
 
 def end_children(but: Collection[int] = ()) -> int:
-    """Kill every process below this one except those; how many there were."""
+    """Kill every process below this one except ``but``, and return how many there were."""
     left = [pid for pid in children() if pid not in but]
     for pid in left:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the text of the agents' code says of itself: what does not parse, and names that it has not."""
+"""Check the text of the agents' code: syntax errors, and missing names."""
 
 import ast
 import warnings
@@ -13,15 +13,15 @@ from pallas.config.notes import Notes, did_you_mean
 from pallas.config.project_imports import find_imports
 
 _DYNAMIC: Final = frozenset({"exec", "globals", "locals", "vars", "setattr", "__getattr__", "sys"})
-"""With one of these at hand a module may have names that its text does not show."""
+"""A module that uses one of these may have names that its text does not show."""
 _DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake, ...]:
-    """Mistakes in the agents' modules that show without an import, in the order of the agents.
+    """Return mistakes in the agents' modules that show without an import, in the order of the agents.
 
-    Looked at are the modules that ``agents.yaml`` names and what they import of the project. Nothing runs.
-    Of agents that are ``imported`` the import has told which names are missing.
+    Reads the modules that ``agents.yaml`` names and what they import from the project. Runs nothing. For
+    agents in ``imported`` the import has already reported missing names.
     """
     notes, trees = Notes(), dict[Path, ast.Module | None]()
     for agent in project.agents.values():
@@ -40,7 +40,7 @@ def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None
             warnings.simplefilter("ignore")
             return ast.parse(path.read_bytes(), path.name)
     except SyntaxError as error:
-        # Without the line itself: a key may stand in it.
+        # Without the line itself: it may contain a key.
         where, problem = Where(shown(root, path), error.lineno or 0), f"is no Python: {error.msg}"
         notes.error(where, key, problem, "correct it there, or above")
     except (ValueError, RecursionError, MemoryError) as error:
@@ -51,7 +51,7 @@ def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None
 
 
 def _named(agent: AgentConfig) -> Iterator[tuple[str, str]]:
-    """The keys that name something in a module, and what (``module:NAME``)."""
+    """Yield the keys that name something in a module, and its name (``module:NAME``)."""
     if agent.handler is not None and agent.handler.path:
         yield "handler", agent.handler.path
     if agent.typed is not None:
@@ -61,7 +61,7 @@ def _named(agent: AgentConfig) -> Iterator[tuple[str, str]]:
 def _look_for(
     root: Path, agent: AgentConfig, key: str, named: str, trees: dict[Path, ast.Module | None], notes: Notes
 ) -> None:
-    """Note that a module of the project has no such name, or what else it is; only without a doubt."""
+    """Note a name that a module of the project lacks, or of the wrong kind; only when certain."""
     module, _, attribute = named.partition(":")
     name = attribute.partition(".")[0]
     path = module_file(root, module)
@@ -83,7 +83,7 @@ def _look_for(
 def _unfit(
     made: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, key: str, tree: ast.Module
 ) -> tuple[str, str]:
-    """Why it is no typed handler, or no payload (HC-1), and what to do; empty where its import must tell."""
+    """Return why it is no typed handler or payload (HC-1), and the fix; empty if only its import can tell."""
     write = f"write `async def {made.name}(payload, metadata)`"
     if made.decorator_list:
         return "", ""
@@ -104,9 +104,9 @@ def _is_handed_on(name: str, tree: ast.Module) -> bool:
 
 
 def _names(tree: ast.Module) -> dict[str, ast.AST | None] | None:
-    """The names that a module has once it is imported; None where only its import can tell.
+    """Return the names that a module has after import; None when only its import can tell.
 
-    Each with what makes it, None where several things do.
+    Each name comes with the node that defines it, or None when several do.
     """
     found: dict[str, ast.AST | None] = {}
 
@@ -133,7 +133,7 @@ def _names(tree: ast.Module) -> dict[str, ast.AST | None] | None:
 
 
 def _at_the_top(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """These and what is in them, as deep as it belongs to the module itself."""
+    """Yield these nodes and their children, as deep as they belong to the module itself."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

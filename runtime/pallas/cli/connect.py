@@ -1,4 +1,4 @@
-"""`pallas connect`: the lines that make an MCP client know an agent."""
+"""`pallas connect`: print the configuration that connects an MCP client to an agent."""
 
 from typing import Annotated
 

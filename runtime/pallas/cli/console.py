@@ -1,4 +1,4 @@
-"""`pallas console`: a prompt for the whole fleet, made of messages between handlers (HC-26)."""
+"""`pallas console`: a prompt for the whole fleet, built from messages between handlers (HC-26)."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ _INTERRUPT = 130
 
 
 def console(root: Path) -> int:
-    """Start the project's fleet for this and hold the conversation; the exit status."""
+    """Start the project's fleet, hold the conversation, and return the exit status."""
     terminal = ChatTerminal()
     try:
         export_env(root)
@@ -69,13 +69,13 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
             "",
             lambda text: terminal.note(text, ""),
             started=lambda fleet: running.append((fleet, asyncio.get_running_loop())),
-            patience=0 if serves else PORTS_TIMEOUT,  # another call ends soon, a fleet that serves does not
+            patience=0 if serves else PORTS_TIMEOUT,  # another console ends soon
         ):
             fleet, loop = running[0]
             stop = asyncio.Event()
 
             def interrupted() -> None:
-                # The signal that comes before the next prompt is the second one, which leaves at once.
+                # A signal before the next prompt is the second one, which exits at once.
                 if ending.signal == signal.SIGINT and not desk.reading:
                     loop.call_soon_threadsafe(stop.set)
                 else:
@@ -111,15 +111,15 @@ async def _conversation(fleet: "Fleet", desk: "TerminalDesk", stop: asyncio.Even
 
 
 async def _in[T](loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Have another thread's loop do it; cancelling this cancels that."""
+    """Run ``work`` on another thread's loop; cancelling this cancels it."""
     future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
     return await asyncio.wrap_future(future)
 
 
 class TerminalDesk:
-    """A person at this terminal, as a ``Desk``: called from the fleet's loop, at work in ours.
+    """A person at this terminal, as a ``ConsoleDesk``: called from the fleet's loop, runs in ours.
 
-    ``asks`` is called before each line is asked for; while one is, ``reading``.
+    ``asks`` is called before each line is read; ``reading`` is set during the read.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class TerminalDesk:
         self._loop = asyncio.get_running_loop()
         self._lines = _lines(terminal, tuple(agents))
         self.unread = False
-        """Whether an answer could not be written: nobody reads it."""
+        """Whether an answer could not be written because its reader is gone."""
 
     async def show(self, output: str, source: str) -> None:
-        """What came; who said it stands before it, beside the answer. Nothing where nobody reads any more."""
+        """Show a message behind the name of its source. Does nothing once the reader is gone."""
         await _in(self._loop, self._show(output, source))
 
     async def read(self, to: str) -> str | None:
-        """A line, None at its end, and where ctrl-c was pressed with nothing typed."""
+        """Return a line, or None at the end of input and on ctrl-c with nothing typed."""
         return await _in(self._loop, self._asked(to))
 
     async def _show(self, output: str, source: str) -> None:
@@ -182,7 +182,7 @@ def _lines(terminal: ChatTerminal, agents: tuple[str, ...]) -> LineInput:
 
 
 class _Edited:
-    """A line that can be edited, with names of agents and commands completed."""
+    """Reads a line from an editor that completes names of agents and commands."""
 
     def __init__(self, terminal: ChatTerminal, agents: tuple[str, ...]) -> None:
         from prompt_toolkit import PromptSession
@@ -194,7 +194,7 @@ class _Edited:
         )
 
     async def read(self, prompt: str) -> str:
-        """The next line. Raises EOFError, Interrupted."""
+        """Return the next line. Raises EOFError, Interrupted."""
         text = ""
         try:
             while True:

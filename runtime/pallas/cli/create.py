@@ -1,4 +1,4 @@
-"""`pallas create`: one new thing from what was typed."""
+"""`pallas create`: create one thing from command-line options."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pallas delete`: things that go."""
+"""`pallas delete`: delete things, after a confirmation when a person is there to give it."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def delete_named(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
-    """Delete each; the status is 1 where one was refused, the others are gone then."""
+    """Delete each, and return the exit status: 1 if one was refused; the others are deleted then."""
     try:
         wanted = split(list(words), DELETABLE)
     except NoSuchKind as error:

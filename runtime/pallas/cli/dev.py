@@ -1,4 +1,4 @@
-"""`pallas dev`: the workbench on a project, on a fleet elsewhere, or in a browser."""
+"""`pallas dev`: the workbench on a project, on a remote fleet, or in a browser."""
 
 import importlib
 import sys
@@ -12,7 +12,7 @@ WEB_PORT: Final = 8024
 
 @dataclass(frozen=True, slots=True)
 class DevOptions:
-    """What was asked for on the command line; None and empty for what was not."""
+    """The options as typed; None or empty for those not given."""
 
     root: Path
     serve: bool = False
@@ -25,7 +25,7 @@ class DevOptions:
 
 
 def dev(wish: DevOptions) -> int:
-    """Do it; returns the exit status, 2 for options that do not go together."""
+    """Run the workbench. Returns the exit status, 2 for options that do not go together."""
     if problem := _problem(wish):
         print(f"pallas dev: {problem}", file=sys.stderr)
         return 2
@@ -63,11 +63,11 @@ def _problem(wish: DevOptions) -> str:
 
 
 class _NotInstalled(SystemExit):
-    """The workbench is another package; the process ends with status 2."""
+    """The workbench package is not installed; the process ends with status 2."""
 
 
 def _workbench(module: str) -> Any:
-    # By name, at run time: the runtime does not know the workbench.
+    # By name, at run time: the runtime does not depend on the workbench.
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

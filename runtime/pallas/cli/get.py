@@ -1,4 +1,4 @@
-"""`pallas get` and `pallas describe`: what there is, in a table, as documents, or in full."""
+"""`pallas get` and `pallas describe`: things as a table, as documents, or in full."""
 
 from typing import Annotated
 

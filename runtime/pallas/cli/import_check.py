@@ -1,4 +1,4 @@
-"""Each agent's code imported in a process of its own, as the fleet would, to tell what does not work."""
+"""Import each agent's code in its own process, as the fleet would, and report what fails."""
 
 import asyncio
 import json
@@ -26,9 +26,9 @@ _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re
 
 
 def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
-    """What is wrong with the agents' code, in the order of the agents; empty when they all import.
+    """Return what is wrong with the agents' code, in the order of the agents; empty when they all import.
 
-    Each import has ``deadline`` seconds. User code runs in child processes, which are all gone on return.
+    Each import has ``deadline`` seconds. User code runs in child processes, which have all ended on return.
     """
     environ = dict(os.environ)
     export_env(project.root, environ)
@@ -43,7 +43,7 @@ def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
 
 
 def _with_code(project: Project) -> list[AgentConfig]:
-    """The agents that are Python code, or a card for it: of the others nothing is imported."""
+    """Return the agents that are Python code or have a card; the others have nothing to import."""
     return [agent for agent in project.agents.values() if agent.kind in ("llm", "handler")]
 
 
@@ -62,7 +62,7 @@ async def _import_all(
 async def _import(
     root: Path, name: str, environ: dict[str, str], report: Path, deadline: float
 ) -> dict[str, Any]:
-    # -P: the project's own files must not stand in for Python's while the probe itself starts.
+    # -P: the project's files must not shadow the standard library while the probe starts.
     command = (sys.executable, "-P", "-m", "pallas.cli.import_probe", name, str(report))
     child = await asyncio.create_subprocess_exec(
         *command,
@@ -79,7 +79,7 @@ async def _import(
     except TimeoutError:
         return {"problem": f"does not import within {deadline:g} seconds"}
     finally:
-        # Whatever the user's code started goes with it.
+        # Processes that the user's code started end with it.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
@@ -114,7 +114,7 @@ def _mistakes(
 
 
 def _secrets(project: Project, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What must not be repeated from an exception's text: what .env sets, and every key and token."""
+    """Return texts to remove from an exception's message: what .env sets, and every key and token."""
     found = [value for name, value in environ.items() if name not in os.environ]
 
     def collect(value: Any, secret: bool) -> None:

@@ -1,4 +1,4 @@
-"""The child process of ``pallas check --import``: imports one agent and reports, in a file.
+"""The child process of ``pallas check --import``: imports one agent and writes a report file.
 
 ``python -m pallas.cli.import_probe NAME FILE``, in the project's folder. The report is a JSON object with
 ``servers`` (names the agent uses) and ``problem`` (empty when the agent would start).
@@ -39,12 +39,12 @@ def _look(name: str) -> dict[str, Any]:
         return {"problem": "", "servers": list(seam.all_servers(fast))}
     except Fault as fault:
         return {"problem": fault.message[:_LIMIT]}
-    except BaseException as error:  # user code may raise anything, and that is the finding
+    except BaseException as error:  # User code may raise anything, and that is the finding.
         return {"problem": f"does not import: {type(error).__name__}: {error}"[:_LIMIT]}
 
 
 def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
-    """Raises Fault (CONFIG) for one that no executor could be made of."""
+    """Raise Fault (CONFIG) for a handler that cannot run."""
     from pallas.executors.handler.handler_loader import load
     from pallas.executors.handler.handler_shape import shape_of
 
@@ -52,7 +52,7 @@ def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
 
 
 def _look_at_typed(project: Project, agent: AgentConfig) -> None:
-    """The same for a typed handler and its payload."""
+    """Raise Fault (CONFIG) for a typed handler or a payload that cannot run."""
     from pallas.executors.typed.typed_handler_loader import load_handler
 
     load_handler(project, agent, fresh=False)

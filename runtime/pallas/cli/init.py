@@ -1,4 +1,4 @@
-"""``pallas init``: a small project that runs as it is."""
+"""`pallas init`: write a small project that runs as it is."""
 
 import json
 import os
@@ -15,15 +15,15 @@ from pallas.config.json_schema import SCHEMA_FILE, schema_text
 
 _TEMPLATE: Final = "templates/project"
 _NAME: Final = "name: my-project\n"
-# Installers and git would act on a file of that name inside the package.
+# Installers and git would act on a file with that name inside the package.
 _RENAMED: Final = {"gitignore": ".gitignore"}
 
 
 def init(target: Path) -> int:
     """Write a project of two agents that needs no key and no network into ``target``.
 
-    Returns the exit status: 0, or 2 when a file is in the way or the folder cannot be written; nothing
-    that exists is ever overwritten.
+    Returns the exit status: 0, or 2 when a file is in the way or the folder cannot be written. Existing files
+    are never overwritten.
     """
     with suppress(RuntimeError):
         target = target.expanduser()
@@ -48,7 +48,7 @@ def init(target: Path) -> int:
 
 
 def _template() -> Iterator[tuple[str, str]]:
-    """The files of the template, sorted by name, and the schema for editors: relative name and text."""
+    """Yield relative name and text of the template's files, sorted by name, and of the schema for editors."""
 
     def below(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -64,13 +64,13 @@ def _template() -> Iterator[tuple[str, str]]:
 
 
 def _named(text: str, target: Path) -> str:
-    """The text with the project named after its folder."""
+    """Return the text with the project named after its folder."""
     name = " ".join(target.resolve().name.split())[:100]
     return text.replace(_NAME, f"name: {json.dumps(name, ensure_ascii=False)}\n", 1) if name else text
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # x: a file that appeared meanwhile is not overwritten either.
+    # x: a file that appeared since the check is not overwritten either.
     with path.open("x", encoding="utf-8", newline="\n") as stream:
         stream.write(text)

@@ -1,4 +1,4 @@
-"""Signals as something to wait for, which no code of an agent can delay."""
+"""Signals as something to wait for, which no agent's code can delay."""
 
 import ctypes
 import os
@@ -17,14 +17,14 @@ _NOTES: Final = (DONE, DRAINING)
 
 
 class Signals:
-    """A pipe that the C-level handlers write to: nothing is lost, whatever the interpreter does.
+    """A pipe that the C-level handlers write to: no signal is lost, whatever the interpreter does.
 
     A handler written in Python runs only when the main thread comes back to Python code; a signal that
-    arrives just before a blocking call would wait for that call to end. Use as ``with``, in the main
-    thread; the earlier handlers come back at its end.
+    arrives just before a blocking call would wait for that call to end. Use as ``with``, in the main thread;
+    the earlier handlers are restored at the end.
 
-    Where no Python code runs any more, since code in C holds the interpreter, a second SIGTERM ends the
-    process: the kernel restores its default action with the first one, and ``wait`` undoes that.
+    If C code holds the interpreter, so that no Python code runs, a second SIGTERM ends the process: the
+    kernel restores its default action with the first one, and ``wait`` undoes that.
     """
 
     def __enter__(self) -> Self:
@@ -45,13 +45,13 @@ class Signals:
         self._write = -1
 
     def note(self, what: int) -> None:
-        """Say, from any thread, ``DONE`` or ``DRAINING`` of what is waited beside; nothing after the end."""
+        """Pass ``DONE`` or ``DRAINING`` to ``wait``, from any thread; does nothing after the end."""
         if self._write >= 0:
             with suppress(OSError):
                 os.write(self._write, bytes([what]))
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """The next signal's number, or what was noted; None when neither comes within ``timeout`` seconds."""
+        """Return the next signal's number, or what was noted; None after ``timeout`` seconds."""
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())
@@ -65,9 +65,9 @@ class Signals:
 
 
 class _Once:
-    """Makes the handler of a signal one that is called once; afterwards the default action is in place.
+    """Makes a signal's handler run once, after which the default action is in place.
 
-    Only where the C library has a function for it; elsewhere the handler stays as it is.
+    Only where the C library has a function for it; elsewhere the handler stays.
     """
 
     def __init__(self, number: signal.Signals) -> None:
@@ -77,18 +77,18 @@ class _Once:
         if self._install is None:
             return
         self._install.argtypes, self._install.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-        # The interpreter's own handler, which no function of Python tells.
+        # The interpreter's own handler, which no Python function returns.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         self._handler = self._install(number, int(signal.SIG_DFL))
         self.renew()
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def renew(self) -> None:
-        """The handler is called once more."""
+        """Arm the handler for one more call."""
         if self._handler is not None:
             self._install(self._number, self._handler)
 
 
 def _ignore(number: int, frame: object) -> None:
-    # There has to be a handler, or the default action would end the process.
+    # There has to be a handler: the default action would end the process.
     pass

@@ -1,4 +1,4 @@
-"""`pallas ready`: whether the fleet of a project on this machine takes runs, for scripts and containers."""
+"""`pallas ready`: report to scripts and containers whether the local fleet takes runs."""
 
 import http.client
 import json
@@ -21,9 +21,10 @@ _MAX_BODY: Final = 1024 * 1024
 
 
 def ready(root: Path, wait: float = 0.0) -> int:
-    """Ask ``/readyz`` of the project's registry port, for ``wait`` seconds until it is ready.
+    """Ask ``/readyz`` of the project's registry port, for up to ``wait`` seconds until it is ready.
 
-    Returns 0 when it is, 1 with a line on stderr that says what is not, 2 when the project cannot be read.
+    Returns 0 when it is ready, 1 with a line on stderr that says what is not, 2 when the project cannot be
+    read.
     """
     try:
         project = load_project(root)
@@ -71,14 +72,14 @@ def _connection(host: str, project: Project) -> http.client.HTTPConnection:
     port = project.registry_port
     if project.tls is None:
         return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
-    # It only asks this machine whether it answers: whose certificate that is does not matter.
+    # The request goes to this machine only, so the certificate's name does not matter.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=context)
 
 
 def _told(body: Any) -> str:
-    """``ready`` or ``starting: research connecting, desk waiting``."""
+    """Return ``ready`` or ``starting: research connecting, desk waiting``."""
     if not isinstance(body, dict):
         return "what answers is no fleet"
     states = body.get("agents")

@@ -1,4 +1,4 @@
-"""`pallas route`: which agent would be chosen for a question, and why."""
+"""`pallas route`: show which agent would be chosen for a question, and why."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A fleet without a workbench: served until a signal says stop."""
+"""`pallas serve`: a fleet without a workbench, until a signal stops it."""
 
 import importlib
 import os
@@ -25,18 +25,18 @@ def serve(
     keyfile: Path | None = None,
     watch: bool = False,
 ) -> int:
-    """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.status``).
+    """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.served_fleet``).
 
     The first signal drains the fleet: runs in flight have ``drain_timeout`` to finish. A second one ends the
-    process at once. SIGHUP reads the configuration anew. A project that cannot be used: its mistakes are on
-    stderr, a line each. ``certfile`` and ``keyfile`` make every port speak TLS, and go before what the
-    environment says of them. With ``watch`` changed files are applied by themselves.
+    process at once. SIGHUP reads the configuration again. If the project cannot be used, its mistakes go to
+    stderr, one per line. ``certfile`` and ``keyfile`` make every port use TLS, and override the environment.
+    With ``watch`` changed files are applied automatically.
     """
-    # Before anything that takes time: from now on a signal is a wish, and no accident.
+    # First of all: from now on a signal asks for an orderly stop.
     with Signals() as signals:
         notifier = Notifier()
         for variable, path in ((CERTFILE_VARIABLE, certfile), (KEYFILE_VARIABLE, keyfile)):
-            if path is not None:  # in the environment, whoever reads the project anew finds it too
+            if path is not None:  # In the environment, so that later reads of the project find it too.
                 os.environ[variable] = str(path.absolute())
         try:
             export_env(root)
@@ -49,7 +49,7 @@ def serve(
             print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
             return UNUSABLE
         begin()
-        if not has_console(project.agents):  # that one may ask the person at this terminal
+        if not has_console(project.agents):  # It may ask the person at this terminal.
             _leave_stdin()
         log_file = setup_logging(project.log_level)
         redact_project(project)
@@ -64,7 +64,7 @@ def serve(
 
 
 def _leave_stdin() -> None:
-    """Nothing that is typed at a fleet is meant for code in it: descriptor 0 is at its end from now on."""
+    """Close stdin for agents' code: from now on descriptor 0 is at its end."""
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     if nowhere:

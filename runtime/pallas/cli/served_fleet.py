@@ -1,4 +1,4 @@
-"""A fleet on a thread of its own, while the main thread hears signals whatever the agents' code does."""
+"""A fleet on its own thread, while the main thread handles signals whatever the agents' code does."""
 
 import asyncio
 import faulthandler
@@ -30,15 +30,15 @@ from .startup_report import Narrator
 from .systemd_notify import Notifier, ServiceReport
 
 CLEAN: Final = 0
-"""Everything that was in flight has finished."""
+"""Every run in flight finished."""
 BLOCKED: Final = 1
-"""An agent's code kept the fleet from stopping; it was ended by force."""
+"""An agent's code kept the fleet from stopping; the process was killed."""
 UNUSABLE: Final = 2
-"""The project cannot be used, or a port of it."""
+"""The project or one of its ports cannot be used."""
 CUT: Final = 3
 """Runs were cut short because ``drain_timeout`` was over."""
 SECOND_SIGNAL: Final = 128
-"""Plus the number of the second signal: 130 for SIGINT, 143 for SIGTERM. It ended at once."""
+"""Plus the number of the second signal, which ended the process at once: 130 for SIGINT, 143 for SIGTERM."""
 
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ _PULSE: Final = 1.0
 _SWEEPS: Final = 5
 _SETTLE: Final = 0.05
 _STANDSTILL: Final = 10.0
-"""Seconds without a sign of this thread after which a fleet that shall stop is ended, whatever holds it."""
+"""Seconds without a sign of life from this thread after which a stopping fleet is killed."""
 PATIENCE: Final = 6.0
-"""Seconds that a fleet without runs has to notice that it shall stop, and after its drain to have stopped."""
+"""Seconds that an idle fleet has to begin its stop, and to stop after its drain."""
 
 
 class ServedFleet:
-    """Serves a project until it is told to stop. ``agent`` serves that one alone; ``dev`` binds loopback."""
+    """Serves a project until it is stopped. ``agent`` serves only that one; ``dev`` binds loopback."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ServedFleet:
         self._outcome: Future[int] = Future()
 
     def run(self) -> int:
-        """Serve; the exit status. Does not return when the process has to be ended by force."""
+        """Serve, and return the exit status. Does not return when the process has to be killed."""
         others = children()
         with adopting():
             threading.Thread(target=self._main, name="fleet", daemon=True).start()
@@ -94,7 +94,7 @@ class ServedFleet:
                 self._sweep(others)
 
     def _sweep(self, others: frozenset[int]) -> None:
-        """End what is left below this process; ending one may bring those below it here."""
+        """Kill the remaining processes below this one; killing one may bring its children here."""
         for _ in range(_SWEEPS):
             if not (left := end_children(but=others)):
                 return
@@ -107,17 +107,17 @@ class ServedFleet:
             if heard == DONE:
                 return self._outcome.result()
             if heard == RELOAD_SIGNAL:
-                self._reloading.asked_early = True  # heeded where there is no loop yet
+                self._reloading.asked_early = True  # Takes effect once there is a loop.
                 self._call(self._reloading.ask)
             elif heard in STOP_SIGNALS:
                 return self._end()
 
     def _end(self) -> int:
-        """Ask the fleet to stop and see to it that it does."""
+        """Ask the fleet to stop and make sure that it does."""
         self._end_by = monotonic() + self._project.drain_timeout
         self._asked.set()
         self._call(self._stop.set)
-        # With runs in flight a loop that does not answer may be busy with them, and they have their time.
+        # A loop that does not answer may be busy with runs in flight, which have until their drain timeout.
         deadline = (self._end_by if self._in_flight() else monotonic()) + PATIENCE
         while True:
             heard = self._hear(deadline)
@@ -133,10 +133,10 @@ class ServedFleet:
                 self._give_up()
 
     def _hear(self, deadline: float) -> int | None:
-        """What comes before the deadline, if anything; a thread in C watches that this thread goes on.
+        """Return the signal or note that comes before the deadline, if any; a C thread watches this thread.
 
-        Code in C that keeps the interpreter would keep this thread from ending the process. Where it
-        stood is then written to stderr, and the status is 1.
+        C code that holds the interpreter would keep this thread from ending the process. The C thread then
+        writes the stack to stderr and exits with status 1.
         """
         while True:
             faulthandler.dump_traceback_later(_STANDSTILL, exit=True)
@@ -145,9 +145,9 @@ class ServedFleet:
                 return heard
 
     def _call(self, what: Callable[[], None]) -> None:
-        """Have the fleet's loop do it, if there is one by now."""
+        """Call ``what`` on the fleet's loop, if there is one."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has just ended
+            with suppress(RuntimeError):  # It has just ended.
                 self._loop.call_soon_threadsafe(what)
 
     def _main(self) -> None:
@@ -191,7 +191,7 @@ class ServedFleet:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
-                # What the start made stays. Looking through it for garbage would hold up every caller for
+                # Freeze what the start allocated. Scanning it for garbage would delay every caller by
                 # a quarter of a second now and then, and cost a fifth of each message.
                 gc_policy.settle()
                 await stopped
@@ -236,14 +236,14 @@ class ServedFleet:
         cut = self._in_flight()
         blocked = "the fleet did not stop: an agent's code blocks it; ended by force"
         if self._fleet is None or (self._fleet.state.value == "starting" and not cut):
-            # Nobody was told yet that it serves: nothing is lost.
+            # No caller knows yet that it serves: nothing is lost.
             _force(CLEAN, "the start was given up: an agent's code blocks it", self._narrator)
         _force(BLOCKED, blocked + (f", {cut} of its runs with it" if cut else ""), self._narrator)
 
 
 def _force(status: int, text: str, narrator: Narrator) -> None:
-    """End the process now, and its children."""
-    # Even the log may be in the hands of what blocks: it gets a second.
+    """End the process and its children now."""
+    # The blocked code may hold the log's lock: it gets a second.
     last = threading.Timer(1.0, os._exit, (status,))
     last.daemon = True
     last.start()

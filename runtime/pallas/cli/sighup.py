@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration, the log and the certificate anew, and never an end."""
+"""SIGHUP: reload the configuration, the log and the certificate; never ends the process."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from .systemd_notify import ServiceReport
 log = logging.getLogger(__name__)
 
 DEADLINE: Final = 95.0
-"""Seconds after which a reload counts as over, whatever it does."""
+"""Seconds after which a reload counts as over, whatever it still does."""
 
 
 class SighupReloads:
-    """Does one reload after the other, for as many signals as came. ``ask`` belongs to the fleet's loop."""
+    """Runs one reload at a time, for any number of signals. ``ask`` belongs to the fleet's loop."""
 
     def __init__(self, narrator: Narrator) -> None:
         self._narrator = narrator
@@ -26,11 +26,11 @@ class SighupReloads:
         self.asked_early = False
 
     def ask(self) -> None:
-        """A signal came; returns at once. Several that come during one reload are one more."""
+        """Note a signal; returns at once. Several during one reload cause one more."""
         self._asked.set()
 
     async def run(self, fleet: Fleet, report: ServiceReport, starting: "asyncio.Task[None]") -> None:
-        """Reload when it is asked for, until cancelled; what is asked during the start waits for its end."""
+        """Reload when asked, until cancelled. A request during the start waits until the start is over."""
         if self.asked_early:
             self.ask()
         while True:
@@ -71,7 +71,7 @@ class SighupReloads:
             unlisten()
 
     def _certificate(self, fleet: Fleet) -> None:
-        """The certificate anew, where there is one; a bad one leaves that of before."""
+        """Load the certificate again, if there is one; a bad one leaves the previous one in use."""
         try:
             problem, level = fleet.ports.reload_certificate(), logging.WARNING
         except Fault as fault:
@@ -82,7 +82,7 @@ class SighupReloads:
 
 
 def _ends(event: Event) -> bool:
-    """Whether this tells of the end of a reload that was asked for."""
+    """Return whether the event reports the end of a requested reload."""
     if isinstance(event, Reloaded):
         return not event.agent
     return isinstance(event, Notice) and event.text.startswith(("reload was not done", "changed files could"))

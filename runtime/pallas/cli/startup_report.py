@@ -1,4 +1,4 @@
-"""What a person who started a fleet without a workbench reads: a line each, on stdout or stderr."""
+"""Lines on stdout and stderr for a person who started a fleet without a workbench."""
 
 import os
 from contextlib import suppress
@@ -21,32 +21,33 @@ _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
 
 
 class Narrator:
-    """Tells what such a person waits for. With ``logged`` stderr is the log's, and nothing of it is repeated.
+    """Reports what such a person waits for.
 
-    Where a line cannot be written (a terminal that is gone, a closed pipe, a full disk) it is lost, and the
-    fleet goes on.
+    With ``logged`` stderr belongs to the log, and nothing is repeated.
+
+    If a line cannot be written (a closed terminal or pipe, a full disk) it is lost, and the fleet goes on.
     """
 
     def __init__(self, project: str, *, logged: bool = False) -> None:
         self._project = project
         self._logged = logged
-        self._broken: set[str] = set()  # agents whose last attempt at a new version failed
+        self._broken: set[str] = set()  # Agents whose last attempt at a new version failed.
 
     def say(self, text: str) -> None:
-        """A line on stdout."""
+        """Write a line to stdout."""
         _write(1, f"[{self._project}] {text}")
 
     def warn(self, text: str, *, bare: bool = False) -> None:
-        """A line on stderr; ``bare`` as it stands."""
+        """Write a line to stderr; ``bare`` as it is."""
         _write(2, text if bare else f"[{self._project}] {text}")
 
     def hear(self, event: Event) -> None:
-        """Tell of an event what matters."""
+        """Report what matters of an event."""
         match event:
             case AgentChanged(state=AgentState.CRASH_LOOP):
-                pass  # a Notice tells it
+                pass  # A Notice reports it.
             case AgentChanged(state=AgentState.READY, detail=detail) if detail.startswith("version "):
-                pass  # Reloaded tells it, and what is different
+                pass  # Reloaded reports it, with the differences.
             case AgentChanged(state=state) if state is AgentState.READY or state in FAILED_STATES:
                 self.say(f"{event.agent}: {event.detail or state.value}")
             case Notice(level=level) if level != "info":
@@ -73,13 +74,13 @@ class Narrator:
             for mistake in more_mistakes(event):
                 self._complain(f"error: {mistake}")
             return
-        # Of the whole somebody has asked; and who took a mistake back wants to know that it is gone.
+        # The user asked for a full reload, and a user who fixed a mistake wants to see that it is gone.
         if event.outcome == "live" or not event.agent or event.agent in self._broken:
             self.say(report_line(event))
         self._broken.discard(event.agent)
 
 
 def _write(descriptor: int, line: str) -> None:
-    # Not by way of Python's own streams: those keep what could not be written, and fail again at the end.
+    # Not through Python's own streams: those keep what could not be written, and fail again at the end.
     with suppress(OSError):
         os.write(descriptor, line.encode("utf-8", "replace") + b"\n")

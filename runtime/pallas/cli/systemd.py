@@ -1,4 +1,4 @@
-"""`pallas systemd`: a unit for the project, as text."""
+"""`pallas systemd`: print a systemd unit for the project."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from pallas.config import ConfigError, Project, load_project
 
 from .served_fleet import CUT, UNUSABLE
 
-# What stopping takes beyond the time that runs in flight have.
+# Seconds for stopping beyond the time that runs in flight have.
 _LEEWAY: Final = 15
 _START: Final = 180
 _WATCHDOG: Final = 30
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9:_.-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class UnitOptions:
-    """What was asked for. ``run_as`` is a user of the system, empty for one that systemd makes up.
+    """The options. ``run_as`` is a system user, empty for a dynamic one.
 
     ``credentials`` are ``NAME=/path`` of files that only the service may read, ``writable`` paths that its
     agents write to.
@@ -56,7 +56,7 @@ def systemd(wish: UnitOptions) -> int:
 
 
 def unit(project: Project, wish: UnitOptions, *, program: Sequence[str]) -> str:
-    """The unit's text. Raises ValueError that names the option which cannot be used."""
+    """Return the unit's text. Raises ValueError that names the unusable option."""
     name = wish.name or re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-") or "fleet"
     if not _NAME.fullmatch(name):
         raise ValueError(f"--name {name}: allowed are letters, digits and : _ . -")
@@ -78,7 +78,7 @@ def _unit(project: Project) -> list[str]:
         f"Description=Pallas fleet {_escaped(project.name)}",
         "Wants=network-online.target",
         "After=network-online.target",
-        # A fleet that cannot start is not tried for ever.
+        # A fleet that cannot start is not restarted for ever.
         "StartLimitIntervalSec=300",
         "StartLimitBurst=5",
     ]
@@ -161,7 +161,7 @@ def _ports(project: Project) -> list[int]:
 
 
 def _hidden(project: Project, wish: UnitOptions) -> str:
-    """Why a user that systemd makes up could not read the project; empty when it can."""
+    """Return why a dynamic user could not read the project; empty when it can."""
     if wish.user or wish.run_as:
         return ""
     for folder in (project.root, *project.root.parents):
@@ -178,12 +178,12 @@ def _hidden(project: Project, wish: UnitOptions) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A value with the signs that systemd would replace left as they are."""
+    """Escape the characters that systemd would expand."""
     return text.replace("%", "%%")
 
 
 def _quoted(word: str) -> str:
-    """One word of a command line of systemd."""
+    """Quote one word of a systemd command line."""
     text = _escaped(word).replace("$", "$$")
     if re.fullmatch(r"[\w@%+=:,./$-]+", text):
         return text

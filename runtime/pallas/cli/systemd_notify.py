@@ -1,4 +1,4 @@
-"""What systemd is told of a service, as ``sd_notify(3)`` has it: a datagram for each news, no library."""
+"""Notifications to systemd, as in ``sd_notify(3)``: one datagram per message, no library."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ _LEEWAY: Final = 10.0
 class Notifier:
     """Sends to the socket that the environment names; without one it does nothing. Never raises.
 
-    The variables are taken out of ``environ``: a child that found them would speak for us. ``watchdog`` is
-    the seconds within which systemd wants a sign of life, 0 where it wants none of this process.
+    It removes the variables from ``environ``, so that a child process cannot send in our name. ``watchdog``
+    is the seconds within which systemd wants a sign of life, 0 if it wants none from this process.
     """
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -35,11 +35,11 @@ class Notifier:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens."""
+        """Whether systemd listens."""
         return bool(self._address)
 
     def send(self, **news: str | int) -> None:
-        """Tell: ``send(READY=1, STATUS="3 ready")``, a line each."""
+        """Send a message: ``send(READY=1, STATUS="3 ready")``, one line each."""
         if not self._address:
             return
         message = "\n".join(f"{name}={value}" for name, value in news.items())
@@ -48,7 +48,7 @@ class Notifier:
                 sock.setblocking(False)
                 sock.sendto(message.encode(), self._address)
         except OSError as error:
-            if not self._failed:  # once: the next would say the same
+            if not self._failed:  # Once: the next failure would say the same.
                 log.warning("systemd cannot be told of this service: %s", error.strerror or error)
             self._failed = True
         else:
@@ -56,16 +56,16 @@ class Notifier:
 
 
 def _address(name: str) -> str:
-    """The socket's address; empty for none, and for a kind that is no local socket."""
+    """Return the socket's address; empty for none, and for one that is not a local socket."""
     if name.startswith("@"):
         return "\0" + name[1:]
     return name if name.startswith("/") else ""
 
 
 class ServiceReport:
-    """Tells how a fleet is: ``hear`` takes its events. Belongs to the fleet's loop.
+    """Reports the fleet's state: ``hear`` takes its events. Belongs to the fleet's loop.
 
-    ``drain_timeout`` is how long, in seconds, the fleet may take for its end beside the usual.
+    ``drain_timeout`` is the seconds that the fleet may take to stop, in addition to the usual time.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ServiceReport:
         self._reloading = False
 
     def hear(self, event: Event) -> None:
-        """Take one event; returns at once."""
+        """Handle one event; returns at once."""
         if not self._notifier.wanted or not isinstance(event, AgentChanged | FleetChanged):
             return
         status = status_of(self._snapshot())
@@ -96,20 +96,20 @@ class ServiceReport:
         self._status = status
 
     def reloading(self) -> None:
-        """The configuration is read anew."""
+        """Report that the configuration is being read."""
         microseconds = clock_gettime_ns(CLOCK_MONOTONIC) // 1_000
         self._notifier.send(RELOADING=1, MONOTONIC_USEC=microseconds, STATUS="reloading")
         self._status = "reloading"
 
     def reloaded(self) -> None:
-        """That is over, with whatever outcome: the fleet serves."""
+        """Report the end of a reload, whatever its outcome: the fleet serves."""
         self._status = status_of(self._snapshot())
         self._notifier.send(READY=1, STATUS=self._status)
 
     async def signs_of_life(self) -> None:
-        """Until cancelled, twice in each of the watchdog's intervals; returns at once where none is wanted.
+        """Send a sign of life twice per watchdog interval, until cancelled; returns if none is wanted.
 
-        A task of the fleet's own loop: where that does not turn, nothing is sent, and systemd acts.
+        It runs on the fleet's own loop: if that is blocked, nothing is sent, and systemd acts.
         """
         if not self._notifier.watchdog:
             return
@@ -119,7 +119,7 @@ class ServiceReport:
 
 
 def status_of(fleet: FleetSnapshot) -> str:
-    """How many agents are in which state, in one line: ``3 ready, 1 crash-loop``."""
+    """Return how many agents are in which state, in one line: ``3 ready, 1 crash-loop``."""
     counts: dict[str, int] = {}
     for agent in fleet.agents:
         counts[agent.state.value] = counts.get(agent.state.value, 0) + 1

@@ -1,4 +1,4 @@
-"""`pallas tasks`: long work that was asked for, by its handle."""
+"""`pallas tasks`: list, show, cancel and follow long-running tasks."""
 
 from typing import Annotated
 

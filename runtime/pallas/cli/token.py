@@ -1,4 +1,4 @@
-"""``pallas token``: tokens for callers of agents, of which a project keeps the hash alone."""
+"""`pallas token`: make tokens for callers of agents; a project stores only their hashes."""
 
 import getpass
 import re
@@ -8,7 +8,7 @@ from typing import Final
 
 from pallas.surfaces.auth.static_tokens import MAX_TOKEN, make_token, sha256_of
 
-# A token that somebody thought of has to be long: its hash may be seen by others, who can try words.
+# A token that a person made up must be long: others may see its hash and try words.
 MIN_LENGTH: Final = 24
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
@@ -17,10 +17,10 @@ _DAYS: Final = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 
 def new(name: str, scopes: str = "", expires: str = "") -> int:
-    """Print a token once, on stdout, and on stderr the lines that make it known; returns the exit status.
+    """Print a token once on stdout, and on stderr the lines that register it; returns the exit status.
 
-    ``scopes`` are words with commas between them, ``expires`` is a day or a span such as ``90d``. The status
-    is 2 where something is wrong with these.
+    ``scopes`` are words separated by commas, ``expires`` is a day or a span such as ``90d``. The status is 2
+    when something is wrong with these.
     """
     words = [word for word in re.split(r"[,\s]+", scopes) if word]
     try:
@@ -75,14 +75,14 @@ def _lines(name: str, token: str, scopes: list[str], last: date | None) -> list[
 
 
 def _quoted(word: str) -> str:
-    """A word as YAML takes it for text, in the middle of a list too."""
+    """Quote a word so that YAML reads it as text, also inside a list."""
     plain = re.fullmatch(r"[a-z][a-z0-9_.:/-]*[a-z0-9]|[a-z]", word)
     odd = word in {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
     return word if plain and not odd else "'" + word.replace("'", "''") + "'"
 
 
 def _last_day(text: str) -> date:
-    """The last day on which a token is taken. Raises ValueError."""
+    """Return the last day on which a token is valid. Raises ValueError."""
     if span := _SPAN.fullmatch(text):
         days = int(span[1]) * _DAYS[span[2]]
         if days > 36_500:

@@ -1,4 +1,9 @@
-"""The REST API of a fleet as the command line speaks it: requests, answers while they are written, Faults."""
+"""Clients of a fleet's REST API, for the command line.
+
+``rest_client`` sends requests and turns every failure into a Fault, ``chat_stream`` reads an answer while it
+is written and reconnects, ``fleet_address`` finds the fleet and the token, ``own_fleet`` starts a fleet for
+one call when none runs. ``stdio_bridge`` connects an MCP client on stdin and stdout to a fleet.
+"""
 
 from .chat_stream import ChatStream, fault_in
 from .client_faults import NoFleetAnswers

@@ -1,4 +1,4 @@
-"""An answer while it is written: chunks over SSE, gone on with where the connection broke off."""
+"""An answer while it is written: chunks over SSE, resumed after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 MAX_FRAME: Final = 16 * 1024 * 1024
 DONE: Final = "[DONE]"
 IDLE: Final = 60.0
-"""Seconds without a byte, a heartbeat included, after which a stream is given up."""
+"""Seconds without a byte, heartbeats included, after which a stream is given up."""
 _AGAIN: Final = (0.3, 1.0, 3.0)
-"""Seconds before each new try; a run without a listener goes on for 30 s."""
+"""Seconds before each retry; a run without a listener goes on for 30 s."""
 
 type Open = Callable[..., AbstractAsyncContextManager["httpx2.Response"]]
 
 
 class ChatStream(AsyncIterator[dict[str, Any]]):
-    """The chunks of one answer, as they come. ``run_id`` and ``thread_id`` come before the first one.
+    """The chunks of one answer, as they arrive. ``run_id`` and ``thread_id`` are set before the first one.
 
-    Raises Fault: what the fleet refused before the run began; TRANSPORT where the connection cannot be had
-    again; TIMEOUT when nothing, not even a heartbeat, came for ``idle`` seconds. A run that fails is a chunk
-    of type ``error`` (``fault_in``).
+    Raises Fault: what the fleet refused before the run began; TRANSPORT when the connection cannot be
+    restored; TIMEOUT when nothing, not even a heartbeat, came for ``idle`` seconds. A run that fails is a
+    chunk of type ``error`` (``fault_in``).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
         self._origin = origin
         self._idle = idle
         self._last_id = ""
-        # With it the same request comes back to the same run.
+        # With this key a repeated request reaches the same run.
         self._key = uuid4().hex
         self._ended = False
         self._chunks = self._read()
@@ -52,7 +52,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
         return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """End the connection; the run goes on for a while."""
+        """Close the connection; the run goes on for a while."""
         await self._chunks.aclose()
 
     async def _read(self) -> AsyncGenerator[dict[str, Any]]:
@@ -121,7 +121,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
 
 
 def fault_in(chunk: Mapping[str, Any]) -> Fault:
-    """The Fault that a chunk of type ``error`` tells."""
+    """Return the Fault in a chunk of type ``error``."""
     data = chunk.get("data")
     body = {"error": chunk.get("message"), "code": chunk.get("code"), "data": data}
     return codec.fault_of(body, sanitize(str(chunk.get("message") or "the run failed"), 4_000))

@@ -1,4 +1,4 @@
-"""What an answer that is no success means, and a connection that breaks."""
+"""Faults for unsuccessful responses and broken connections."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,14 +13,14 @@ MAX_ANSWER: Final = 32 * 1024 * 1024
 
 
 class NoFleetAnswers(Fault):
-    """Nothing answers at an address, or what answers is no fleet with an API for agents (TRANSPORT)."""
+    """No server answers at an address, or the server is no fleet with an API for agents (TRANSPORT)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(FaultType.TRANSPORT, message)
 
 
 async def bounded(answer: "httpx2.Response") -> bytes:
-    """The body of an answer. Raises Fault (PROTOCOL) above 32 MiB."""
+    """Return the body of a response. Raises Fault (PROTOCOL) above 32 MiB."""
     body = bytearray()
     async for chunk in answer.aiter_bytes():
         body += chunk
@@ -32,7 +32,7 @@ async def bounded(answer: "httpx2.Response") -> bytes:
 
 
 async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
-    """The Fault that an answer stands for; NoFleet where it is none of ours."""
+    """Return the Fault in a response; NoFleetAnswers when a fleet did not send it."""
     status = answer.status_code
     body = await bounded(answer)
     try:
@@ -58,7 +58,7 @@ async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
 
 
 def lost(error: Exception, origin: str, *, connected: bool = False) -> Fault:
-    """The Fault for a request that broke off; ``connected`` once an answer had begun."""
+    """Return the Fault for a request that broke off; ``connected`` once a response had begun."""
     import httpx2
 
     what = one_line(str(error), 120) or type(error).__name__

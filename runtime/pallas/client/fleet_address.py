@@ -1,4 +1,4 @@
-"""Where a fleet is and with which token it is asked: what was said, the environment, the project's files."""
+"""Find the fleet and its token: from options, the environment and the project's files."""
 
 import os
 import ssl
@@ -21,9 +21,9 @@ _ANYWHERE: Final = ("", "0.0.0.0", "::", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class FleetAddress:
-    """A fleet's address without a slash at its end; ``project`` is whose fleet is meant, where that is known.
+    """A fleet's address, without a trailing slash. ``project`` is the expected project, if known.
 
-    ``certificate`` is what a fleet of this machine shows, believed whatever name stands in it.
+    ``certificate`` is the certificate of a fleet on this machine, trusted whatever name is in it.
     """
 
     origin: str
@@ -32,13 +32,13 @@ class FleetAddress:
 
     @property
     def port(self) -> int:
-        """The port of it."""
+        """The port of the address."""
         parts = urlsplit(self.origin)
         return parts.port or (443 if parts.scheme == "https" else 80)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is on this machine, as far as its address says so."""
+        """Whether the address is on this machine."""
         host = urlsplit(self.origin).hostname or ""
         try:
             return ip_address(host).is_loopback
@@ -47,30 +47,30 @@ class FleetAddress:
 
     @property
     def in_the_clear(self) -> bool:
-        """Whether everyone on the way could read what is sent there."""
+        """Whether others on the network could read what is sent there."""
         return self.origin.startswith("http:") and not self.is_loopback
 
     def trust(self) -> ssl.SSLContext | bool:
-        """What httpx2 takes as ``verify``: the system's authorities, or the project's own certificate."""
+        """Return httpx2's ``verify``: the system's authorities, or the project's own certificate."""
         if not self.origin.startswith("https:"):
             return True
         if self.certificate is not None and self.is_loopback:
-            # The certificate is for the name that others use; that it is this very one is enough here.
+            # The certificate is for the public name; that it is this very one is enough here.
             context = ssl.create_default_context(cafile=str(self.certificate))
             context.check_hostname = False
             return context
         import httpx2
 
-        # A client that leaves the environment's proxies out would leave SSL_CERT_FILE out with them.
+        # A client that ignores the environment's proxies would ignore SSL_CERT_FILE as well.
         return httpx2.create_ssl_context(trust_env=True)
 
 
 def place_of(
     url: str = "", project: Project | None = None, environ: Mapping[str, str] = os.environ
 ) -> FleetAddress:
-    """Where to ask: ``url`` (``--url``), else ``PALLAS_URL``, else the registry port of the project.
+    """Return the address: ``url`` (``--url``), else ``PALLAS_URL``, else the project's registry port.
 
-    Raises Fault (CONFIG) where none of them says it, or says it wrongly.
+    Raises Fault (CONFIG) when none of them is given, or one is invalid.
     """
     if said := url.strip() or environ.get(URL_VARIABLE, "").strip():
         return FleetAddress(_origin(said, "--url" if url.strip() else URL_VARIABLE))
@@ -87,7 +87,7 @@ def place_of(
 
 
 def token_of(given: str = "", environ: Mapping[str, str] = os.environ) -> str:
-    """The token that a person gave with ``--token`` or in ``PALLAS_TOKEN``; empty for none.
+    """Return the token from ``--token`` or ``PALLAS_TOKEN``; empty for none.
 
     Raises Fault (CONFIG) for one that cannot be sent; it is not repeated.
     """
@@ -99,7 +99,7 @@ def token_of(given: str = "", environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _origin(text: str, said_by: str) -> str:
-    """``http://host:port`` for that, ``host:port``, or the registry's URL; a proxy's path in front stays."""
+    """Normalize ``host:port`` or the registry's URL to ``http://host:port``; a proxy's path stays."""
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)

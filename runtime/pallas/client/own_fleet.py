@@ -1,4 +1,4 @@
-"""A fleet for one call: where none runs, the project's is started in this process and ended with it."""
+"""A fleet for one call: the running one, else one in this process that ends with the call."""
 
 import asyncio
 import logging
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pallas.fleet.fleet import Fleet
 
 START_TIMEOUT: Final = 180.0
-"""Seconds for the whole start: agents have their own, shorter ones."""
+"""Seconds for the whole start; agents have their own, shorter limits."""
 STOP_TIMEOUT: Final = 10.0
 PORTS_TIMEOUT: Final = 60.0
-"""Seconds that another call of the same project has to end, where both need the same ports."""
+"""Seconds to wait for another call of the same project that uses the same ports."""
 _LOOPBACK: Final = "127.0.0.1"
 _GLANCE: Final = 2.0
 
@@ -45,12 +45,13 @@ async def running_or_own(
     starting: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> AsyncIterator[RestClient]:
-    """The API of the project's fleet: the one that runs, else one in this process for as long as this lasts.
+    """Open the API of the project's fleet: the running one, or one in this process.
 
-    Of an own one only ``agent`` and what it depends on are started, on loopback; its ledger is the project's,
-    so its threads are there afterwards. ``starting`` hears that before it begins: from then on the process
-    is in the project's folder, and code of the agents runs in it. ``tell`` gets what is wrong with the fleet,
-    a line each. Raises Fault, with ``not_found`` where nobody has declared or made such an agent.
+    A fleet of our own starts only ``agent`` and its dependencies, on loopback. It uses the project's ledger,
+    so its threads remain afterwards. ``starting`` is called before it begins: from then on the process is in
+    the project's folder, and the agents' code runs in it. ``tell`` receives what is wrong with the fleet, one
+    line each. Raises Fault, with ``not_found`` for an agent that is neither declared nor created over the
+    API.
     """
     place = place_of(project=project, environ={})
     if await is_there(place):
@@ -73,7 +74,7 @@ async def running_or_own(
 
 
 async def is_there(place: FleetAddress) -> bool:
-    """Whether the fleet that is meant answers there: one of another project that has its port does not."""
+    """Return whether the expected fleet answers there, and not a fleet of another project."""
     if is_anothers(place):
         return False
     api = RestClient(place, connect_timeout=_GLANCE)
@@ -90,7 +91,7 @@ async def is_there(place: FleetAddress) -> bool:
 
 
 def is_anothers(place: FleetAddress) -> bool:
-    """Whether a fleet of another project of this user is known to have that port."""
+    """Return whether a fleet of another project of this user is known to have that port."""
     if place.project is None or not place.is_loopback:
         return False
     from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
@@ -103,9 +104,9 @@ def is_anothers(place: FleetAddress) -> bool:
 
 
 async def made_agents(project: Project) -> dict[str, str] | None:
-    """Names and ids of the agents that were made over the API; None where the ledger cannot be read.
+    """Return names and ids of the agents created over the API; None when the ledger cannot be read.
 
-    A ledger that is not there yet is not made.
+    Does not create a missing ledger.
     """
     from pallas.ledger import open_ledger
     from pallas.ledger.ledger_address import address_of, database_url_of
@@ -126,10 +127,10 @@ async def made_agents(project: Project) -> dict[str, str] | None:
 
 
 def needed(project: Project, agent: str) -> Project:
-    """The project with ``agent`` and what it depends on alone, on loopback and a free port.
+    """Return the project with only ``agent`` and its dependencies, on loopback and a free port.
 
-    Only what others of them call has a port of its own then. An agent that no file declares may need any of
-    the others, so all of them stay.
+    Only those that others of them call get a port of their own. An agent that no file declares may need any
+    of the others, so all of them stay.
     """
     wanted: set[str] = set()
     waiting = [agent] if agent in project.agents else list(project.agents)
@@ -168,11 +169,11 @@ async def own_fleet(
     started: Callable[["Fleet"], None] = lambda fleet: None,
     patience: float = PORTS_TIMEOUT,
 ) -> AsyncIterator[str]:
-    """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us.
+    """Start a fleet on its own thread and loop, so that agents' code cannot block ours; yields its origin.
 
-    ``begun`` hears it before the agents are started, ``started`` gets the fleet in its own loop after that.
-    ``patience`` is for how many seconds ports that another fleet of the project has are waited for.
-    Raises Fault.
+    ``begun`` receives it before the agents are started, ``started`` gets the fleet in its own loop after
+    that. ``patience`` is how many seconds to wait for ports that another fleet of the project has. Raises
+    Fault.
     """
     own = _Own(needed(project, agent), tell, begun, started, patience)
     try:
@@ -220,7 +221,7 @@ class _Own:
     async def end(self) -> None:
         self._asked.set()
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has just ended
+            with suppress(RuntimeError):  # It has just ended.
                 self._loop.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
 
@@ -247,7 +248,7 @@ class _Own:
         fleet = Fleet(self._project, hub=hub, dev=True, database=url_of(self._project))
         await self._reserve(fleet)
         offer_control(fleet, log_path())
-        with suppress(RuntimeError):  # the caller has just gone
+        with suppress(RuntimeError):  # The caller has just gone.
             self._caller.call_soon_threadsafe(self._begun, fleet.ports.origin)
         try:
             await self._start(fleet)
@@ -260,7 +261,7 @@ class _Own:
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Notice) and event.level == "error":
-            with suppress(RuntimeError):  # the caller has just gone
+            with suppress(RuntimeError):  # The caller has just gone.
                 self._caller.call_soon_threadsafe(self._tell, sanitize(event.text))
 
     async def _reserve(self, fleet: "Fleet") -> None:
@@ -271,7 +272,7 @@ class _Own:
                 fleet.reserve()
                 return
             except Fault as fault:
-                # Who has them is of this project, or does not serve yet and cannot say what it is.
+                # Their owner belongs to this project, or does not serve yet and cannot say what it is.
                 waits = str(self._project.root) in fault.message or "that is starting" in fault.message
                 if not waits or monotonic() - began > self._patience or self._asked.is_set():
                     raise

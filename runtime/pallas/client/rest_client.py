@@ -1,4 +1,4 @@
-"""Requests to one fleet: bounded in size and time, every failure one Fault."""
+"""Requests to one fleet, bounded in size and time; every failure is a Fault."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -22,12 +22,12 @@ CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 
 
 class TokenCandidates:
-    """The token in use, and what to use when it is refused.
+    """The token in use, and the ones to try when it is refused.
 
-    One that a person gave is the only one. Without it nothing is sent at first; a fleet on loopback that asks
-    gets what it was started with, where a project's folder says that (``PALLAS_CONTROL_TOKEN``), and what it
-    keeps in a file that only this user can read. Neither is ever sent to another machine. One that is given
-    is merely the first where it is not the ``sole`` one.
+    A token that a person gave is the only one. Otherwise the first request has none. If a loopback fleet asks
+    for one, the next is the token it was started with, if the project's folder has it
+    (``PALLAS_CONTROL_TOKEN``), and then the one it keeps in a file that only this user can read. Neither is
+    ever sent to another machine. If a given token is not the ``sole`` one, it is merely the first.
     """
 
     def __init__(self, place: FleetAddress, given: str = "", *, sole: bool = True) -> None:
@@ -40,9 +40,9 @@ class TokenCandidates:
         return "Tokens()"
 
     def next(self, refused: str) -> bool:
-        """Whether there is another one to try than ``refused``, which is then in use. Raises Fault (CONFIG).
+        """Switch to the next token after ``refused``; return whether there is one. Raises Fault (CONFIG).
 
-        Of several requests at once that were refused, the first moves on, the others follow.
+        Of several concurrent requests that were refused, the first moves on, the others follow.
         """
         if self._given or not self._place.is_loopback:
             return False
@@ -58,16 +58,16 @@ class TokenCandidates:
             except TokenFileExposed as error:
                 raise Fault(FaultType.CONFIG, str(error)) from error
             except OSError:
-                pass  # there is no such folder, or it cannot be read
+                pass  # There is no such folder, or it cannot be read.
         if not self._left:
             return False
         self.token = self._left.pop(0)
         return True
 
     def advice(self, refused: Fault) -> str:
-        """What to do when none was accepted, behind what the fleet said itself."""
+        """Return what to do when no token was accepted, to follow the fleet's own message."""
         if refused.data.get("closed"):
-            return ""  # there is none that it would know
+            return ""  # The fleet has no token to accept.
         if self._given:
             return "; the token that was given (--token, PALLAS_TOKEN) is not one that this fleet knows"
         more = ", or PALLAS_CONTROL_TOKEN in .env of its project" if self._place.is_loopback else ""
@@ -78,17 +78,17 @@ CONNECT_TIMEOUT: Final = 5.0
 ANSWER_TIMEOUT: Final = 60.0
 """Seconds without a byte after which a request or a stream is given up; streams have heartbeats."""
 RUN_TIMEOUT: Final = 3600.0
-"""Seconds for an answer that comes as a whole."""
+"""Seconds for an answer that comes whole."""
 _MAX_PAGES: Final = 1_000
 _CONTROL: Final = "/fleet"
 
 
 class RestClient:
-    """The API of the fleet at ``place``. Paths stand below ``/api/v1``. Belongs to one event loop.
+    """The API of the fleet at ``place``. Paths are relative to ``/api/v1``. Belongs to one event loop.
 
-    Every method raises Fault: the fleet's own, NoFleet where none answers, TIMEOUT where it takes too long.
-    Text that comes is made visible (``sanitize``), unless ``visible`` is false: then the caller
-    shows it has to.
+    Every method raises Fault: the fleet's own, NoFleetAnswers when none answers, TIMEOUT when it takes too
+    long. Text in responses is sanitized, unless ``visible`` is false: then the caller has to do it before
+    showing it.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class RestClient:
 
         self.place = place
         self.own = False
-        # Who may control the fleet is somebody else than who talks to its agents, and has other threads.
+        # The fleet's operator is another principal than the callers of its agents, with other threads.
         self._tokens, self._control = TokenCandidates(place, token), TokenCandidates(place, token, sole=False)
         self._connect_timeout = connect_timeout
         try:
             self._http = httpx2.AsyncClient(
                 base_url=place.origin + BASE,
-                # A small answer must not unfold to a large one.
+                # A small compressed response must not expand to a large one.
                 headers={"user-agent": f"pallas/{__version__}", "accept-encoding": "identity"},
-                # A proxy of the environment is not meant for the fleets of this machine.
+                # A proxy in the environment is not meant for fleets on this machine.
                 trust_env=not place.is_loopback,
                 verify=place.trust(),
                 follow_redirects=False,
@@ -115,35 +115,35 @@ class RestClient:
             raise lost(error, place.origin) from error
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def get(
         self, path: str, *, timeout: float = ANSWER_TIMEOUT, visible: bool = True, **query: Any
     ) -> Any:
-        """The JSON at ``path``; of ``query`` what is not None and not empty."""
+        """Return the JSON at ``path``. Query values that are None or empty are left out."""
         return await self.ask("GET", path, timeout=timeout, visible=visible, query=query)
 
     async def post(self, path: str, document: Any = None, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """What comes back for a document that is made or done something with."""
+        """Send a document to be created or acted on, and return the response."""
         return await self.ask("POST", path, document, timeout=timeout)
 
     async def put(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """What comes back for a document that is changed: keys that are absent stay as they are (C17)."""
+        """Send a changed document, and return the response. Absent keys stay as they are (C17)."""
         return await self.ask("PUT", path, document, timeout=timeout)
 
     async def patch(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """The same, by its other name."""
+        """Do the same as ``put``, with PATCH."""
         return await self.ask("PATCH", path, document, timeout=timeout)
 
     async def delete(self, path: str, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """What comes back for something that goes; None where nothing does."""
+        """Delete, and return the response; None when it is empty."""
         return await self.ask("DELETE", path, timeout=timeout)
 
     async def items(
         self, path: str, *, most: int = 0, visible: bool = True, **query: Any
     ) -> AsyncIterator[Any]:
-        """Everything of a list, page by page; with ``most`` so many at most."""
+        """Yield the items of a list, page by page; with ``most`` at most so many."""
         cursor, told = "", 0
         for _ in range(_MAX_PAGES):
             limit = min(200, most - told) if most else 200
@@ -158,7 +158,7 @@ class RestClient:
                 return
 
     async def answer(self, agent: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """One message and its whole answer (AG-16). When this is cancelled, so is the run."""
+        """Send one message and return its whole answer (AG-16). Cancelling this cancels the run."""
         document = await self.ask(
             "POST", f"/agents/{part(agent)}/chat", {**body, "stream": False}, timeout=RUN_TIMEOUT
         )
@@ -167,14 +167,14 @@ class RestClient:
         return document
 
     def chat(self, agent: str, body: Mapping[str, Any]) -> ChatStream:
-        """One message and its answer while it is written: the chunks of AG-15, and ``thinking`` (AG-30).
+        """Send one message, and return the chunks of AG-15 and ``thinking`` (AG-30) as they are written.
 
-        The run goes on when this is merely closed: see ``cancel``.
+        Closing the stream does not end the run: see ``cancel``.
         """
         return ChatStream(self.open, f"/agents/{part(agent)}/chat", body, self.place.origin)
 
     async def cancel(self, run: str) -> None:
-        """Ask for a run to be cancelled; nothing for one that is over or unknown."""
+        """Ask for a run to be cancelled; does nothing for one that is over or unknown."""
         try:
             await self.ask("DELETE", f"/runs/{part(run)}", timeout=10.0)
         except Fault as fault:
@@ -191,7 +191,7 @@ class RestClient:
         visible: bool = True,
         query: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Any request; the JSON that comes back, None for an empty answer."""
+        """Send any request; return its JSON, None for an empty response."""
         connected = False
         import httpx2
 
@@ -222,7 +222,10 @@ class RestClient:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator["httpx2.Response"]:
-        """A success, not yet read. Raises Fault, and httpx2's own errors while it is read."""
+        """Open a successful response, not yet read.
+
+        Raises Fault, and httpx2's own errors while it is read.
+        """
         import httpx2
 
         content = codec.dumps(document) if document is not None else None
@@ -262,9 +265,9 @@ class RestClient:
 
 @asynccontextmanager
 async def connect(where: FleetAddress | Project | str, token: str = "") -> AsyncIterator[RestClient]:
-    """The API of a fleet, by its place, its project, or a URL; nothing is asked yet.
+    """Open the API of a fleet, by its address, its project, or a URL; sends no request yet.
 
-    ``token`` goes along with everything; see ``place_of`` and ``token_of`` for where people say both.
+    ``token`` is sent with every request; ``place_of`` and ``token_of`` say where both come from.
     """
     if isinstance(where, Project):
         where = place_of(project=where, environ={})
@@ -278,7 +281,7 @@ async def connect(where: FleetAddress | Project | str, token: str = "") -> Async
 
 
 def part(name: str) -> str:
-    """A name as one part of a path."""
+    """Quote a name as one segment of a path."""
     return quote(name, safe="")
 
 

@@ -43,7 +43,7 @@ _LLM_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 class LlmMetrics:
-    """Counters of one registry, fed by BackendChosen. Safe from any thread."""
+    """Counters of handlers' questions to models, by backend (HC-28, HC-29). Safe from any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._backends: set[str] = set()

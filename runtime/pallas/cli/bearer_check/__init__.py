@@ -1,4 +1,8 @@
-"""The leak test of ``pallas check bearer``: canary tokens, the project's own servers, an echo behind each."""
+"""The leak test of `pallas check bearer`.
+
+``check`` runs the project's agents with canary tokens, ``echo`` is the recording MCP server behind each of
+their downstreams, and ``verdict`` compares what an echo received with what the rules allow.
+"""
 
 from .check import check_bearer
 from .verdict import Verdict

@@ -1,4 +1,4 @@
-"""Run the leak test: many callers at once in both protocol eras, each with a new token for each turn."""
+"""Run the leak test: many concurrent callers in both protocol versions, each turn with a new token."""
 
 import asyncio
 import base64
@@ -33,7 +33,10 @@ from .verdict import Verdict, judge
 
 
 def http_downstreams(project: Project, config: AgentConfig) -> tuple[str, ...]:
-    """The downstreams with a URL that the agent's code declares. Raises Fault (CONFIG): it does not load."""
+    """Return the downstreams with a URL that the agent's code declares.
+
+    Raises Fault (CONFIG) when the code does not load.
+    """
     declared = seam.all_servers(load(project, config))
     return tuple(
         name
@@ -45,10 +48,10 @@ def http_downstreams(project: Project, config: AgentConfig) -> tuple[str, ...]:
 def stand_in(
     project: Project, agents: Mapping[str, AgentConfig], echoes: Mapping[str, RequestRecorder]
 ) -> Project:
-    """The project with ``agents`` alone, an echo for each downstream, no programs and no provider."""
+    """Return the project with only ``agents``, an echo for each downstream, no programs and no provider."""
     return replace(
         project,
-        # The canaries of the check are nobody's tokens.
+        # The canaries of the check are not tokens of the project's callers.
         auth=None,
         agents={name: replace(each, auth=None) for name, each in agents.items()},
         bind="127.0.0.1",
@@ -66,14 +69,14 @@ def stand_in(
 
 
 class StandInExecutor(FastAgentExecutor):
-    """An agent with the project's settings and downstreams, whose model calls the tool it is told to."""
+    """An agent with the project's settings and downstreams, whose model only calls the given tool."""
 
     def __init__(self, project: Project, config: AgentConfig, servers: tuple[str, ...]) -> None:
         super().__init__(project, config)
         self._servers = servers
 
     def load_agent(self) -> FastAgent:
-        """The stand-in's definition; servers keep all settings but their address."""
+        """Return the stand-in's definition. Servers keep all settings except their address."""
         fast = FastAgent(self._config.name, parse_cli_args=False, quiet=True)
 
         @fast.agent(name=self._config.name, model="passthrough", servers=list(self._servers))
@@ -87,26 +90,26 @@ class StandInExecutor(FastAgentExecutor):
 LEGACY: Final = "legacy"
 ERAS: Final = ("2026-07-28", LEGACY)
 _FAILURES: Final = (TimeoutError, MCPError, ExceptionGroup, httpx2.HTTPError, OSError)
-# Callers at work at one time, seconds for one call, and for the whole of one agent.
+# Callers at work at once, seconds for one call, and seconds for one agent as a whole.
 AT_ONCE: Final = 32
 CALL_TIMEOUT: Final = 60.0
 AGENT_TIMEOUT: Final = 600.0
 
 
 async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
-    """What ``callers`` callers at once, in each era, make of every HTTP downstream of every agent.
+    """Check every HTTP downstream of every agent with ``callers`` concurrent callers per protocol version.
 
-    Each agent's code is imported to learn its downstreams; what runs is a stand-in with the project's own
-    settings, an echo behind every downstream and a model that only calls the tool it is told. Neither the
-    project's programs nor anything outside this machine is contacted. An agent that cannot be checked is
-    a verdict with a problem.
+    Each agent's code is imported to learn its downstreams. What runs is a stand-in with the project's own
+    settings, an echo behind every downstream, and a model that only calls the requested tool. The check
+    contacts neither the project's programs nor anything outside this machine. An agent that cannot be checked
+    gets a verdict with a problem.
     """
     verdicts: list[Verdict] = []
     before = Path.cwd()
     os.chdir(project.root)
     try:
         for config in project.agents.values():
-            if config.kind != "llm":  # no other kind has downstreams that fast-agent calls
+            if config.kind != "llm":  # Only these kinds have downstreams that fast-agent calls.
                 continue
             try:
                 servers = http_downstreams(project, config)
@@ -171,7 +174,7 @@ async def _downstream(
             await converse(name)
 
     await asyncio.gather(*(converse_or_miss(name) for name in names))
-    # Nobody's token may be left for those who bring none.
+    # The environment must not supply a token for callers that send none.
     strangers = [f"{era}/without a bearer" for era in ERAS]
     for text in strangers:
         with suppress(*_FAILURES):
@@ -183,7 +186,7 @@ async def _downstream(
 
 
 class _Talk:
-    """One conversation, each turn of which may show another token."""
+    """One conversation. Each turn may send another token."""
 
     def __init__(self, client: Client, http: httpx2.AsyncClient, downstream: str, handle: str | None) -> None:
         self._client, self._http = client, http
@@ -191,13 +194,13 @@ class _Talk:
         self._named = {"conversation_id": handle} if handle is not None else {}
 
     def shows(self, token: str | None) -> None:
-        """From the next request on this is the token."""
+        """Send this token from the next request on."""
         self._http.headers.pop("authorization", None)
         if token is not None:
             self._http.headers["authorization"] = f"Bearer {token}"
 
     async def say(self, text: str, token: str | None) -> bool:
-        """Whether the agent answered. A call that fails is missed where it should have arrived."""
+        """Return whether the agent answered. A failed call is later counted as missing at the echo."""
         self.shows(token)
         message = f"***CALL_TOOL {self._tool} {json.dumps({'text': text})}"
         try:
@@ -210,7 +213,7 @@ class _Talk:
 
 @asynccontextmanager
 async def _talk(url: str, name: str, downstream: str) -> AsyncIterator[_Talk]:
-    """A conversation by its handle or, in the handshake era, by a session opened without a token."""
+    """Open a conversation by its handle; in the older protocol version, by a session without a token."""
     era = name.partition("/")[0]
     handle = str(uuid4()) if era != LEGACY else None
     async with (
@@ -227,7 +230,7 @@ def _rule(downstream: DownstreamConfig) -> str:
 
 
 def _canary(subject: str) -> str:
-    """A JWT of one turn, of which no one has the key."""
+    """Return a JWT for one turn, signed with a key that is thrown away."""
     parts = ({"alg": "HS256", "typ": "JWT"}, {"iss": "pallas check bearer", "sub": subject})
     texts = (base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts)
     return ".".join((*texts, f"canary-{secrets.token_hex(16)}"))

@@ -1,4 +1,4 @@
-"""An MCP server that stands in for a downstream and notes the credential of every request."""
+"""An MCP server that replaces a downstream and records the credential of every request."""
 
 import json
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class HeardRequest:
 
 
 class RequestRecorder:
-    """Passes requests on to ``app`` and keeps what it heard, oldest first
+    """Passes requests on to ``app`` and keeps a record of them, oldest first.
 
     Override ``answer`` to intervene.
     """
@@ -44,11 +44,11 @@ class RequestRecorder:
         self.heard: list[HeardRequest] = []
 
     def answer(self, heard: HeardRequest) -> Response | None:
-        """What to answer instead of passing the request on; None to pass it on."""
+        """Return a response to send instead of passing the request on, or None to pass it on."""
         return None
 
     def calls(self) -> list[HeardRequest]:
-        """The tool calls alone."""
+        """Return only the tool calls."""
         return [each for each in self.heard if each.what == "tools/call"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +67,7 @@ class RequestRecorder:
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` for an app behind one that has read the body: first the body, then what else comes."""
+    """Return a ``receive`` that replays a body already read, then passes on further messages."""
     given = False
 
     async def replay() -> Message:
@@ -84,7 +84,7 @@ def replaying(body: bytes, receive: Receive) -> Receive:
 async def serving(
     server: FastMCP, make: type[RequestRecorder] = RequestRecorder
 ) -> AsyncIterator[RequestRecorder]:
-    """``server`` behind a recorder, on a free port of loopback; both protocol eras."""
+    """Serve ``server`` behind a recorder, on a free loopback port, in both protocol versions."""
     sock = bind("127.0.0.1", 0, "echo")
     recorder = make(server.http_app(path="/mcp"))
     recorder.url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
@@ -98,12 +98,12 @@ async def serving(
 
 @asynccontextmanager
 async def echo_server() -> AsyncIterator[RequestRecorder]:
-    """A recorded server with the one tool ``echo(text)``."""
+    """Serve a recorded server with the one tool ``echo(text)``."""
     server: FastMCP = FastMCP("echo")
 
     @server.tool(name=ECHO)
     async def echo(text: str) -> str:
-        """Say it back."""
+        """Return ``text``."""
         return text
 
     async with serving(server) as recorder:

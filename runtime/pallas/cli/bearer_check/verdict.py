@@ -1,4 +1,4 @@
-"""What an echo heard, held against what each caller's token may do."""
+"""Compare what an echo received with what each caller's token may do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from .echo import HeardRequest
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found for one downstream of one agent. ``problems`` are lines; none of them holds a token."""
+    """The findings for one downstream of one agent. ``problems`` are lines; none of them contains a token."""
 
     agent: str
     downstream: str
@@ -18,7 +18,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Nothing crossed, nothing was missing."""
+        """Whether no token crossed and none was missing."""
         return not self.problems
 
 
@@ -30,11 +30,12 @@ def judge(
     callers: Mapping[str, str],
     expected: int,
 ) -> Verdict:
-    """Hold what one downstream ``heard`` against the rule for it.
+    """Compare what one downstream ``heard`` with the rule for it.
 
-    ``rule`` is ``forwarded`` (each call with its caller's token, and a connection with that of one caller),
-    ``configured`` or ``none`` (no caller's token at all). ``callers`` are tokens by the text their calls
-    carry; a text that is not among them is a call without a token. ``expected`` calls should have come.
+    ``rule`` is ``forwarded`` (each call has its caller's token, and a connection has the token of one
+    caller), ``configured`` or ``none`` (no caller's token at all). ``callers`` maps the text that a call
+    carries to its caller's token; a text that is not in it belongs to a call without a token. ``expected`` is
+    the number of calls that should have arrived.
     """
     calls = [each for each in heard if each.what == "tools/call"]
     problems = [problem for each in calls if (problem := _call(each, rule, callers))]

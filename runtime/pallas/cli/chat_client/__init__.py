@@ -1,1 +1,6 @@
-"""`pallas chat`: one message, or a conversation at a prompt, with an agent of a fleet (SPEC 6.3)."""
+"""`pallas chat`: one message, or a conversation at a prompt, with an agent of a fleet (SPEC 6.3).
+
+``chat_options`` checks the command line, ``chat_command`` finds the fleet and runs the command, ``chat_turn``
+sends one message and shows its answer, ``repl`` and ``line_input`` are the prompt, ``chat_host`` carries out
+slash commands, and ``chat_terminal`` writes to stdout and stderr. ``exit_status`` lists the exit statuses.
+"""

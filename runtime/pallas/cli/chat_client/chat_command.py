@@ -1,4 +1,4 @@
-"""From the wish to the exit status: which fleet, which agent, which conversation, and what ends it."""
+"""Run `pallas chat`: find the fleet, the agent and the thread, and return the exit status."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(wish: ChatOptions) -> int:
-    """Do it; returns the exit status."""
+    """Run the command and return its exit status."""
     terminal = ChatTerminal()
     try:
         with asyncio.Runner() as runner, Ending(terminal) as ending:
@@ -54,10 +54,10 @@ def run(wish: ChatOptions) -> int:
 
 
 class Ending:
-    """What SIGINT and SIGTERM do: the first asks whoever listens, the second leaves at once.
+    """Handles SIGINT and SIGTERM: the first calls the current listener, the second exits at once.
 
-    The handlers are Python's own and not the loop's: a write to a pipe that nobody reads would hold up the
-    loop for as long as it lasts.
+    The handlers are Python's own and not the loop's: a write to a pipe that has no reader blocks the loop for
+    as long as it lasts.
     """
 
     def __init__(self, terminal: ChatTerminal) -> None:
@@ -76,7 +76,7 @@ class Ending:
             signal.signal(number, handler)
 
     def listen(self, wish: Callable[[], object]) -> None:
-        """From now on the first signal calls this, in the running loop."""
+        """Call ``wish`` in the running loop on the first signal from now on."""
         self._heard, self.signal = 0, 0
         self._wish, self._loop = wish, asyncio.get_running_loop()
 
@@ -106,7 +106,7 @@ async def _run(wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int
     try:
         async with _fleet(wish, terminal) as api:
             about = await check_agent(api, wish)
-            # It may have been named by its id.
+            # The user may have given the agent's id.
             wish = replace(wish, agent=str(about.get("name") or wish.agent))
             if wish.message is not None:
                 return await once(api, wish, terminal, ending)
@@ -136,7 +136,7 @@ async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[Res
         export_env(wish.root)
         project = load_project(wish.root)
     except ConfigError:
-        # Files are being edited: the fleet that runs answers as before.
+        # Someone is editing the files: a running fleet answers as before.
         if (there := await _in_spite(wish.root)) is None:
             raise
         terminal.note("warning: the project's files have mistakes now; the fleet that runs is asked", "")
@@ -165,7 +165,7 @@ async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[Res
 
 
 async def _in_spite(root: Path) -> FleetAddress | None:
-    """The fleet of a project that cannot be read, where it runs."""
+    """Return the running fleet of a project that cannot be read, if there is one."""
     from pallas.cli.resources.name_completion import _port
     from pallas.client.own_fleet import is_there
 
@@ -184,7 +184,7 @@ def _log(project: Project) -> None:
 
 
 class Silence:
-    """Keeps what code of agents and their programs print away from stdout and stderr, until its end."""
+    """Keeps the output of agents' code and their programs away from stdout and stderr, until ``end``."""
 
     def __init__(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -197,7 +197,7 @@ class Silence:
         os.close(nowhere)
 
     def end(self) -> None:
-        """Give both back."""
+        """Restore both descriptors."""
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -216,10 +216,10 @@ def _is_open(descriptor: int) -> bool:
 
 
 async def once(api: RestClient, wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
-    """Ask and show the answer; returns the exit status.
+    """Send one message, show the answer, and return the exit status.
 
-    With ``--json`` one document on stdout, as the API answers without a stream, with ``--stream`` beside it
-    a line of JSON for each chunk.
+    With ``--json`` stdout gets one document, the API's answer without a stream. With ``--stream`` as well it
+    gets one line of JSON for each chunk.
     """
     if wish.thread:
         await check_thread(api, wish)
@@ -239,7 +239,7 @@ async def once(api: RestClient, wish: ChatOptions, terminal: ChatTerminal, endin
 
 
 def body_of(wish: ChatOptions) -> dict[str, Any]:
-    """The body of a chat request."""
+    """Return the body of a chat request."""
     body: dict[str, Any] = {"message": wish.message or "", **wish.params.to_json()}
     if wish.thread:
         body["threadId"] = wish.thread
@@ -269,12 +269,12 @@ async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
 
 
 async def check_agent(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
-    """What the fleet tells of the agent, empty where the caller may not see it. Raises Left (ABSENT)."""
+    """Return the agent's facts, empty when the caller may not see it. Raises ChatExit (ABSENT)."""
     try:
         found = await api.get(f"/agents/{part(wish.agent)}")
     except Fault as fault:
         if fault.data.get("reason") == "forbidden":
-            return {}  # who may talk to an agent need not be allowed to look at it
+            return {}  # A caller may talk to an agent without the right to read it.
         if fault.data.get("reason") != "not_found":
             raise
         raise ChatExit(ABSENT, await _no_agent(api, wish.agent)) from None
@@ -282,7 +282,7 @@ async def check_agent(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
 
 
 async def thread_named(api: RestClient, name: str, agent: str) -> Any:
-    """The thread of that id or handle. Raises Fault ("not found")."""
+    """Return the thread with that id or handle. Raises Fault ("not found")."""
     if "/" not in name:
         return await api.get(f"/threads/{part(name)}", agent=agent)
     page = await api.get("/threads", handle=name)
@@ -294,7 +294,10 @@ async def thread_named(api: RestClient, name: str, agent: str) -> Any:
 
 
 async def check_thread(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
-    """The conversation to go on with. Raises Left (ABSENT): unknown, another caller's, another agent's."""
+    """Return the thread to continue.
+
+    Raises ChatExit (ABSENT) when it is unknown, or belongs to another caller or another agent.
+    """
     try:
         found = await thread_named(api, wish.thread, wish.agent)
     except Fault as fault:
@@ -326,7 +329,7 @@ async def _no_agent(api: RestClient, name: str) -> str:
 
 
 async def run_facts(api: RestClient, run: str) -> dict[str, Any]:
-    """What the fleet knows of a run; empty where it tells nothing soon."""
+    """Return the fleet's facts about a run; empty when it does not answer soon."""
     if not run:
         return {}
     with suppress(Fault):
@@ -336,7 +339,7 @@ async def run_facts(api: RestClient, run: str) -> dict[str, Any]:
 
 
 def status_of(fault: Fault) -> int:
-    """The exit status for a message that was not answered."""
+    """Return the exit status for a message that got no answer."""
     if isinstance(fault, NoFleetAnswers) or fault.data.get("reason") == "not_found":
         return ABSENT
     wrong = fault.type is FaultType.PROTOCOL and "key" in fault.data

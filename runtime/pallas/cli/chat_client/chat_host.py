@@ -1,4 +1,4 @@
-"""What slash commands do to a conversation at the prompt."""
+"""The conversation at the prompt, as slash commands see it."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ _MAX_EXPORT: Final = 10_000
 
 
 class Host:
-    """One conversation: which thread it is, how it is held, and what goes with the next message.
+    """One conversation: its thread, its settings, and what goes with the next message.
 
-    ``again`` is a message to send before the next one is asked for; ``leaving`` is set by ``/quit``.
+    ``again`` is a message to send before the prompt is shown again; ``/quit`` sets ``leaving``.
     """
 
     def __init__(self, api: RestClient, wish: ChatOptions, base: Path, about: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Host:
         self._answers, self._seconds, self._tokens = 0, 0.0, [0, 0]
 
     def body(self, message: str, images: Sequence[Image]) -> dict[str, Any]:
-        """The request that sends it."""
+        """Return the request body that sends ``message``."""
         self._last = message, tuple(images)
         body: dict[str, Any] = {"message": message, **self._params.to_json()}
         if self.thread:
@@ -54,7 +54,7 @@ class Host:
         return body
 
     def answered(self, answer: ChatAnswer, run: Mapping[str, Any]) -> None:
-        """Take note of what came."""
+        """Record an answer."""
         self.thread = answer.thread or self.thread
         self._run = answer.run or self._run
         self._answers += 1
@@ -68,7 +68,7 @@ class Host:
     # ChatHost
 
     def parameters(self) -> Sequence[ShownParameter]:
-        """How answers come."""
+        """Return the settings of the conversation."""
         return (
             ShownParameter(
                 "stream", "on" if self.streams else "off", "Text while it is written.", ("on", "off")
@@ -83,7 +83,7 @@ class Host:
         return f"Text while it is written is {'on' if self.streams else 'off'}."
 
     async def describe(self) -> AgentDetail:
-        """From the fleet's control API where this user has it, else what the agents' API tells."""
+        """Return the agent's details, from the control API if this user may use it, else from REST."""
         from pallas.model import codec
 
         try:
@@ -101,12 +101,12 @@ class Host:
         )
 
     async def clear(self) -> str:
-        """The next message begins another thread."""
+        """Start a new thread with the next message."""
         self.thread, self.images = "", []
         return "A new conversation begins with the next message."
 
     async def export(self, form: str, path: str) -> str:
-        """Write the thread to a file, in the folder where the command was started when nobody says."""
+        """Write the thread to a file; by default in the folder where the command was started."""
         if not self.thread:
             raise _wrong("Nothing was said yet.")
         found = self._api.items(f"/threads/{part(self.thread)}/messages", most=_MAX_EXPORT)
@@ -116,7 +116,7 @@ class Host:
         return f"Written to {one_line(str(target), 300)} ({'JSON' if kind == 'json' else 'Markdown'})."
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """Which thread, where, and the sums since the prompt came up."""
+        """Return the thread, its place, and the totals since the prompt started."""
         taken, given = self._tokens
         llm = self._about.get("llm")
         return (
@@ -132,26 +132,26 @@ class Host:
         )
 
     async def quit(self) -> None:
-        """Leave."""
+        """Leave the prompt."""
         self.leaving = True
 
     # Tunable
 
     def overrides(self) -> Params:
-        """Those of this conversation."""
+        """Return the parameters of this conversation."""
         return self._params
 
     def override(self, params: Params) -> None:
-        """From the next message on."""
+        """Use ``params`` from the next message on."""
         self._params = params
 
     async def save(self, params: Params) -> str:
-        """Lay them over the agent's defaults."""
+        """Merge ``params`` into the agent's defaults."""
         path = f"/agents/{part(self._agent)}"
         told = await self._api.get(path)
         agent = told if isinstance(told, dict) else {}
         merged = params.over(Params.read(agent.get("defaultParams") or {}, strict=False))
-        # With the version that was read: what another caller saved meanwhile is not undone.
+        # With the version that was read, so that another caller's save in between is not undone.
         change = {"defaultParams": merged.to_json(), "version": agent.get("version")}
         saved = await self._api.put(path, change)
         version = saved.get("version") if isinstance(saved, dict) else None
@@ -163,18 +163,18 @@ class Host:
     # Threaded
 
     def known_threads(self) -> Sequence[str]:
-        """Those that were listed."""
+        """Return the threads listed so far."""
         return self._known
 
     async def threads(self) -> Sequence[ThreadRecord]:
-        """The newest of this agent."""
+        """Return the newest threads of this agent."""
         path = f"/agents/{part(self._agent)}/threads"
         found = [_thread(each, self._agent) async for each in self._api.items(path, most=_LISTED)]
         self._known = tuple(each.id for each in found)
         return found
 
     async def resume(self, thread: str) -> str:
-        """Go on with another one; its last words are told."""
+        """Continue another thread, and return its last messages."""
         told = await thread_named(self._api, thread, self._agent)
         record = _thread(told if isinstance(told, dict) else {}, self._agent)
         if record.agent != self._agent:
@@ -195,7 +195,7 @@ class Host:
     # Attaching, Repeating
 
     async def attach(self, path: str) -> str:
-        """Send it with the next message."""
+        """Send the picture with the next message."""
         if not path:
             raise _wrong("Which file? /image PATH takes a PNG, JPEG, GIF or WebP.")
         if len(self.images) >= MAX_IMAGES:
@@ -206,7 +206,7 @@ class Host:
         return f"{one_line(target.name, 100)} goes with the next message{more}."
 
     async def retry(self) -> str:
-        """Send the last message once more."""
+        """Send the last message again."""
         if self._last is None:
             raise _wrong("Nothing was asked yet.")
         self.again = self._last

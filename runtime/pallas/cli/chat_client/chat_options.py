@@ -1,4 +1,4 @@
-"""What was asked for on the command line, checked before anything is started."""
+"""The options of `pallas chat`, checked before anything is started."""
 
 import base64
 import os
@@ -17,12 +17,15 @@ from pallas.model.safe_text import one_line
 from .exit_status import USAGE, ChatExit
 
 MAX_MESSAGE: Final = 4_000_000
-"""Bytes that are read from stdin; a request has 4 MiB."""
+"""Bytes read from stdin; a request has at most 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """``message`` is None for the prompt. ``stream`` is None where nobody said. ``images`` were read."""
+    """The checked options.
+
+    ``message`` is None for the prompt, ``stream`` None when not given. ``images`` are read.
+    """
 
     agent: str
     root: Path
@@ -37,9 +40,9 @@ class ChatOptions:
 
 
 def message_of(given: str | None, stdin_is_terminal: bool) -> str | None:
-    """The message: ``given``, with ``-`` all of stdin, without one whatever is piped in; None for a prompt.
+    """Return the message: ``given``; all of stdin for ``-`` or when stdin is piped; None for a prompt.
 
-    Raises Left (USAGE).
+    Raises ChatExit (USAGE).
     """
     if given is None and stdin_is_terminal:
         return None
@@ -50,9 +53,9 @@ def message_of(given: str | None, stdin_is_terminal: bool) -> str | None:
 
 
 def params_of(given: Mapping[str, Any], extra: Sequence[str] = (), more: Sequence[str] = ()) -> Params:
-    """Parameters from options: ``given`` by key, ``extra`` and ``more`` as ``NAME=VALUE``.
+    """Return the parameters: ``given`` by key, ``extra`` and ``more`` as ``NAME=VALUE``.
 
-    Raises Left (USAGE) that names the option.
+    Raises ChatExit (USAGE) that names the option.
     """
     wanted = {key: value for key, value in given.items() if value is not None}
     below: dict[str, Any] = {}
@@ -80,7 +83,7 @@ def params_of(given: Mapping[str, Any], extra: Sequence[str] = (), more: Sequenc
 
 
 def slips(more: Sequence[str]) -> Iterator[str]:
-    """What to tell of names in ``more`` that go to the provider and are nearly those of parameters."""
+    """Yield a warning for each provider key in ``more`` that is close to a known parameter."""
     for name in (each.partition("=")[0].strip() for each in more):
         if parameter_text.key_of(name) is None and (close := parameter_text.near(name)):
             shown = one_line(name, 60)
@@ -95,7 +98,7 @@ _OPTIONS: Final = {
 
 
 def system_of(text: str | None, file: Path | None) -> str | None:
-    """What stands for the agent's instruction. Raises Left (USAGE)."""
+    """Return the text that replaces the agent's instruction. Raises ChatExit (USAGE)."""
     if file is None:
         return text
     if text is not None:
@@ -109,7 +112,7 @@ def system_of(text: str | None, file: Path | None) -> str | None:
 
 
 def images_of(paths: Sequence[Path]) -> tuple[Image, ...]:
-    """Pictures to send. Raises Left (USAGE) for one that no agent would take."""
+    """Read the pictures to send. Raises ChatExit (USAGE) for one that no agent would accept."""
     if len(paths) > MAX_IMAGES:
         raise ChatExit(USAGE, f"--image: {len(paths)} were given; at most {MAX_IMAGES}")
     try:
@@ -119,7 +122,7 @@ def images_of(paths: Sequence[Path]) -> tuple[Image, ...]:
 
 
 def image_at(path: Path) -> Image:
-    """The picture in a file. Raises Fault (CONFIG)."""
+    """Read the picture in a file. Raises Fault (CONFIG)."""
     from pallas.model import FaultType
 
     try:

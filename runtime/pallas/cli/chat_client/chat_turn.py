@@ -1,4 +1,4 @@
-"""One message and its answer: asked, shown while it comes, cancelled on a wish."""
+"""One message and its answer: send it, show the answer as it arrives, cancel it on request."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from pallas.model.safe_text import one_line
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
 
 CANCEL_PATIENCE: Final = 5.0
-"""Seconds that a run which was asked to stop has to say so."""
+"""Seconds that a cancelled run has to report its end."""
 _PACE: Final = 0.2
 _MAX_ARGS: Final = 120
 _CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
@@ -23,10 +23,10 @@ _CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
 
 @dataclass(slots=True)
 class ChatAnswer:
-    """What came of a message. ``fault`` is why there is none; ``document`` is one that came whole.
+    """The result of a message. ``fault`` says why there is no answer; ``document`` is one that came whole.
 
-    ``chosen`` says who answered, where that is not plain, and without what: backend, routed, rerouted,
-    missingServers, and notices, as the API has them.
+    ``chosen`` says which agent answered when that is not obvious, and what was missing: backend, routed,
+    rerouted, missingServers, and notices, as the API reports them.
     """
 
     text: str = ""
@@ -42,10 +42,10 @@ class ChatAnswer:
 
 
 class ChatTurn:
-    """Asks ``agent`` and shows the answer on ``terminal``. For one message.
+    """Sends one message to ``agent`` and shows the answer on ``terminal``.
 
-    With ``frames`` every chunk is a line of JSON on stdout, with ``quiet`` nothing is: whoever asked prints
-    the answer.
+    With ``frames`` stdout gets one line of JSON for each chunk. With ``quiet`` it gets nothing, and the
+    caller prints the answer.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class ChatTurn:
         self._began = monotonic()
         self._first: float | None = None
         self._letters = 0
-        # How many pieces of text stand, whatever becomes of those behind them.
+        # The number of text pieces that are final, even if later ones are taken back.
         self._stands = 0
         self._doing = ""
 
     async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatAnswer:
-        """The whole of it. A run that fails or cannot begin is ``fault``; BrokenPipeError goes through."""
+        """Run the whole turn. A run that fails or cannot begin is ``fault``; BrokenPipeError is raised."""
         self._work = asyncio.create_task(self._read(body) if stream else self._whole(body), name="answer")
         shown = asyncio.create_task(self._tick(), name="status line")
         try:
@@ -94,7 +94,7 @@ class ChatTurn:
         return self._answer
 
     def cancel(self) -> None:
-        """Ask for the run to end; it tells so itself, or is left after some seconds."""
+        """Ask for the run to end. It reports its end itself, or is abandoned after some seconds."""
         if self._answer.cancelled or self._work is None or self._work.done():
             return
         self._answer.cancelled = True
@@ -102,11 +102,11 @@ class ChatTurn:
         run = self._stream.run_id if self._stream is not None else ""
         if run:
             self._told_to_end = asyncio.create_task(self._end(run), name="cancel run")
-        else:  # nothing runs yet, or it ends with the request
+        else:  # No run has begun, or it ends with the request.
             self._work.cancel()
 
     async def _abandon(self) -> None:
-        """Nobody waits for the answer any more: a run that is under way shall not go on for nobody."""
+        """Stop waiting for the answer and cancel the run: it has no reader any more."""
         if self._stream is not None and self._stream.run_id:
             with suppress(Fault, TimeoutError):
                 await asyncio.wait_for(self._api.cancel(self._stream.run_id), CANCEL_PATIENCE)
@@ -153,7 +153,7 @@ class ChatTurn:
             self._tell_chosen()
 
     def _tell_chosen(self) -> None:
-        """Who answered in place of the one that was asked, and why (DR-16, DR-32)."""
+        """Show which agent answered in place of the requested one, and why (DR-16, DR-32)."""
         if routed := self._answer.chosen.get("routed"):
             self._tell(f"(answered by {one_line(str(routed), 100)}, chosen by {self._agent})")
         rerouted = self._answer.chosen.get("rerouted")
@@ -196,7 +196,7 @@ class ChatTurn:
             self._answer.fault = fault_in(chunk)
 
     def _void(self, parts: list[str]) -> None:
-        """What was written since the last tool, or the start, is taken back; on stdout it stands already."""
+        """Take back the text since the last tool, or the start. On stdout it is already written."""
         if not self._frames and not self._quiet:
             self._terminal.end_text()
         del parts[self._stands :]
@@ -230,7 +230,7 @@ class ChatTurn:
         now = monotonic()
         parts = [f"{now - self._began:.1f} s"]
         if self._first is not None:
-            # Four letters a token, roughly: what it really was is told at the end.
+            # About four characters per token; the true number is shown at the end.
             tokens = self._letters / 4
             parts.append(f"~{tokens:.0f} tokens")
             parts.append(f"~{tokens / max(0.2, now - self._first):.0f}/s")
@@ -241,7 +241,7 @@ class ChatTurn:
 
 
 def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
-    """What an answer took, in one line; ``run`` is what the fleet knows of it, empty for nothing."""
+    """Return what an answer took, in one line. ``run`` is the fleet's facts about it; empty for none."""
     seconds = run.get("seconds")
     took = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else answer.seconds
     parts = [f"{took:.1f} s"]
@@ -262,13 +262,13 @@ def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
 
 
 def problem_of(fault: Fault) -> str:
-    """A Fault as it is told, with whether trying again may help."""
+    """Return a Fault as shown, with whether a retry may help."""
     again = fault.retryable and fault.type is not FaultType.TIMEOUT
     return f"error: {fault.message}" + (" (trying again may help)" if again else "")
 
 
 def tell_end(terminal: ChatTerminal, answer: ChatAnswer) -> None:
-    """Why there is no answer, or not all of it."""
+    """Show why there is no answer, or only part of it."""
     if answer.fault is not None and not answer.cancelled:
         terminal.note(problem_of(answer.fault), RED)
     elif answer.cancelled:
@@ -276,7 +276,7 @@ def tell_end(terminal: ChatTerminal, answer: ChatAnswer) -> None:
 
 
 def tell_thread(terminal: ChatTerminal, thread: str) -> None:
-    """By which name the conversation can be gone on with."""
+    """Show the id with which the conversation can be continued."""
     if thread:
         terminal.note(f"(thread: {thread})", DIM)
 

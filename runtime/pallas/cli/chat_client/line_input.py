@@ -1,4 +1,4 @@
-"""Where lines come from: an editor on a terminal, or what stdin has where there is none."""
+"""Input lines: from an editor on a terminal, or from stdin otherwise."""
 
 import asyncio
 import os
@@ -24,17 +24,17 @@ QUOTES: Final = '"""'
 
 
 def goes_on(text: str) -> bool:
-    """Whether the next line belongs to it as well."""
+    """Return whether the next line belongs to the same message."""
     body = text.lstrip()
     if body.startswith(QUOTES):
         return QUOTES not in body[len(QUOTES) :]
     last = text.rpartition("\n")[2]
-    # An even number of them are backslashes meant as such.
+    # An even number of them are literal backslashes.
     return (len(last) - len(last.rstrip("\\"))) % 2 == 1
 
 
 def typed(text: str) -> str:
-    """The message, without what only says that it goes on."""
+    """Return the message without the backslashes that only continue a line."""
     body = text.strip()
     if body.startswith(QUOTES):
         inner, _, rest = body[len(QUOTES) :].partition(QUOTES)
@@ -46,12 +46,12 @@ MAX_BYTES: Final = 1_000_000
 
 
 def history_path() -> Path:
-    """Where the file is; nothing is made."""
+    """Return the path of the history file; creates nothing."""
     return Unix("pallas", appauthor=False).user_state_path / "chat" / "history"
 
 
 def open_history(path: Path | None = None) -> History:
-    """The history of the prompt, kept in the file; in memory only where that cannot be."""
+    """Return the prompt's history, stored in the file, or in memory when the file cannot be used."""
     path = path or history_path()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def open_history(path: Path | None = None) -> History:
 
 
 class _Kept(FileHistory):
-    """A file that stops being written where that fails: what is typed goes on."""
+    """A history file that stops being written after an error, while typing goes on."""
 
     def load_history_strings(self) -> Iterable[str]:
         try:
@@ -82,7 +82,7 @@ class _Kept(FileHistory):
 
 
 def _shorten(descriptor: int) -> None:
-    """Leave the newer half, from the beginning of an entry on."""
+    """Keep the newer half, from the beginning of an entry on."""
     data = os.pread(descriptor, 64 * MAX_BYTES, 0)
     newer = data[-MAX_BYTES // 2 :]
     _, entry, rest = newer.partition(b"\n# ")
@@ -91,11 +91,11 @@ def _shorten(descriptor: int) -> None:
 
 
 _AHEAD: Final = 0.5
-"""Seconds of a prompt in which what comes was typed before it was there."""
+"""Seconds after a prompt opens in which input was typed before the prompt was there."""
 
 
 class Interrupted(Exception):
-    """ctrl-c at the prompt; ``empty`` where nothing was typed yet."""
+    """Ctrl-C at the prompt; ``empty`` when nothing was typed yet."""
 
     def __init__(self, empty: bool) -> None:
         super().__init__()
@@ -103,24 +103,27 @@ class Interrupted(Exception):
 
 
 class LineInput(Protocol):
-    """Messages as a person types them."""
+    """Reads messages as a person types them."""
 
     async def read(self, prompt: str) -> str:
-        """The next one, of several lines perhaps. Raises EOFError at the end, Interrupted on ctrl-c."""
+        """Return the next message, of one or more lines.
+
+        Raises EOFError at the end, Interrupted on ctrl-c.
+        """
         ...
 
 
 class Plain:
-    """Lines of stdin; the prompt is on stderr."""
+    """Reads lines from stdin; the prompt goes to stderr."""
 
     def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._rest = b""
-        # Where it was closed before we came, its number may be that of something else by now.
+        # If stdin was closed at the start, its descriptor may belong to something else now.
         self._ended = sys.stdin is None
 
     async def read(self, prompt: str) -> str:
-        """The next message."""
+        """Return the next message."""
         text = ""
         while True:
             self._terminal.aside(prompt if not text else "... ", "")
@@ -143,7 +146,7 @@ class Plain:
 
 
 async def _readable() -> bytes:
-    """What stdin has next. Nothing waits in a thread, which could not be ended."""
+    """Return the next bytes of stdin. No thread waits for them: it could not be ended."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
 
@@ -153,7 +156,7 @@ async def _readable() -> bytes:
 
     try:
         loop.add_reader(0, tell)
-    except PermissionError:  # a file, which has what it has: nobody waits for it
+    except PermissionError:  # A regular file never blocks.
         return os.read(0, 65_536)
     try:
         await ready
@@ -163,7 +166,7 @@ async def _readable() -> bytes:
 
 
 class Edited:
-    """A line that can be edited, with what was typed before and completion of commands."""
+    """Reads a line from an editor, with history and completion of commands."""
 
     def __init__(self, terminal: ChatTerminal, host: ChatHost, base: Path) -> None:
         from prompt_toolkit import PromptSession
@@ -171,7 +174,7 @@ class Edited:
         from prompt_toolkit.shortcuts import CompleteStyle
 
         self._began = 0.0
-        # The terminal's own copy: what else prints in this process may be kept away from stdout.
+        # The terminal's own copy: other output of this process may be kept away from stdout.
         stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
         self._session: PromptSession[str] = PromptSession(
             history=open_history(),
@@ -186,7 +189,7 @@ class Edited:
         )
 
     async def read(self, prompt: str) -> str:
-        """The next message."""
+        """Return the next message."""
         self._began = monotonic()
         try:
             text: str = await self._session.prompt_async(prompt, handle_sigint=False)
@@ -216,7 +219,7 @@ def _keys(typed_ahead: Callable[[], bool]) -> "KeyBindings":
 
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
-        # While there is no prompt the terminal makes this of an enter key.
+        # Without a prompt, the terminal translates an enter key to this.
         (enter if typed_ahead() else line_break)(event)
 
     return keys
@@ -227,7 +230,7 @@ def _completer(host: ChatHost, base: Path) -> "Completer":
     from prompt_toolkit.document import Document
 
     class Commands(Completer):
-        """Commands and what may stand behind them; files where a command takes one."""
+        """Completes commands and their arguments, and files where a command takes one."""
 
         def __init__(self) -> None:
             self._paths = PathCompleter(expanduser=True, get_paths=lambda: [str(base)])

@@ -1,4 +1,4 @@
-"""The prompt: messages and commands, one after the other, until somebody leaves."""
+"""The prompt: messages and commands, one after the other, until the user leaves."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def repl(
     base: Path,
     about: Mapping[str, Any],
 ) -> int:
-    """Hold the conversation; returns the exit status. What fails is told, and the conversation goes on."""
+    """Hold the conversation and return the exit status. Failures are shown, and the conversation goes on."""
     host = Host(api, wish, base, about)
     if wish.thread:
         await check_thread(api, wish)
@@ -101,7 +101,7 @@ async def _ask(
     facts = await run_facts(api, answer.run) if answer.fault is None and not answer.cancelled else {}
     host.answered(answer, facts)
     if answer.fault is not None and images:
-        host.images = [*images, *host.images]  # they were not taken
+        host.images = [*images, *host.images]  # They were not sent.
     if terminal.err_tty and answer.fault is None and not answer.cancelled:
         terminal.note(figures(answer, facts))
     if host.thread != before:

@@ -1,4 +1,4 @@
-"""A thread as a file: Markdown to read, JSON to work with."""
+"""A thread as a file: Markdown to read, JSON to process."""
 
 import json
 import os
@@ -16,12 +16,12 @@ FORMAT: Final = "pallas-thread/1"
 
 
 def rendered(form: str, agent: str, thread: str, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The thread's messages, as the API tells them, oldest first; the data of pictures is left out."""
+    """Render the thread's messages as the API returns them, oldest first, without the data of pictures."""
     return _json(agent, thread, messages) if form == "json" else _markdown(agent, thread, messages)
 
 
 def target_of(base: Path, path: str, form: str, agent: str) -> tuple[Path, str]:
-    """Where it goes and in which form: as ``path`` says, beside where the command was started."""
+    """Return the file's path and form: as ``path`` says, by default in ``base``."""
     kind = form or ("json" if path.lower().endswith(".json") else "md")
     if not path:
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in agent).strip("-")[:60] or "thread"
@@ -31,7 +31,10 @@ def target_of(base: Path, path: str, form: str, agent: str) -> tuple[Path, str]:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet, for this user alone. Raises Fault (CONFIG)."""
+    """Write a new file that only this user can read.
+
+    Raises Fault (CONFIG) when it exists or cannot be written.
+    """
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             try:

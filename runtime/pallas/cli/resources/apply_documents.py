@@ -1,4 +1,4 @@
-"""`pallas apply`: things as documents say they shall be. Everything is checked before anything is changed."""
+"""`pallas apply`: create and change things as documents describe them, after checking everything."""
 
 import asyncio
 import sys
@@ -27,9 +27,10 @@ def foresee(
     servers: Sequence[str] | None,
     notes: Notes,
 ) -> None:
-    """Note what files declare and would be changed, keys that a secret has not, servers that there are not.
+    """Note what the fleet would refuse, so that nothing is applied halfway.
 
-    ``servers`` are those of the folder's configuration, None where nobody knows them.
+    That is: a change to what a file declares, a key that a secret does not have, an unknown server.
+    ``servers`` are those of the folder's configuration, None when unknown.
     """
     for document in documents:
         spec, now = specs.get(document.title, {}), current.get((document.kind, document.name))
@@ -46,7 +47,7 @@ def _check_declared(
 ) -> None:
     place = now["source"]
     for key in differing(document.kind, spec, now):
-        # Defaults of an agent may be set here as well, unless its file does: the fleet knows.
+        # An agent's defaults may be set here too, unless its file sets them: the fleet checks that.
         if key != "defaultParams":
             notes.error(
                 document.line_of(key),
@@ -86,9 +87,9 @@ _AT_ONCE: Final = 8
 
 
 def apply(sources: Sequence[str], dry_run: bool, reach: FleetLocation) -> int:
-    """Read, check and apply every document of the sources, and print what became of each.
+    """Read, check and apply every document of the sources, and print the result of each.
 
-    The status is 1 when something is wrong; when that is known beforehand, nothing was changed.
+    The status is 1 when something is wrong. When a check finds it, nothing was changed.
     """
     if not sources:
         complain("pallas apply: say what: -f FILE, -f DIR, or -f - for stdin")
@@ -134,7 +135,7 @@ def _errors(notes: Notes, names: Sequence[str]) -> bool:
 async def _current(
     api: "RestClient", documents: Sequence[ResourceDocument], specs: Mapping[str, dict[str, Any]]
 ) -> Current:
-    """What there is now of everything that is given or referred to."""
+    """Return the present state of everything that is given or referred to."""
     wanted: set[tuple[str, str]] = {(document.kind, document.name) for document in documents}
     for document in documents:
         spec = specs.get(document.title, {})
@@ -150,7 +151,7 @@ async def _current(
 
 
 async def _servers(api: "RestClient", specs: Mapping[str, dict[str, Any]]) -> list[str] | None:
-    """The servers of the folder's configuration, which its own project has; None where nobody needs them."""
+    """Return the servers of the folder's configuration; None when no document needs them."""
     if not any(spec.get("servers") for spec in specs.values()):
         return None
     async for body in api.items(KINDS["project"].path):
@@ -160,7 +161,7 @@ async def _servers(api: "RestClient", specs: Mapping[str, dict[str, Any]]) -> li
 
 
 async def find(api: "RestClient", kind: str, name: str) -> dict[str, Any] | None:
-    """What the fleet says of a thing, exactly; None where there is none. Raises Fault."""
+    """Return the fleet's document of one thing; None when there is none. Raises Fault."""
     from pallas.client.rest_client import part
     from pallas.model import Fault
 

@@ -1,4 +1,4 @@
-"""`pallas connect`: the lines that make an MCP client know an agent."""
+"""`pallas connect`: print the configuration that connects an MCP client to an agent."""
 
 import asyncio
 import json
@@ -25,16 +25,17 @@ _MAX_BODY: Final = 4 * 1024 * 1024
 _SERVERS: Final = "/v0.1/servers"
 _BRIDGES: Final = ("command", "url")
 _BRIDGE_PATH: Final = "/mcp"
-_RUN_TIMEOUT: Final = 1800  # seconds; what agents of a fleet elsewhere have unless they say otherwise
+_RUN_TIMEOUT: Final = 1800  # Seconds; the default of agents of a remote fleet.
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant.
+    """The options. ``project`` names one of the fleet's projects and means all its agents.
 
-    ``bridge`` is how the client reaches the one door to all agents: ``command``, ``url``, or not at all.
+    ``bridge`` is how the client reaches the single endpoint of all agents: ``command``, ``url``, or empty for
+    none.
     """
 
     agent: str = ""
@@ -47,8 +48,8 @@ class ConnectOptions:
 def connect(wish: ConnectOptions, reach: FleetLocation) -> int:
     """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
 
-    Nothing is needed but the project's files and its ledger, which has the agents that were made over the
-    API. Never a token: only the name of the variable that holds it.
+    It needs only the project's files and its ledger, which holds the agents created over the API. It never
+    contains a token, only the name of the variable that holds it.
     """
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
@@ -96,11 +97,11 @@ def _targets(wish: ConnectOptions, reach: FleetLocation) -> list[ServerEntry]:
 
 
 def _check_project(place: "FleetAddress", name: str) -> None:
-    """Raises Wrong where the fleet that runs has no project of that name."""
+    """Raise Wrong when the running fleet has no project of that name."""
     try:
         there = _http(place, "POST", f"{place.origin}/projects/{_part(name)}/mcp", _PING)[0] != 404
     except OSError:
-        return  # whoever uses the address finds out
+        return  # No fleet runs: a client that uses the address will find out.
     if not there:
         raise Wrong(f"there is no project {one_line(name, 60)}; see: pallas get projects")
 
@@ -108,7 +109,7 @@ def _check_project(place: "FleetAddress", name: str) -> None:
 def _of_project(
     wish: ConnectOptions, project: "Project", published: Mapping[str, str] | None
 ) -> list[ServerEntry]:
-    """Addresses as agents.yaml makes them, of the agents that the fleet publishes where it runs."""
+    """Return the addresses from agents.yaml, for the agents that the fleet publishes if it runs."""
     from pallas.surfaces.published_agent import AGENTS, base_url, resource_url
 
     base = base_url(project)
@@ -137,7 +138,7 @@ def _of_project(
 
 
 def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
-    """Agents that were made over the API: those that the fleet publishes, else those in its ledger."""
+    """Return the agents created over the API: those that the fleet publishes, else those in its ledger."""
     if published is None:
         from pallas.client.own_fleet import made_agents
 
@@ -147,7 +148,7 @@ def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
 
 
 def _of_fleet(wish: ConnectOptions, place: "FleetAddress", published: Mapping[str, str]) -> list[ServerEntry]:
-    """Addresses as a fleet elsewhere publishes them."""
+    """Return the addresses that a remote fleet publishes."""
     if wish.bridge:
         return [_bridge(wish, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
     if wish.project:
@@ -165,7 +166,10 @@ def _of_fleet(wish: ConnectOptions, place: "FleetAddress", published: Mapping[st
 def _bridge(
     wish: ConnectOptions, base: str, project: "Project | None", *, token: bool = False
 ) -> ServerEntry:
-    """The one door to all agents. A project is named by its folder: a fleet is started where none runs."""
+    """Return the single endpoint of all agents.
+
+    For a project it names the folder: a fleet is started if none runs.
+    """
     seconds = _RUN_TIMEOUT
     if project is not None:
         token = (project.auth is not None and not project.auth.off) or (

@@ -1,4 +1,4 @@
-"""`pallas create`: one new thing from what was typed."""
+"""`pallas create`: create one thing from command-line options."""
 
 import getpass
 import sys
@@ -18,7 +18,7 @@ _MAX_FILE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The ``--default-…`` flags of an agent and of an LLM; None for what was not said."""
+    """The ``--default-…`` flags of an agent or an LLM; None for those not given."""
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -30,7 +30,7 @@ class Defaults:
     params_file: Path | None = None
 
     def params(self) -> dict[str, Any]:
-        """The parameters: those of the file, and over them the flags. Raises Wrong."""
+        """Return the parameters: those of the file, overridden by the flags. Raises Wrong."""
         params = _params_file(self.params_file) if self.params_file else {}
         for key in ("temperature", "max_tokens", "top_p", "top_k", "seed"):
             if (value := getattr(self, key)) is not None:
@@ -43,7 +43,7 @@ class Defaults:
 
 
 def create(kind: str, name: str, spec: Mapping[str, Any], reach: FleetLocation) -> int:
-    """Make it and say so; returns the exit status. What is None or empty in ``spec`` was not said."""
+    """Create it, print so, and return the exit status. None and empty values in ``spec`` are left out."""
     body = {
         "name": name,
         **{key: value for key, value in spec.items() if value not in (None, "", [], {}, ())},
@@ -59,7 +59,7 @@ def create(kind: str, name: str, spec: Mapping[str, Any], reach: FleetLocation) 
 
 
 def create_secret(name: str, data: Sequence[str], reach: FleetLocation) -> int:
-    """A secret of ``KEY=VALUE`` words."""
+    """Create a secret from ``KEY=VALUE`` words."""
     try:
         values = secret_data(data)
     except Wrong as error:
@@ -71,7 +71,7 @@ def create_secret(name: str, data: Sequence[str], reach: FleetLocation) -> int:
 def create_llm(
     name: str, spec: Mapping[str, Any], defaults: Defaults, probe: bool, reach: FleetLocation
 ) -> int:
-    """A model at a provider; without ``probe`` the provider is not asked whether it takes the key."""
+    """Create an LLM; without ``probe`` the provider is not asked whether it accepts the key."""
     try:
         params = defaults.params()
     except Wrong as error:
@@ -84,7 +84,7 @@ def create_llm(
 def create_agent(
     name: str, spec: Mapping[str, Any], prompt_file: Path | None, defaults: Defaults, reach: FleetLocation
 ) -> int:
-    """An agent."""
+    """Create an agent."""
     try:
         if prompt_file is not None:
             if spec.get("systemPrompt"):
@@ -105,7 +105,7 @@ def create_project(
     prompt_files: Sequence[Path],
     reach: FleetLocation,
 ) -> int:
-    """A project: a server is the name of one of the folder's, or ``NAME=URL``."""
+    """Create a project. A server is the name of one in the folder's configuration, or ``NAME=URL``."""
     try:
         texts: list[Any] = [{"name": path.stem, "text": read_file(path)} for path in prompt_files]
         spec = {
@@ -120,7 +120,7 @@ def create_project(
 
 
 def secret_data(words: Sequence[str]) -> dict[str, str]:
-    """``K=V``, ``K=@file`` and ``K=-`` (stdin) as keys and values; ``@@`` begins a value with ``@``.
+    """Parse ``K=V``, ``K=@file`` and ``K=-`` (stdin) into keys and values; ``@@`` is a literal ``@``.
 
     Raises Wrong, which repeats no value.
     """
@@ -148,7 +148,7 @@ def secret_data(words: Sequence[str]) -> dict[str, str]:
 
 
 def read_file(path: Path) -> str:
-    """A text file, or stdin for ``-``. Raises Wrong."""
+    """Read a text file, or stdin for ``-``. Raises Wrong."""
     try:
         if str(path) == "-":
             return sys.stdin.read(_MAX_FILE)
@@ -164,7 +164,7 @@ def read_file(path: Path) -> str:
 
 
 def _typed(key: str) -> str:
-    """One value from stdin; on a terminal without an echo."""
+    """Read one value from stdin, without an echo on a terminal."""
     try:
         return getpass.getpass(f"{key}: ") if sys.stdin.isatty() else _one_value(sys.stdin.read(_MAX_FILE))
     except (EOFError, UnicodeDecodeError) as error:
@@ -172,7 +172,7 @@ def _typed(key: str) -> str:
 
 
 def _one_value(text: str) -> str:
-    # Editors and `echo` end a line; a key does not end with one.
+    # Editors and `echo` end a line; a key has no line ending.
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -191,7 +191,7 @@ def _extra(word: str) -> tuple[str, Any]:
 
 
 def parsed(value: str) -> Any:
-    """A number, true, false or null where the text is one, else the text."""
+    """Return a number, true, false or null if the text is one, else the text."""
     words = {"true": True, "false": False, "null": None}
     if value in words:
         return words[value]
@@ -200,7 +200,7 @@ def parsed(value: str) -> Any:
             number = kind(value)
         except ValueError:
             continue
-        # inf and nan are texts: JSON has no such numbers.
+        # inf and nan stay text: JSON has no such numbers.
         return number if number - number == 0 else value
     return value
 

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with documents before anything is changed."""
+"""Checks of documents that need no change to the fleet."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,15 +14,15 @@ from .document_reader import ResourceDocument
 from .resource_documents import same
 
 Current = Mapping[tuple[str, str], Mapping[str, Any] | None]
-"""What there is now, by kind and name; None for what is not there."""
+"""The present state by kind and name; None for what does not exist."""
 
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {"llm": ("type", "model"), "secret": ("data",)}
 
 
 def check_alone(documents: Sequence[ResourceDocument], notes: Notes) -> dict[str, dict[str, Any]]:
-    """Note what is wrong with each by itself, and what is there twice.
+    """Note what is wrong with each document by itself, and what is there twice.
 
-    The specs, by title, with the keys and forms that the API has; of what is wrong as far as it goes.
+    Returns the specs by title, with the API's keys and types; an invalid one as far as it was valid.
     """
     seen: dict[str, ResourceDocument] = {}
     specs: dict[str, dict[str, Any]] = {}
@@ -40,7 +40,7 @@ def check_alone(documents: Sequence[ResourceDocument], notes: Notes) -> dict[str
 
 
 def _spec(document: ResourceDocument, notes: Notes) -> dict[str, Any]:
-    """Key by key, so that no mistake hides another."""
+    """Check key by key, so that no mistake hides another."""
     found: dict[str, Any] = {}
     for key, value in document.spec.items():
         try:
@@ -58,7 +58,7 @@ def _spec(document: ResourceDocument, notes: Notes) -> dict[str, Any]:
 
 
 def _warn_of_extras(document: ResourceDocument, at: str, params: Mapping[str, Any], notes: Notes) -> None:
-    """A key that is no parameter is meant for the provider, or is a slip of the pen."""
+    """Warn of keys that are no parameters: they go to the provider, or are typing errors."""
     for name in params:
         near = did_you_mean(name, KEYS)
         if near and name != "extra" and "extra" in Params.read({name: params[name]}, strict=False).values:
@@ -67,7 +67,7 @@ def _warn_of_extras(document: ResourceDocument, at: str, params: Mapping[str, An
 
 
 def references(kind: str, spec: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Kind, name and key of everything that a checked spec refers to."""
+    """Return kind, name and key of everything that a checked spec refers to."""
     found = []
     if kind == "agent":
         found = [(key, spec[key], key) for key in ("llm", "project") if spec.get(key)]
@@ -82,7 +82,7 @@ def check_together(
     current: Current,
     notes: Notes,
 ) -> None:
-    """Note references to what is neither here nor there, and what is missing from something new."""
+    """Note references to things that exist neither here nor in the fleet, and required keys of new things."""
     here = {(document.kind, document.name) for document in documents}
     for document in documents:
         spec = specs.get(document.title, {})
@@ -112,11 +112,11 @@ def _problem(fault: Fault) -> str:
 
 
 def place_of(document: ResourceDocument, fault: Fault) -> tuple[Where, str]:
-    """The line and the key that a refusal of the fleet is about."""
+    """Return the line and the key that a refusal of the fleet is about."""
     key = str(fault.data.get("key") or "").removeprefix("spec.")
     if not key:
         return document.where, ""
-    # A parameter may be named without the mapping that it stands in.
+    # A parameter may be named without the mapping that contains it.
     for candidate in (key, f"defaultParams.{key}"):
         if document.has(candidate.partition(".")[0]):
             return document.line_of(candidate), f"spec.{candidate}"

@@ -1,4 +1,4 @@
-"""Documents of `pallas apply` as they are written, in files, folders or stdin: with the line of each key."""
+"""Read the documents of `pallas apply` from files, folders or stdin, with the line of each key."""
 
 import math
 import sys
@@ -27,7 +27,7 @@ STDIN: Final = "stdin"
 
 @dataclass(frozen=True, slots=True)
 class ResourceDocument:
-    """One thing as it shall be. ``spec`` is as its author wrote it."""
+    """One thing in its desired state. ``spec`` is as its author wrote it."""
 
     kind: ResourceKind
     name: str
@@ -41,22 +41,22 @@ class ResourceDocument:
         return f"{self.kind}/{self.name}"
 
     def has(self, key: str) -> bool:
-        """Whether its spec has that key, in either spelling."""
+        """Return whether its spec has that key, in either spelling."""
         return any(_flat(said) == _flat(key) for said in self.spec)
 
     def line_of_name(self) -> Where:
-        """Where its name stands."""
+        """The position of its name."""
         return _line(self.root, ("metadata", "name"))
 
     def line_of(self, key: str) -> Where:
-        """Where a dotted key of the spec stands, or what is nearest above it."""
+        """Return the position of a dotted key of the spec, or of its nearest parent."""
         return _line(self.root, ("spec", *key.split("."))) if key else self.where
 
 
 def read(sources: Sequence[str], notes: Notes) -> tuple[list[ResourceDocument], list[str]]:
-    """Every document of the sources in their order, what is wrong with others noted; and the files' names.
+    """Read every document of the sources in order, with the files' names. Other mistakes go to ``notes``.
 
-    Raises Wrong where a source cannot be read at all.
+    Raises Wrong when a source cannot be read at all.
     """
     found: list[ResourceDocument] = []
     names: list[str] = []
@@ -72,7 +72,7 @@ def read(sources: Sequence[str], notes: Notes) -> tuple[list[ResourceDocument], 
 
 
 def _texts(sources: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The name and the text of each file."""
+    """Yield the name and the text of each file."""
     for source in sources:
         if source == "-":
             yield STDIN, _stdin()
@@ -133,7 +133,7 @@ def _documents(node: Node, notes: Notes) -> Iterator[ResourceDocument]:
             )
     name = _name(node, notes)
     spec = _spec(node, notes)
-    if name and kind and spec is not None:  # also where something else is wrong: all of it is told
+    if name and kind and spec is not None:  # Even if something else is wrong: all mistakes are reported.
         yield ResourceDocument(kind, name, spec, node.where, node)
 
 
@@ -197,7 +197,7 @@ def _flat(key: str) -> str:
 
 
 def _json_ready(node: Node, key: str, notes: Notes) -> Any:
-    """The value as JSON has it; a date is the text that was written."""
+    """Convert the value to JSON; a date becomes the text that was written."""
     match node:
         case Table(entries):
             return {name: _json_ready(entry.node, f"{key}.{name}", notes) for name, entry in entries.items()}
@@ -218,7 +218,7 @@ def _json_ready(node: Node, key: str, notes: Notes) -> Any:
 
 
 def _line(node: Node, keys: Sequence[str]) -> Where:
-    """Where the last of the keys that is there stands."""
+    """Return the position of the last of the keys that exists."""
     where = node.where
     for key in keys:
         found = _entry(node, key)
@@ -241,7 +241,7 @@ def _entry(node: Node, key: str) -> tuple[Where, Node] | None:
 
 
 def _item(where: Where, node: Node, rest: str) -> tuple[Where, Node]:
-    """Of ``prompts[2]`` the third item."""
+    """Return the third item for ``prompts[2]``."""
     number = rest.rstrip("]")
     if isinstance(node, Items) and number.isdecimal() and int(number) < len(node.items):
         return node.items[int(number)].where, node.items[int(number)]

@@ -1,4 +1,4 @@
-"""A command's way to the fleet: where it is, what it refuses, and the exit status that says so."""
+"""Find the fleet for a command, and turn its refusals into messages and exit statuses."""
 
 import asyncio
 import os
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 REFUSED: Final = 1
-"""The fleet said no, or it failed."""
+"""The fleet refused, or it failed."""
 USAGE: Final = 2
-"""Wrong words on the command line, or a project that cannot be read."""
+"""Wrong usage, or a project that cannot be read."""
 NO_FLEET: Final = 3
 
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
@@ -31,16 +31,16 @@ HOW: Final = (
 
 
 class Wrong(Exception):
-    """Something on the command line cannot be done as it is written; the message says why."""
+    """The command cannot be done as typed; the message says why."""
 
 
 class RefusedExit(Exception):
-    """It was told on stderr already; the status is 1."""
+    """Ends the command with status 1; the message is already on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLocation:
-    """Which fleet is meant: that of the project in ``folder`` unless ``url`` or PALLAS_URL names another."""
+    """The fleet to use: that of the project in ``folder``, unless ``url`` or PALLAS_URL names another."""
 
     folder: Path
     url: str = ""
@@ -48,7 +48,7 @@ class FleetLocation:
 
 
 def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
-    """Do ``work`` with the API of the fleet; returns the exit status, having said on stderr what is wrong."""
+    """Run ``work`` with the fleet's API; returns the exit status, after printing what is wrong on stderr."""
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
@@ -72,7 +72,7 @@ def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) ->
         complain(told(fault))
         return REFUSED
     except BrokenPipeError:
-        # Whoever read it has seen enough (`| head`); the interpreter must not say so at its end.
+        # The reader has seen enough (`| head`); the interpreter must not complain at exit.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
@@ -81,7 +81,7 @@ def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) ->
 
 
 def project_at(folder: Path) -> "Project":
-    """The project in a folder, with its ``.env`` in the environment. Raises ConfigError."""
+    """Return the project in a folder, with its ``.env`` in the environment. Raises ConfigError."""
     from pallas.config import export_env, load_project
 
     export_env(folder)
@@ -89,7 +89,7 @@ def project_at(folder: Path) -> "Project":
 
 
 def warn_of(title: str, body: object) -> None:
-    """Say on stderr what is not well with something that was just made or changed."""
+    """Print on stderr what may be wrong with something just created or changed."""
     if not isinstance(body, Mapping):
         return
     for key in ("warning", "problem"):
@@ -100,14 +100,14 @@ def warn_of(title: str, body: object) -> None:
 
 
 def complain(text: str) -> None:
-    """Lines on stderr, with nothing in them that drives a terminal."""
+    """Print lines on stderr, without terminal control characters."""
     print(sanitize(text), file=sys.stderr)
 
 
 def told(fault: "Fault") -> str:
-    """A Fault as a line for people: what is wrong, at which key."""
+    """Return a Fault as a line for people: what is wrong, at which key."""
     key = str(fault.data.get("key") or "")
-    # Faults of parameters name the key themselves.
+    # Faults of parameters already name the key.
     named = fault.message.startswith((key, key.rpartition(".")[2]))
     head = f"{key}: " if key and not named else ""
     return head + fault.message
@@ -121,7 +121,7 @@ async def _ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[in
     project = None if named else await asyncio.to_thread(project_at, reach.folder)
     place, token = place_of(reach.url, project), token_of(reach.token)
     if project is not None and place.is_loopback and not token:
-        # What the fleet was started with is there for who works in its folder, too.
+        # A user in the folder may use the token that the fleet was started with.
         token = os.environ.get(CONTROL_VARIABLE, "").strip()
     if token and place.in_the_clear:
         complain("# warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS")

@@ -1,6 +1,6 @@
-"""How programs that speak MCP are told of a server, each in its own file and form.
+"""How MCP clients are configured with a server, each in its own file and format.
 
-Forms as the programs document them: mcp-remote for what starts programs only, `${VAR}` in .mcp.json,
+Formats as the programs document them: mcp-remote for those that only start programs, `${VAR}` in .mcp.json,
 `${env:VAR}` in Cursor, inputs in VS Code, `bearer_token_env_var` in Codex, `httpUrl` in the Gemini CLI.
 """
 
@@ -20,7 +20,7 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """One MCP server. ``token``: its callers are asked for one. ``seconds`` is how long a run may take.
+    """One MCP server. ``token``: callers need one. ``seconds`` is how long a run may take.
 
     ``command`` is a program that the client starts and speaks with on stdin and stdout, in place of ``url``;
     it finds the token in its environment.
@@ -34,7 +34,7 @@ class ServerEntry:
 
     @property
     def key(self) -> str:
-        """A name that every client takes: it begins with a letter and has no dots."""
+        """A name that every client accepts: it begins with a letter and has no dots."""
         plain = _ODD.sub("-", self.name).strip("-")
         return plain if plain[:1].isalpha() else f"agent-{plain}"
 
@@ -61,7 +61,7 @@ def _bearer(target: ServerEntry, variable: str) -> dict[str, Any]:
 
 
 def _started(target: ServerEntry, variable: str) -> dict[str, Any]:
-    """A program that the client starts; it is given the token and nothing else."""
+    """Return an entry for a program that the client starts, with the token as its only variable."""
     program, *arguments = target.command
     given = {"env": {TOKEN: variable}} if target.token else {}
     return {"command": program, "args": arguments, **given}
@@ -77,17 +77,17 @@ def _http(variable: str, **more: Any) -> Callable[[ServerEntry], dict[str, Any]]
 
 
 def _bridged(target: ServerEntry) -> dict[str, Any]:
-    """Through mcp-remote, for a program that can only start others."""
+    """Return an entry through mcp-remote, for a client that can only start programs."""
     if target.command:
         return _started(target, f"${{{TOKEN}}}")
     parts = urlsplit(target.url)
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
-    # It takes plain HTTP from this machine only, unless it is told to.
+    # It accepts plain HTTP only from this machine, unless an option allows more.
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1"):
         arguments.append("--allow-http")
     entry: dict[str, Any] = {"command": "npx", "args": arguments}
     if target.token:
-        # No blank in an argument: some programs would cut it in two there. mcp-remote fills the variable in.
+        # No space in an argument: some programs would split it there. mcp-remote fills the variable in.
         arguments += ["--header", "Authorization:${PALLAS_AUTHORIZATION}"]
         entry["env"] = {"PALLAS_AUTHORIZATION": f"Bearer ${{{TOKEN}}}"}
     return entry
@@ -113,7 +113,7 @@ def _codex(targets: Sequence[ServerEntry]) -> str:
             lines.append(f"url = {json.dumps(target.url)}")
         if target.token:
             lines.append(f'env_vars = ["{TOKEN}"]' if target.command else f'bearer_token_env_var = "{TOKEN}"')
-        # It gives a tool one minute where nothing is said.
+        # The default timeout for a tool is one minute.
         lines.append(f"tool_timeout_sec = {target.seconds}")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

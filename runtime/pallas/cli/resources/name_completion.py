@@ -1,4 +1,4 @@
-"""Names that a shell completes: asked of the running fleet, in a moment or not at all."""
+"""Shell completion of names: asks the running fleet, at once or not at all."""
 
 import http.client
 import json
@@ -14,12 +14,12 @@ _MAX_BODY: Final = 2 * 1024 * 1024
 _DEFAULT_PORT: Final = 24200
 _PORT: Final = re.compile(rb"^(?:registry_port|port):\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
 
-# The first that is not at the top: `organism:` comes before all else that has one.
+# The first key that is not at the top level: `organism:` comes before all others that have one.
 _ORGANISM_PORT: Final = re.compile(rb"^\s+port:\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
 
 
 def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
-    """The names there are of a kind; none where no fleet says them at once. Never raises."""
+    """Return the names of a kind; empty when no fleet answers at once. Never raises."""
     from .resource_kinds import KINDS
 
     try:
@@ -27,12 +27,12 @@ def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
         body = _get(folder, url, token, f"{KINDS[kind].path}?limit=200")
         return [str(each[key]) for each in body["items"] if isinstance(each.get(key), str)]
     except Exception:
-        # Whatever it is: a shell that completes must not be told.
+        # Any error: completion must stay silent.
         return []
 
 
 def _get(folder: Path, url: str, token: str, path: str) -> Any:
-    """JSON of the API, tried with what this user has of tokens."""
+    """Return JSON of the API, trying the tokens that this user has."""
     origin = url or os.environ.get("PALLAS_URL", "") or f"http://127.0.0.1:{_port(folder)}"
     parts = urlsplit(origin if "://" in origin else f"http://{origin}")
     given = token or os.environ.get("PALLAS_TOKEN", "")
@@ -62,7 +62,7 @@ def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
 
 
 def _port(folder: Path) -> int:
-    """The fleet's port, read without the reader of projects, which takes longer than all of this."""
+    """Return the fleet's port, without loading the project, which takes longer than all of this."""
     path = folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")
     pattern, default = _PORT, _DEFAULT_PORT
     if not path.exists() and (organism := folder / "organism.yaml").exists():

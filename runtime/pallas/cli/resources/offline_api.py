@@ -19,7 +19,7 @@ _BASE: Final = "http://127.0.0.1/api/v1"
 
 
 class OfflineApi(RestClient):
-    """Asks an application of this process instead of a fleet elsewhere."""
+    """Sends requests to an application in this process instead of a remote fleet."""
 
     def __init__(self, place: FleetAddress, app: Any) -> None:
         import httpx2
@@ -30,14 +30,14 @@ class OfflineApi(RestClient):
         self.own = True
 
     async def close(self) -> None:
-        """End it."""
+        """Shut it down."""
         await super().close()
         await self._elsewhere.aclose()
 
 
 @dataclass(frozen=True, slots=True)
 class _Asleep:
-    """What the catalog asks of a fleet, by one that does not run: agents are made when it starts."""
+    """A stopped fleet, as the catalog sees it: agents start with the fleet."""
 
     files: Project
 
@@ -56,9 +56,9 @@ class _Asleep:
 
 @asynccontextmanager
 async def offline(project: Project, place: FleetAddress) -> AsyncIterator[RestClient]:
-    """The API over the ledger of a project; whoever may read its database may do everything.
+    """Open the API over a project's ledger. A user who may read its database may do everything.
 
-    Raises NoFleet for a project that keeps nothing, and what the ledger and the secrets' key raise.
+    Raises NoFleetAnswers for a project without storage, and what the ledger and the secrets' key raise.
     """
     from pallas.config.database import MEMORY
     from pallas.ledger import database_url_of
@@ -78,7 +78,7 @@ async def offline(project: Project, place: FleetAddress) -> AsyncIterator[RestCl
 
 
 async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
-    """The REST API, with a kernel that has no agents."""
+    """Return the REST API, with a kernel that has no agents."""
     from pallas.access.grants import Grants
     from pallas.catalog import Catalog
     from pallas.catalog.secret_seal import seal_of

@@ -1,4 +1,4 @@
-"""`pallas describe`: everything that is known of one thing."""
+"""`pallas describe`: everything known about one thing."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _COUNTED: Final = 1_000
 _LAST: Final = ("systemPrompt", "partial", "fault")
-"""Texts of many lines stand at the end."""
+"""Multi-line texts come last."""
 _LABELS: Final = {
     "id": "ID",
     "url": "URL",
@@ -33,7 +33,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def describe(words: Sequence[str], reach: FleetLocation) -> int:
-    """Print it, one thing after the other; returns the exit status."""
+    """Print the things, one after the other; returns the exit status."""
     try:
         wanted = split(list(words))
     except NoSuchKind as error:
@@ -70,7 +70,7 @@ async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
 async def _more(
     api: "RestClient", kind: KindInfo, name: str, facts: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """What others have to do with it."""
+    """Return what other things have to do with it."""
     from pallas.client.rest_client import part
 
     if kind.word == "agent":
@@ -121,6 +121,6 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(value)
     if isinstance(value, Mapping | list):
-        # A line feed before it: it begins below its label.
+        # A line feed first: the text begins below its label.
         return "\n" + as_yaml([value])
     return str(value).rstrip("\n")

@@ -1,4 +1,4 @@
-"""What the API says of a thing, as the document that `pallas apply` takes, and back."""
+"""Convert the API's view of a thing to the document that `pallas apply` accepts, and back."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,46 +25,46 @@ SPEC_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "secret": ("keys", "data"),
     "project": ("description", "servers", "prompts"),
 }
-"""What a document's ``spec`` may hold, in the order in which it is printed."""
+"""The keys of a document's ``spec``, in printing order."""
 
 
 def document_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of an agent, an LLM, a secret or a project, complete; a secret's has its keys alone."""
+    """Return the complete document of an agent, an LLM, a secret or a project; of a secret only the keys."""
     spec = {key: _short(key, body.get(key)) for key in SPEC_KEYS[kind] if key != "data"}
     if body.get("source", "api") != "api":
-        # What a file declares and nobody has read yet is not to be cleared by whoever applies this.
+        # Applying this must not clear what a file declares and the fleet has not read yet.
         spec = {key: value for key, value in spec.items() if value not in (None, "", [], {})}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": body.get("name", "")}, "spec": spec}
 
 
 def list_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several documents as one, which `pallas apply` takes as well."""
+    """Return several documents as one, which `pallas apply` accepts as well."""
     return {"apiVersion": API_VERSION, "kind": "list", "items": documents}
 
 
 def same(kind: str, spec: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
-    """Whether what a checked spec says is so already. What it leaves out stays as it is.
+    """Return whether everything that a checked spec says is already so. What it leaves out stays.
 
-    A secret's values are nowhere to be seen: a spec that gives some is never the same.
+    A secret's values cannot be read back: a spec that gives some always differs.
     """
     return "data" not in spec and not differing(kind, spec, body)
 
 
 def differing(kind: str, spec: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
-    """The keys of a checked spec that say something else than is so."""
+    """Return the keys of a checked spec that differ from the present state."""
     now = document_of(kind, body)["spec"]
     return [key for key, value in spec.items() if _plain(key, value) != _plain(key, now.get(key))]
 
 
 def _short(key: str, value: Any) -> Any:
-    """A reference as the name alone."""
+    """Return a reference as its name."""
     if key in ("llm", "project") and isinstance(value, Mapping):
         return value.get("name", value.get("id"))
     return value
 
 
 def _plain(key: str, value: Any) -> Any:
-    """What counts as nothing is nothing, and parameters have their names and forms."""
+    """Normalize a value: empty values are None, parameters get their names and types."""
     if key == "defaultParams" and isinstance(value, Mapping):
         with suppress(Fault):
             value = Params.read(value, strict=False).to_json()
@@ -76,7 +76,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def _item(value: Any) -> Any:
-    """A server or a prompt by its one word where it has no more."""
+    """Return a server or a prompt as a single word when that is all it has."""
     if not isinstance(value, Mapping):
         return value
     said = {key: each for key, each in value.items() if each not in ("", None, {}, 0)}

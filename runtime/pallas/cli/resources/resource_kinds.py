@@ -1,4 +1,4 @@
-"""The words for kinds of things, as a person may type them."""
+"""The words for kinds of things, as a person types them."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from pallas.model import ResourceKind
 
 @dataclass(frozen=True, slots=True)
 class KindInfo:
-    """``path`` is where its list is in the API; ``made``: it can be made and changed, and has a document."""
+    """``path`` is the kind's list in the API; ``made``: it can be changed and has a document."""
 
     word: str
     plural: str
@@ -39,11 +39,11 @@ ORDER: Final[tuple[ResourceKind, ...]] = ("secret", "llm", "project", "agent")
 
 
 class NoSuchKind(ValueError):
-    """The message says which there are."""
+    """An unknown kind; the message lists the known ones."""
 
 
 def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> KindInfo:
-    """The kind that ``word`` stands for, singular or plural, in any case. Raises NoSuchKind."""
+    """Return the kind that ``word`` names, singular or plural, in any case. Raises NoSuchKind."""
     plain = word.strip().lower()
     for name in among:
         kind = KINDS[name]
@@ -56,7 +56,7 @@ def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> KindInfo:
 
 
 def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple[KindInfo, str]]:
-    """``agent a b`` and ``agent/a llm/b`` as kinds and names; a kind alone has an empty name.
+    """Parse ``agent a b`` and ``agent/a llm/b`` into kinds and names; a kind alone has an empty name.
 
     Raises NoSuchKind.
     """

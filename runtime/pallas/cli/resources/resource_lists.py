@@ -1,4 +1,4 @@
-"""`pallas get`: lists and single things, as a table, or as what `pallas apply` takes."""
+"""`pallas get`: lists and single things, as a table, or as what `pallas apply` accepts."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _MAX_ANSWER: Final = 300
 
 
 def conversation(thread: Mapping[str, Any]) -> str:
-    """The thread's heading and its messages, the oldest first."""
+    """Return the thread's heading and its messages, the oldest first."""
     title = one_line(str(thread.get("title") or ""), 200)
     head = f"{thread.get('id')}  {thread.get('agent')}{'  ' + title if title else ''}"
     blocks = [head, *(_block(each) for each in thread.get("messages") or () if isinstance(each, Mapping))]
@@ -62,13 +62,13 @@ def _arguments(value: Any) -> str:
 
 MOST: Final = 10_000
 USUAL: Final = 100
-"""Rows of a list where nothing is said."""
+"""Default number of rows."""
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What was typed. ``project`` and the following narrow lists; ``limit`` is 0 for the usual number."""
+    """The options. ``project`` and the following narrow lists; ``limit`` is 0 for the default."""
 
     words: tuple[str, ...]
     output: str = "table"
@@ -80,7 +80,7 @@ class ListOptions:
 
 
 def get(wish: ListOptions, reach: FleetLocation) -> int:
-    """Print it; returns the exit status."""
+    """Print the list or the things; returns the exit status."""
     try:
         wanted = split(list(wish.words))
         if wish.output not in FORMATS:
@@ -101,7 +101,7 @@ def get(wish: ListOptions, reach: FleetLocation) -> int:
 
 
 def _narrowing(wish: ListOptions, kind: KindInfo, *, alone: bool) -> None:
-    """Raises Wrong for an option that says nothing about that kind."""
+    """Return the query parameters. Raises Wrong for an option that does not apply to that kind."""
     allowed = {"agent": ("project",), "thread": ("agent",), "run": ("agent", "thread", "status")}
     for option, value in (
         ("project", wish.project),
@@ -122,7 +122,7 @@ async def _listed(api: "RestClient", kind: KindInfo, wish: ListOptions) -> int:
     path = f"/projects/{part(wish.project)}/agents" if wish.project else kind.path
     most = min(wish.limit or USUAL, MOST)
     query = {"agent": wish.agent, "thread": wish.thread, "status": wish.status}
-    # One more than is shown says whether there are more.
+    # One row more than is shown tells whether there are more.
     found = [item async for item in api.items(path, most=most + 1, visible=wish.output == "table", **query)]
     shown = found[:most]
     _show(kind, shown, wish.output, alone=False)
@@ -150,7 +150,7 @@ async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], wish
 
 
 async def _messages(api: "RestClient", body: Body, wish: ListOptions) -> None:
-    """The last messages of a thread, the oldest of them first."""
+    """Add the last messages of a thread, the oldest of them first."""
     from pallas.client.rest_client import part
 
     most = min(wish.limit or USUAL, MOST)
@@ -171,7 +171,7 @@ def _show(kind: KindInfo, bodies: Sequence[Body], output: str, *, alone: bool) -
             rows = [[cell(body) for cell in columns.values()] for body in bodies]
             print(table(list(columns), rows, width_of()))
         return
-    # Of two agents of one name the one that was made over the API is what can be applied.
+    # Of two agents of one name, the one created over the API is the one that can be applied.
     bodies = [body for body in bodies if not (kind.made and body.get("shadows"))]
     documents = [document_of(kind.word, body) if kind.made else body for body in bodies]
     if output == "yaml":

@@ -1,4 +1,4 @@
-"""What `pallas route` does: the choice that a router would make, from the files and the fleet that runs."""
+"""`pallas route`: the choice that a router would make, from the files and the running fleet."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ _MAX_QUESTION: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """What was typed; empty for what was not."""
+    """The options; empty for those not given."""
 
     question: str
     capability: str = ""
@@ -49,7 +49,7 @@ class RouteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Who comes into question: ``fallback`` answers where none of them fits, ``notes`` are told beside it."""
+    """The candidates. ``fallback`` answers when none of them fits; ``notes`` are shown with the result."""
 
     candidates: tuple["Candidate", ...]
     by: "RouteBy"
@@ -60,7 +60,7 @@ class _Asked:
 
 
 def route(wish: RouteOptions, reach: FleetLocation) -> int:
-    """Print who would answer; returns the exit status: 1 where nobody fits, or a model could not be asked."""
+    """Print the chosen agent; returns the exit status: 1 when none fits, or a model could not be asked."""
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
@@ -113,7 +113,7 @@ async def _route(wish: RouteOptions, reach: FleetLocation) -> int:
 
 
 def _asked(wish: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
-    """Raises Wrong for names that there are not, and a way that cannot be gone."""
+    """Collect the candidates. Raises Wrong for unknown names, and for a method that cannot be used."""
     from pallas.config.kinds import RouteBy
 
     notes: list[str] = []
@@ -173,7 +173,7 @@ def _candidate(
 
 
 def _published_only(name: str, facts: Mapping[str, Any]) -> "Candidate":
-    """An agent that the files do not declare: made over the API, or registered by a program."""
+    """Return a candidate that the files do not declare: created over the API, or registered by a program."""
     from pallas.routing.choice import Candidate
 
     words = tuple(one_line(str(each), 80) for each in _listed(facts.get("agentCapabilities")))
@@ -192,7 +192,7 @@ def _as_it_is(candidate: "Candidate", facts: Mapping[str, Any]) -> "Candidate":
 
 
 async def _published(place: "FleetAddress") -> dict[str, dict[str, Any]] | None:
-    """What the registry of the fleet says of its agents, by slug; None where none of this project runs."""
+    """Return the agents in the fleet's registry, by slug; None when no fleet of this project runs."""
     import httpx2
 
     from pallas.client.own_fleet import is_there
@@ -223,7 +223,7 @@ async def _published(place: "FleetAddress") -> dict[str, dict[str, Any]] | None:
 
 
 async def _said(wish: RouteOptions, asked: _Asked, place: "FleetAddress", reach: FleetLocation) -> str | None:
-    """What the agent answers that is asked who is to answer. Raises Fault."""
+    """Ask the deciding agent, and return its answer. Raises Fault."""
     from pallas.client import connect, token_of
     from pallas.routing.route_prompt import route_prompt
 
@@ -233,7 +233,7 @@ async def _said(wish: RouteOptions, asked: _Asked, place: "FleetAddress", reach:
     token = token_of(reach.token) or os.environ.get("PALLAS_CONTROL_TOKEN", "").strip()
     async with connect(place, token) as api:
         document = await api.answer(asked.ask, {"message": route_prompt(wish.question, able)})
-        if thread := document.get("threadId"):  # nobody comes back to it
+        if thread := document.get("threadId"):  # The thread is not continued.
             with suppress(Exception):
                 await api.delete(f"/threads/{thread}")
     return str(document.get("text") or "")

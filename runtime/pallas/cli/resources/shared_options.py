@@ -1,4 +1,4 @@
-"""Words that several commands have in common: where the fleet is, and what a shell completes."""
+"""Options that several commands share, and their shell completion."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +50,7 @@ FolderOption = Annotated[
 ShortFolderOption = Annotated[
     Path | None, typer.Option("--folder", "-p", metavar="DIR", show_default=False, help=_FOLDER_HELP)
 ]
-"""Where ``--project`` names one of the fleet's projects."""
+"""For commands where ``--project`` names one of the fleet's projects."""
 OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json.")]
 LimitOption = Annotated[
     int,
@@ -59,13 +59,13 @@ LimitOption = Annotated[
 
 
 def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) -> FleetLocation:
-    """Which fleet is meant; without ``folder`` that of `pallas --project DIR`, or this one."""
+    """Return which fleet is meant; without ``folder`` that of `pallas --project DIR`, or of this folder."""
     given = context.obj if isinstance(context.obj, Path) else Path()
     return FleetLocation(folder if folder is not None else given, url, token)
 
 
 def complete_words(context: typer.Context, incomplete: str) -> list[str]:
-    """A kind first, then names of that kind."""
+    """Complete a kind first, then names of that kind."""
     from .resource_kinds import KINDS
 
     said = _said(context, "words")
@@ -79,22 +79,22 @@ def complete_words(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of agents."""
+    """Complete names of agents."""
     return [name for name in _names(context, "agent") if name.startswith(incomplete)]
 
 
 def complete_llm(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of LLMs."""
+    """Complete names of LLMs."""
     return [name for name in _names(context, "llm") if name.startswith(incomplete)]
 
 
 def complete_project(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of projects."""
+    """Complete names of projects."""
     return [name for name in _names(context, "project") if name.startswith(incomplete)]
 
 
 def complete_client(incomplete: str) -> list[str]:
-    """Programs that `pallas connect` knows."""
+    """Complete programs that `pallas connect` knows."""
     from .mcp_clients import CLIENTS
 
     return [name for name in CLIENTS if name.startswith(incomplete)]

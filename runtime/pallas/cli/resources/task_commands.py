@@ -1,4 +1,4 @@
-"""`pallas tasks`: tasks of a fleet in tables, as documents, and followed to their end."""
+"""`pallas tasks`: list, show, cancel and follow tasks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 _AGAIN: Final = (0.3, 1.0, 3.0, 10.0, 20.0)
-"""Seconds before each new try: a fleet that is started again says then what became of its tasks."""
+"""Seconds before each retry: a restarted fleet then reports what happened to its tasks."""
 
 
 async def follow(
     opened: Open, path: str, origin: str, *, idle: float = IDLE
 ) -> AsyncGenerator[dict[str, Any]]:
-    """The task at ``path``, as it is and whenever that is different; the last one is over.
+    """Yield the task at ``path`` now and after each change; the last one is finished.
 
-    Raises Fault: what the fleet refused, TRANSPORT where the connection cannot be had again, TIMEOUT when
+    Raises Fault: what the fleet refused; TRANSPORT when the connection cannot be restored; TIMEOUT when
     nothing, not even a heartbeat, came for ``idle`` seconds.
     """
     import httpx2
@@ -93,7 +93,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What was typed for a list; ``limit`` is 0 for the usual number."""
+    """The options of a list; ``limit`` is 0 for the default."""
 
     output: str = "table"
     agent: str = ""
@@ -102,7 +102,7 @@ class TaskOptions:
 
 
 def show_list(wish: TaskOptions, reach: FleetLocation) -> int:
-    """Print tasks; returns the exit status."""
+    """Print the tasks; returns the exit status."""
     if problem := _wrong(wish.output, wish.status):
         complain(f"pallas tasks list: {problem}")
         return USAGE
@@ -143,7 +143,7 @@ def show(task: str, output: str, reach: FleetLocation) -> int:
 
 
 def cancel(found: Sequence[str], reach: FleetLocation) -> int:
-    """Cancel each; the status is 1 where one was refused."""
+    """Cancel each task; the status is 1 if one was refused."""
     from pallas.model import Fault
 
     async def work(api: "RestClient") -> int:
@@ -165,7 +165,7 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
 
 
 def attach(task: str, output: str, reach: FleetLocation) -> int:
-    """Follow a task to its end, its progress on stderr; the status says whether it was answered."""
+    """Follow a task to its end, with progress on stderr; the status says whether it was answered."""
 
     if problem := _wrong(output):
         complain(f"pallas tasks attach: {problem}")
@@ -228,7 +228,7 @@ def _print(body: Body, output: str) -> None:
 
 
 def _progress(body: Body) -> str:
-    """How far it is, in a line."""
+    """Return its progress in one line."""
     if body.get("status") == "input_required":
         return f"waits for an answer: {'; '.join(one_line(each, 300) for each in _questions(body))}"
     return str(body.get("progress") or "") if body.get("status") == "working" else ""
@@ -247,7 +247,7 @@ def _fault(body: Body) -> str:
 
 
 async def _which(api: "RestClient", task: str) -> str:
-    """The whole id of a task. Raises Wrong for a beginning that several have, Fault where none has it."""
+    """Return the whole id of a task. Raises Wrong for an ambiguous prefix, Fault when no task has it."""
     from pallas.client.rest_client import part
 
     if not _LEAST <= len(task) < _WHOLE:

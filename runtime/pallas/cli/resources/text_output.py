@@ -1,4 +1,4 @@
-"""YAML and JSON as they are printed: for people to read, and for `pallas apply` to take back."""
+"""YAML and JSON output, readable for people and accepted by `pallas apply`."""
 
 import json
 import math
@@ -15,12 +15,12 @@ FORMATS: Final = ("table", "yaml", "json")
 
 
 def as_json(value: Any) -> str:
-    """With two blanks for each level and letters as they are."""
+    """Return JSON with an indent of two, and non-ASCII letters as they are."""
     return _escaped(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def as_yaml(documents: Sequence[Any]) -> str:
-    """One document or several with ``---`` between; texts of many lines stay readable."""
+    """Return one YAML document, or several separated by ``---``; multi-line texts stay readable."""
     parts = [
         yaml.dump(
             each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
@@ -31,7 +31,7 @@ def as_yaml(documents: Sequence[Any]) -> str:
 
 
 def when(iso: Any) -> str:
-    """A time of the API as the clock on the wall says it, without the day where that is today."""
+    """Return an API timestamp in local time, without the day when it is today."""
     try:
         at = datetime.fromisoformat(iso).astimezone()
     except (TypeError, ValueError):
@@ -41,14 +41,14 @@ def when(iso: Any) -> str:
 
 
 def seconds(value: Any) -> str:
-    """``0.8 s``, ``74 s``; empty for what is no time."""
+    """Return ``0.8 s``, ``74 s``; empty for a value that is no duration."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return ""
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
 def _escaped(text: str) -> str:
-    """Whatever could drive a terminal or reorder a line as JSON and YAML write it between double quotes."""
+    """Escape characters that drive a terminal or reorder a line, as in double-quoted JSON and YAML."""
     return "".join(
         each if each in "\n\t" or sanitize(each) == each else f"\\u{ord(each):04x}" for each in text
     )
@@ -66,7 +66,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     style = "|" if "\n" in value else None
-    # Between double quotes alone such characters can be written as what they are.
+    # Such characters can be escaped only between double quotes.
     return dumper.represent_scalar(
         "tag:yaml.org,2002:str", value, style='"' if value != sanitize(value) else style
     )

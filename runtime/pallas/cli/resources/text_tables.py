@@ -1,4 +1,4 @@
-"""Aligned columns for a terminal, and the same without an end for a pipe."""
+"""Aligned columns, cut to the width of a terminal, or in full for a pipe."""
 
 import shutil
 import sys
@@ -10,20 +10,20 @@ from pallas.model.safe_text import one_line
 
 GAP: Final = 3
 LEAST: Final = 8
-"""No column is made narrower than that for another's sake."""
+"""The width below which no column is cut."""
 _MAX_CELL: Final = 2_000
 
 
 def width_of(stream: TextIO | None = None) -> int | None:
-    """Columns of the terminal that is written to, None where it is none: nothing is cut then."""
+    """Return the columns of the output terminal, None when it is none: then nothing is cut."""
     stream = stream or sys.stdout
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Headers and rows in columns, without blanks at the ends of lines.
+    """Return headers and rows in columns, without trailing spaces.
 
-    Where they do not fit into ``width``, the widest columns are cut first, with an ellipsis.
+    If they do not fit into ``width``, the widest columns are cut first, with an ellipsis.
     """
     cells = [list(headers), *([one_line(cell, _MAX_CELL) for cell in row] for row in rows)]
     widths = [max(cells_in(row[column]) for row in cells) for column in range(len(headers))]
@@ -37,7 +37,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
 
 
 def pairs(rows: Sequence[tuple[str, str]], indent: int = 0) -> str:
-    """``label:  value`` lines with the values below one another; many lines stand below their label."""
+    """Return ``label:  value`` lines with aligned values; multi-line values begin below their label."""
     space = max((cells_in(label) for label, _ in rows), default=0) + 1 + GAP
     lines: list[str] = []
     for label, value in rows:
@@ -53,7 +53,7 @@ def pairs(rows: Sequence[tuple[str, str]], indent: int = 0) -> str:
 
 
 def cells_in(text: str) -> int:
-    """How many columns of a terminal a line takes."""
+    """Return how many terminal columns a line takes."""
     return sum(
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
         for each in text

@@ -1,4 +1,4 @@
-"""Between a client's stdin and stdout and a fleet: each line is understood as far as passing it on needs."""
+"""The relay between a client's stdin and stdout and a fleet. It parses each line only as far as needed."""
 
 import asyncio
 import json
@@ -26,15 +26,15 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 256
-"""Requests of one client that are under way at once."""
+"""Concurrent requests of one client."""
 GRACE_S: Final = 0.25
-"""How long requests under way have for their answers once stdin has ended. The rest is cancelled."""
+"""Seconds that open requests have for their answers once stdin has ended; the rest are cancelled."""
 
 
 class Relay:
-    """One client, until its stdin ends or ``stop`` is set. What is under way then is cancelled.
+    """Serves one client, until its stdin ends or ``stop`` is set. Open requests are cancelled then.
 
-    Requests are passed on at once, each on its own; what the client begins with, and notifications, keep
+    Requests are passed on at once, each in its own task. The client's first messages, and notifications, keep
     their order.
     """
 
@@ -48,7 +48,7 @@ class Relay:
         self._first: asyncio.Task[None] | None = None
 
     async def run(self, stop: asyncio.Event, ended: Callable[[], object] = lambda: None) -> None:
-        """Pass everything on; returns when it is over. ``ended`` is called as soon as stdin has ended."""
+        """Pass everything on, and return when it is over. ``ended`` is called as soon as stdin has ended."""
         self._wire.begin()
         asked = asyncio.ensure_future(stop.wait())
         try:
@@ -78,7 +78,7 @@ class Relay:
             await self._take(line)
 
     async def _finish(self, asked: "asyncio.Future[Any]") -> None:
-        """Stdin has ended: answers that are about to be there are still written."""
+        """After stdin has ended, give answers that are about to arrive time to be written."""
         if self._tasks and not asked.done() and not self._wire.gone:
             answered = asyncio.ensure_future(asyncio.wait(self._tasks))
             await asyncio.wait({answered, asked}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +103,7 @@ class Relay:
             await self._wire.say(error(None, INVALID_REQUEST, text))
             return
         if not isinstance(document.get("method"), str):
-            self._in_order(lambda: self._forward.notify(document, line))  # an answer of the client's
+            self._in_order(lambda: self._forward.notify(document, line))  # A response from the client.
         elif "id" not in document:
             self._heed(document, line)
         elif not isinstance(document["id"], str | int) or isinstance(document["id"], bool):
@@ -129,9 +129,10 @@ class Relay:
         task.add_done_callback(over)
 
     def _heed(self, document: dict[str, Any], line: bytes) -> None:
-        """A notification. A cancelled request ends here and now, so that no answer to it is written.
+        """Pass on a notification. A cancelled request ends at once, so that no answer to it is written.
 
-        In the newer protocol the closed connection cancels the run; in the older one the fleet is told.
+        In the newer protocol version the closed connection cancels the run; in the older one the fleet is
+        notified.
         """
         if document["method"] == CANCELLED:
             params = document.get("params")
@@ -139,7 +140,7 @@ class Relay:
             key = (type(wanted), wanted if isinstance(wanted, str | int) else None)
             task = self._requests.get(key)
             if task is None:
-                return  # it is over
+                return  # It is over.
             told = not self._era[key] and self._target.started.is_set()
             task.cancel()
             if told:
@@ -167,7 +168,7 @@ class Relay:
 
 
 async def _after(before: "asyncio.Task[None] | None", work: Work) -> None:
-    """``work``, once what keeps its order is done, however that ended."""
+    """Run ``work`` after ``before`` has ended, whatever its outcome."""
     if before is not None and not before.done():
         await asyncio.wait({before})
     await work()

@@ -1,4 +1,4 @@
-"""One client's requests at a fleet's ``/mcp``: both eras, one Fault for whatever goes wrong on the way."""
+"""One client's requests to a fleet's ``/mcp``, in both protocol versions; every failure is a Fault."""
 
 import asyncio
 import json
@@ -21,22 +21,22 @@ PATH: Final = "/mcp"
 START_TIMEOUT: Final = 200.0
 """Seconds that a fleet of our own has to start before a call is given up."""
 _ANSWER: Final = 3_600.0
-"""Seconds without a byte; fleets send a sign of life every few seconds while a run lasts."""
+"""Seconds without a byte; fleets send a heartbeat every few seconds during a run."""
 _CONNECT: Final = 5.0
 _EVENT: Final = 8 * 1024 * 1024
 _SESSION: Final = "mcp-session-id"
 _AGAIN: Final = 0.1
 _MOVES: Final = 2
-"""How often one message is sent to another fleet of the project, since the one before had ended."""
+"""How often one message is sent to another fleet of the project, because the previous one had ended."""
 
 Say = Callable[[bytes], Awaitable[None]]
 
 
 class BridgeRequests:
-    """Sends messages on and says what comes back. Belongs to one event loop.
+    """Sends messages to the fleet and writes its responses. Belongs to one event loop.
 
-    A handshake-era session that the fleet does not know any more is opened again, with what the client said
-    when it began: fleets start anew below clients that stay.
+    If the fleet no longer knows a session of the older protocol version, it is opened again with the client's
+    first messages: fleets restart while clients stay.
     """
 
     def __init__(self, target: BridgeTarget, say: Say) -> None:
@@ -49,12 +49,12 @@ class BridgeRequests:
         self._lock = asyncio.Lock()
 
     async def close(self) -> None:
-        """End the connections; requests under way should be over by then."""
+        """Close the connections; open requests should be over by then."""
         if self._http is not None:
             await self._http.aclose()
 
     async def forget(self) -> None:
-        """Tell the fleet that the session is over, where there is one; never raises."""
+        """Tell the fleet that the session is over, if there is one; never raises."""
         import httpx2
 
         if self._session and self._http is not None and self._target.place is not None:
@@ -65,7 +65,7 @@ class BridgeRequests:
                 pass
 
     async def request(self, document: dict[str, Any], line: bytes) -> None:
-        """Send a request on and say its answer, with the progress before it; a failure is said as well."""
+        """Send a request, and write its progress and its answer, or its failure."""
         try:
             place = await self._where(document.get("method") == CALL)
             await self._send(document, line, place)
@@ -73,7 +73,7 @@ class BridgeRequests:
             await self._say(failed(document, fault))
 
     async def notify(self, document: dict[str, Any], line: bytes) -> None:
-        """Send on what has no answer; lost where nobody takes it."""
+        """Send a notification; it is lost if no fleet takes it."""
         try:
             place = await self._where(False)
             await self._send(document, line, place)
@@ -81,7 +81,7 @@ class BridgeRequests:
             pass
 
     async def _where(self, works: bool) -> FleetAddress:
-        """The fleet's place; a call of a tool waits until agents of our own fleet have started."""
+        """Return the fleet's address; a tool call waits until the agents have started."""
         event = self._target.started if works else self._target.listening
         try:
             async with asyncio.timeout(START_TIMEOUT):
@@ -114,7 +114,7 @@ class BridgeRequests:
                 await self._renew(session, place)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
                 if self._target.whose == "own" and not self._target.started.is_set():
-                    await asyncio.sleep(_AGAIN)  # it has taken its port, and answers there in a moment
+                    await asyncio.sleep(_AGAIN)  # It has bound its port, and answers there in a moment.
                 elif moves and self._target.lose(place):
                     moves -= 1
                     place = await self._where(document.get("method") == CALL)
@@ -125,7 +125,7 @@ class BridgeRequests:
                 raise Fault(fault.type, fault.message, data=fault.data) from problem
 
     async def _heard(self, document: dict[str, Any], answer: "httpx2.Response", place: FleetAddress) -> None:
-        """Say what came back for a message."""
+        """Write the response to a message."""
         import httpx2
 
         asked = "id" in document and "method" in document
@@ -138,7 +138,7 @@ class BridgeRequests:
                     continue
                 found = _json(event.data)
                 if ended := _ends(found, document):
-                    self._note(document, found, answer)  # before the client goes on with it
+                    self._note(document, found, answer)  # Before the client goes on with it.
                 await self._say(one_line_of(event.data))
                 if ended:
                     return
@@ -161,7 +161,7 @@ class BridgeRequests:
         raise Fault(FaultType.PROTOCOL, f"{place.origin} answered something that is no MCP")
 
     def _refused(self, document: dict[str, Any], told: dict[str, Any], status: int) -> bytes:
-        """An error of the protocol; one that is a Fault of ours is told as such."""
+        """Return the line for a protocol error; one that is a Fault of a fleet is reported as such."""
         given = told.get("data")
         data: dict[str, Any] = given if isinstance(given, dict) else {}
         message = str(told.get("message", ""))
@@ -187,7 +187,7 @@ class BridgeRequests:
             self._version = str(found["result"].get("protocolVersion", ""))
 
     async def _renew(self, session: str, place: FleetAddress) -> None:
-        """Open the session again, once for all whose requests found it gone."""
+        """Open the session again, once for all requests that found it gone."""
         async with self._lock:
             if self._session != session or self._hello is None:
                 return
@@ -196,7 +196,7 @@ class BridgeRequests:
             answer = await http.post(place.origin + PATH, json=self._hello, headers=self._headers({}))
             found = _json(_first_event(answer)) if answer.is_success else None
             if not isinstance(found, dict) or not isinstance(found.get("result"), dict):
-                self._session = session  # asked again with the next message
+                self._session = session  # The next message tries again.
                 raise Fault(FaultType.TRANSPORT, f"{place.origin} did not open the session again")
             self._note(self._hello, found, answer)
             ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -239,7 +239,7 @@ def _json(text: bytes | str) -> Any:
 
 
 def _first_event(answer: "httpx2.Response") -> str:
-    """The message of an answer that came as a whole, plain or as a stream of one event."""
+    """Return the message of a response that came as a whole, plain or as a stream of one event."""
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         return answer.text
     lines = [line[5:].strip() for line in answer.text.splitlines() if line.startswith("data:")]
@@ -247,12 +247,12 @@ def _first_event(answer: "httpx2.Response") -> str:
 
 
 def _ends(found: Any, document: dict[str, Any]) -> bool:
-    """Whether this message is the answer, after which nothing of the request comes any more."""
+    """Return whether this message is the answer, the last one of its request."""
     if not isinstance(found, dict) or "method" in found or found.get("id") != document.get("id"):
         return False
     return "result" in found or "error" in found
 
 
 def shown(problem: BaseException) -> str:
-    """An error for the log, without what it may hold of a message."""
+    """Return an error for the log, without any content of a message."""
     return one_line(f"{type(problem).__name__}: {problem}", 200)

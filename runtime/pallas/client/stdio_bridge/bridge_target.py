@@ -1,4 +1,4 @@
-"""The fleet that is spoken to: the one that runs, another client's, else one that is started for this."""
+"""The fleet behind the bridge: the running one, another client's, or one started for this client."""
 
 import asyncio
 import logging
@@ -24,10 +24,10 @@ _LOOK_AGAIN: Final = 1.0
 
 
 class BridgeTarget:
-    """Where requests go. ``listening`` is set once something answers there, ``started`` once agents do.
+    """The fleet that requests go to. ``listening`` is set once it answers, ``started`` once its agents do.
 
-    ``whose`` it is: one that runs by itself, one that was started for another client of the same project, or
-    our own. ``fault`` says why there will be no fleet; both are set then as well.
+    ``whose`` says which it is: one that runs by itself, one started for another client of the same project,
+    or our own. ``fault`` says why there will be no fleet; both events are set then as well.
     """
 
     def __init__(self, token: str = "") -> None:
@@ -40,20 +40,22 @@ class BridgeTarget:
         self.lost = asyncio.Event()
 
     def at(self, place: FleetAddress, whose: Whose) -> None:
-        """It is there."""
+        """Set the fleet's address."""
         self.place, self.whose = place, whose
         self.listening.set()
 
     def failed(self, fault: Fault) -> None:
-        """There is none, and will be none."""
+        """Record that there is no fleet, and will be none."""
         self.fault = fault
         self.listening.set()
         self.started.set()
 
     def lose(self, place: FleetAddress) -> bool:
-        """What answered there does not any more. Whether another fleet is looked for: the client that it was
-        started for took it along."""
-        if self.place is not place:  # somebody has noticed before
+        """Record that the fleet at ``place`` no longer answers; return whether to look for another one.
+
+        Another one is looked for when the fleet ended with the client that it was started for.
+        """
+        if self.place is not place:  # Another request has noticed before.
             return True
         if self.whose != "shared":
             return False
@@ -126,7 +128,7 @@ async def _own(
         target.at(FleetAddress(origin, project.root), "own")
 
     async def other() -> FleetAddress:
-        """One that another client started at the same time has the ports that ours waits for."""
+        """Return a fleet that another client started at the same time, on the ports that ours waits for."""
         while True:
             await asyncio.sleep(_LOOK_AGAIN)
             if not begun and (found := await _shared(project.root)) is not None:
@@ -138,7 +140,7 @@ async def _own(
     asked = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({start, others, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not start.done():  # in the middle of its start: what was begun is ended where it waits
+        if not start.done():  # During its start: the tasks it began are ended there.
             start.cancel()
             await asyncio.wait({start})
             if others.done() and not asked.done():
@@ -160,7 +162,7 @@ async def _own(
 
 
 def _folder() -> Path:
-    """Where fleets that were started for a client are noted, for its user's other clients."""
+    """Return the folder where fleets started for a client are recorded, for the user's other clients."""
     from pallas.surfaces.control.token_file import token_folder
 
     return token_folder().with_name("bridge")
@@ -168,11 +170,11 @@ def _folder() -> Path:
 
 @contextmanager
 def _told(root: Path, origin: str) -> Iterator[None]:
-    """Meanwhile other clients of the project find this fleet."""
+    """Within the block, other clients of the project find this fleet."""
     from pallas.surfaces.control.token_file import TokenFileExposed, remove_token, store_token
 
     note: Path | None = None
-    with suppress(TokenFileExposed, OSError):  # then they start one of their own
+    with suppress(TokenFileExposed, OSError):  # Then they start one of their own.
         note = store_token("", root, urlsplit(origin).port or 0, _folder())
     try:
         yield
@@ -182,7 +184,7 @@ def _told(root: Path, origin: str) -> Iterator[None]:
 
 
 async def _shared(root: Path) -> FleetAddress | None:
-    """The fleet that another client of the project started, where that is there and takes requests."""
+    """Return the fleet that another client of the project started, if it exists and takes requests."""
     from pallas.surfaces.control.token_file import TokenFileExposed, find_project_tokens
 
     with suppress(TokenFileExposed, OSError):
@@ -194,7 +196,7 @@ async def _shared(root: Path) -> FleetAddress | None:
 
 
 async def runs(place: FleetAddress) -> bool:
-    """Whether a fleet of ours answers at the fleet's port of the project, and none of another project."""
+    """Return whether a fleet of the project, and not of another one, answers at that address."""
     import httpx2
 
     if is_anothers(place):
@@ -209,7 +211,7 @@ async def runs(place: FleetAddress) -> bool:
 
 
 def no_answer(target: BridgeTarget, fault: Fault) -> Fault:
-    """The same Fault, with what to do where a fleet that ran does not answer any more."""
+    """Return the same Fault, with what to do when a running fleet no longer answers."""
     if target.whose == "own":
         return fault
     text = f"{fault.message}: the fleet is not there (any more); start it again, or restart this bridge"
@@ -217,7 +219,7 @@ def no_answer(target: BridgeTarget, fault: Fault) -> Fault:
 
 
 async def _either(*waits: Coroutine[Any, Any, object]) -> None:
-    """Until one of them is over; the others are given up."""
+    """Wait until one of them is over, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""JSON-RPC as it stands on a line: what is asked, under which protocol, and how a Fault is told."""
+"""JSON-RPC messages as lines: method, protocol version, and how a Fault is reported."""
 
 import base64
 import json
@@ -15,14 +15,14 @@ INITIALIZE: Final = "initialize"
 CANCELLED: Final = "notifications/cancelled"
 
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-# What stands in ``Mcp-Name``, by method: servers compare it with the body.
+# The value of ``Mcp-Name``, by method: servers compare it with the body.
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _PLAIN: Final = re.compile(r"[\x20-\x7E]*")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
 
 
 def modern(document: Mapping[str, Any]) -> str:
-    """The version of the newer protocol that a request speaks; empty for the handshake era's."""
+    """Return the newer protocol version that a request uses; empty for the older one."""
     params = document.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     found = meta.get(_VERSION) if isinstance(meta, dict) else None
@@ -30,7 +30,7 @@ def modern(document: Mapping[str, Any]) -> str:
 
 
 def headers_of(document: Mapping[str, Any]) -> dict[str, str]:
-    """What the newer protocol wants said in headers as well; nothing for the handshake era."""
+    """Return the headers that the newer protocol version requires; empty for the older one."""
     version = modern(document)
     if not version:
         return {}
@@ -43,7 +43,7 @@ def headers_of(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def failed(document: Mapping[str, Any], fault: Fault) -> bytes:
-    """The answer to a request that came to nothing: a call's as a result with ``isError`` (DR-21)."""
+    """Return the answer to a failed request: for a tool call a result with ``isError`` (DR-21)."""
     body = fault.to_body()
     if document.get("method") != CALL:
         return error(document.get("id"), fault.code, fault.message, body["data"])
@@ -53,13 +53,13 @@ def failed(document: Mapping[str, Any], fault: Fault) -> bytes:
 
 
 def error(id: Any, code: int, message: str, data: Any = None) -> bytes:  # noqa: A002 - JSON-RPC's own word
-    """A JSON-RPC error; with ``id`` None to a message of which no more could be understood."""
+    """Return a JSON-RPC error; ``id`` is None when the message could not be parsed that far."""
     told = {"code": code, "message": message} | ({"data": data} if data is not None else {})
     return _line({"jsonrpc": "2.0", "id": id, "error": told})
 
 
 def one_line_of(text: str) -> bytes:
-    """A message of a server as one line; what holds line breaks between its parts is written anew."""
+    """Return a server's message as one line; one with line breaks between its parts is serialized again."""
     stripped = text.strip()
     if "\n" in stripped or "\r" in stripped:
         return _line(json.loads(stripped))

@@ -1,4 +1,4 @@
-"""Descriptors 0 and 1 for JSON-RPC alone: whatever else is printed in this process goes to stderr (DR-1)."""
+"""Descriptors 0 and 1 for JSON-RPC alone: all other output of this process goes to stderr (DR-1)."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 MAX_LINE: Final = 8 * 1024 * 1024
-"""Bytes of one message that are read; a fleet takes less."""
+"""Bytes of one message that are read; a fleet accepts less."""
 _AHEAD: Final = 64
 _OUTGOING: Final = 1_000
 _PATIENCE: Final = 60.0
@@ -20,7 +20,7 @@ _CHUNK: Final = 65_536
 
 
 class TooLong(Exception):
-    """A line of so many bytes, none of which are kept."""
+    """A line above the limit, with its size; its content is dropped."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a message of {size} bytes")
@@ -28,10 +28,10 @@ class TooLong(Exception):
 
 
 class StdioWire:
-    """Takes stdin and stdout for itself, at once and for good; lines come and go on threads of its own.
+    """Takes stdin and stdout for itself, at once and for good, and moves lines on its own threads.
 
-    Descriptor 0 is at its end for all others, from children too, and what they write to 1 goes to stderr.
-    Belongs to one event loop from ``begin`` on.
+    For all other code, including children, descriptor 0 is at its end, and what they write to 1 goes to
+    stderr. Belongs to one event loop from ``begin`` on.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class StdioWire:
         os.dup2(nowhere, 0)
         try:
             os.dup2(2, 1)
-        except OSError:  # stderr is closed
+        except OSError:  # stderr is closed.
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
         if nowhere > 2:
@@ -58,7 +58,7 @@ class StdioWire:
 
     @property
     def gone(self) -> bool:
-        """Whether nobody reads any more what is said."""
+        """Whether the reader of stdout is gone."""
         if not self._gone:
             poll = select.poll()
             poll.register(self._out, 0)
@@ -66,19 +66,19 @@ class StdioWire:
         return self._gone
 
     def begin(self) -> None:
-        """Read and write from now on."""
+        """Start reading and writing."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read_all, args=(loop,), name="stdin", daemon=True).start()
         self._writer.start()
 
     async def line(self) -> bytes | TooLong | None:
-        """The next line; None when stdin has ended."""
+        """Return the next line; None when stdin has ended."""
         found = await self._lines.get()
         self._room.release()
         return found
 
     async def say(self, line: bytes) -> None:
-        """Send a line, which holds no line break; one who does not read for a minute counts as gone."""
+        """Send a line without a line break. A reader that takes nothing for a minute counts as gone."""
         waits_until = monotonic() + _PATIENCE
         while len(self._outgoing) >= _OUTGOING and not self.gone:
             if monotonic() > waits_until:
@@ -90,7 +90,7 @@ class StdioWire:
             self._some.notify()
 
     async def end(self, seconds: float = 2.0) -> None:
-        """What was said is written, as far as that is done in so many seconds."""
+        """Wait up to ``seconds`` until everything said is written."""
         with self._some:
             self._ended = True
             self._some.notify()
@@ -128,7 +128,7 @@ class StdioWire:
 
     def _hand(self, loop: asyncio.AbstractEventLoop, line: bytes | TooLong | None) -> None:
         self._room.acquire()
-        with contextlib.suppress(RuntimeError):  # the loop is over
+        with contextlib.suppress(RuntimeError):  # The loop is over.
             loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
     def _write_all(self) -> None:
@@ -149,8 +149,8 @@ class StdioWire:
 
 
 def _mine(descriptor: int, nowhere: int) -> int:
-    """A private copy that no child has, above those that are known by number."""
+    """Return a private copy of a descriptor, which no child inherits, above the well-known numbers."""
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:  # it is closed
+    except OSError:  # It is closed.
         return fcntl.fcntl(nowhere, fcntl.F_DUPFD_CLOEXEC, 3)
