@@ -15,7 +15,7 @@ from .command_registry import CommandOutcome, Registry, SlashCommand
 
 
 def tools_text(detail: AgentDetail, wanted: str = "") -> str:
-    """The tools of an agent's servers, one line each; with ``wanted`` those of that name, in full."""
+    """Return the tools of an agent's servers, one per line; with ``wanted`` those of that name, in full."""
     lines: list[str] = []
     for server in detail.servers:
         tools = [tool for tool in server.tools if not wanted or wanted.lower() in _names(server, tool)]
@@ -137,7 +137,7 @@ def _line(thread: ThreadRecord) -> str:
 
 
 def _path(text: str) -> str:
-    """A path as a person writes it, with quotes or without."""
+    """Return a path as a person types it, with or without quotes."""
     text = text.strip()
     try:
         parts = shlex.split(text)

@@ -1,4 +1,4 @@
-"""What the commands ask of whoever shows a conversation. What cannot be done is raised as a Fault."""
+"""What the commands need from a conversation. An action that cannot be done raises Fault."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pallas.model import AgentDetail, Params, ThreadRecord
 
 @dataclass(frozen=True, slots=True)
 class ShownParameter:
-    """Something that ``/set`` shows and sets. ``values`` are some that may stand there."""
+    """A setting that ``/set`` shows and changes. ``values`` are some of the allowed ones."""
 
     name: str
     value: str
@@ -18,51 +18,51 @@ class ShownParameter:
 
 
 class ChatHost(Protocol):
-    """What every conversation can do. What not every one can is in the protocols below."""
+    """What every conversation can do. The protocols below add what only some can."""
 
     def parameters(self) -> Sequence[ShownParameter]:
-        """How the conversation is held, and what of it is now. A credential is never among the values."""
+        """Return the settings of the conversation with their values. A credential is never among them."""
         ...
 
     async def set(self, name: str, value: str) -> str:
-        """Set one of them; returns what it is now, in words."""
+        """Set one of them; returns its value now, in words."""
         ...
 
     async def describe(self) -> AgentDetail:
-        """The agent: its instruction and its tools."""
+        """Return the agent: its instruction and its tools."""
         ...
 
     async def clear(self) -> str:
-        """Begin anew with the same agent: the next message is the first of another conversation."""
+        """Start another conversation with the same agent: the next message is its first."""
         ...
 
     async def export(self, form: str, path: str) -> str:
-        """Write the transcript as ``md`` or ``json``, empty for as the path says; without one ask for it."""
+        """Write the transcript as ``md`` or ``json`` (empty: by ``path``); without a path ask for one."""
         ...
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """What is known of the conversation, as names and values."""
+        """Return the facts about the conversation, as names and values."""
         ...
 
     async def quit(self) -> None:
-        """Leave."""
+        """Leave the conversation."""
         ...
 
 
 @runtime_checkable
 class Tunable(Protocol):
-    """A conversation whose agent takes parameters of its model with each message."""
+    """A conversation whose agent accepts parameters of its model with each message."""
 
     def overrides(self) -> Params:
-        """Those of this conversation, which go before the agent's own."""
+        """Return the parameters of this conversation, which override the agent's own."""
         ...
 
     def override(self, params: Params) -> None:
-        """From the next message on these are all of them."""
+        """Replace them all from the next message on."""
         ...
 
     async def save(self, params: Params) -> str:
-        """Lay these over the agent's own defaults, for everyone and from now on; returns that in words."""
+        """Merge these into the agent's own defaults, for all callers; returns that in words."""
         ...
 
 
@@ -71,15 +71,15 @@ class Threaded(Protocol):
     """A host that knows the agent's earlier conversations."""
 
     def known_threads(self) -> Sequence[str]:
-        """Ids that were listed, for completion."""
+        """Return the ids listed so far, for completion."""
         ...
 
     async def threads(self) -> Sequence[ThreadRecord]:
-        """The agent's conversations that this caller may see, last used first, some 20."""
+        """Return the agent's conversations that this caller may see, last used first, about 20."""
         ...
 
     async def resume(self, thread: str) -> str:
-        """Go on with that one; returns what there is to say of it."""
+        """Continue that conversation; returns a summary of it."""
         ...
 
 
@@ -94,7 +94,7 @@ class Attaching(Protocol):
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A host that can ask again."""
+    """A host that can send a message again."""
 
     async def retry(self) -> str:
         """Send the last message once more."""

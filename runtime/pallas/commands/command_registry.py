@@ -1,4 +1,4 @@
-"""What a line that begins with a slash means, which command it is, and how it may go on."""
+"""Parse a line that begins with a slash, run its command, and complete it."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ _COMMAND: Final = re.compile(r"/([A-Za-z][\w-]*|\?)(?:[ \t]+(.*))?\Z", re.DOTALL
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What was typed: a ``command`` with its ``rest``, or with an empty command a message to send."""
+    """The parsed line: a ``command`` with its ``rest``, or an empty command and a message to send."""
 
     command: str
     rest: str
@@ -23,9 +23,9 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """What came of a command, in words to show; empty where everything can be seen anyway.
+    """The result of a command, in words; empty when the screen shows it anyway.
 
-    ``ok`` is false where nothing was done: what was typed should stay, to be mended.
+    ``ok`` is false when nothing was done: the typed line should stay, to be corrected.
     """
 
     text: str = ""
@@ -34,14 +34,14 @@ class CommandOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CommandCompletion:
-    """How a line may go on: each of ``candidates`` takes the place of what stands from ``start`` on."""
+    """How a line may continue: each of ``candidates`` replaces the text from ``start`` on."""
 
     start: int
     candidates: tuple[str, ...] = ()
 
     @property
     def common(self) -> str:
-        """What all candidates begin with."""
+        """The common prefix of all candidates."""
         shortest = min(self.candidates, key=len, default="")
         for index, character in enumerate(shortest):
             if any(each[index].lower() != character.lower() for each in self.candidates):
@@ -51,10 +51,10 @@ class CommandCompletion:
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand[Host]:
-    """``run`` gets the host and what stands behind the name; ``values`` what may stand there, for completion.
+    """``run`` receives the host and the text after the name; ``values`` returns its completions.
 
-    ``usage`` is the form of it without the slash, ``help`` one sentence. With ``lines`` what stands there may
-    have more than one.
+    ``usage`` is its form without the slash, ``help`` one sentence. With ``lines`` its text may have several
+    lines.
     """
 
     name: str
@@ -66,7 +66,10 @@ class SlashCommand[Host]:
 
 
 def read(text: str) -> Typed:
-    """A command, or the text to send: ``//`` sends a slash, and a path such as ``/etc/hosts`` is a text."""
+    """Parse a command, or the text to send.
+
+    ``//`` sends a slash, and a path such as ``/etc/hosts`` is text.
+    """
     if text.startswith("//"):
         return Typed("", text[1:])
     found = _COMMAND.match(text.strip()) if text.startswith("/") else None
@@ -76,13 +79,13 @@ def read(text: str) -> Typed:
 
 
 class Registry[Host]:
-    """The commands by name, in the order in which help lists them."""
+    """The commands by name, in the order of the help."""
 
     def __init__(self, commands: Sequence[SlashCommand[Host]]) -> None:
         self.commands = {command.name: command for command in commands}
 
     async def run(self, host: Host, typed: Typed) -> CommandOutcome:
-        """Do it. Whatever goes wrong becomes words; only cancelling goes through."""
+        """Run the command. Every failure becomes words; only cancellation is raised."""
         name = "help" if typed.command == "?" else typed.command
         command = self.commands.get(name)
         if command is None:
@@ -97,7 +100,7 @@ class Registry[Host]:
             return CommandOutcome(fault.message, ok=False)
 
     def complete(self, host: Host, line: str) -> CommandCompletion:
-        """How ``line``, of which the cursor stands at the end, may go on; nothing for what is no command."""
+        """Return how ``line``, with the cursor at its end, may continue; empty if it is no command."""
         if not line.startswith("/") or line.startswith("//") or "\n" in line:
             return CommandCompletion(len(line))
         name, space, rest = line[1:].partition(" ")
@@ -113,12 +116,12 @@ class Registry[Host]:
         return CommandCompletion(len(line) - len(word), tuple(fitting[:MAX_CANDIDATES]))
 
     def hint(self, line: str) -> str:
-        """What the command at the beginning of ``line`` is for; empty where it is none."""
+        """Return the help of the command at the beginning of ``line``; empty if there is none."""
         command = self.commands.get(line[1:].partition(" ")[0].lower()) if line.startswith("/") else None
         return f"/{command.usage}: {command.help}" if command is not None else ""
 
     def help(self, name: str = "") -> str:
-        """All commands, or all about one of them."""
+        """Return the list of commands, or the help of one of them."""
         if name:
             command = self.commands.get(name.removeprefix("/").lower())
             if command is None:

@@ -1,4 +1,4 @@
-"""The commands that say how a conversation is held: ``/set``, ``/system``, ``/save`` and their like."""
+"""The commands for a conversation's settings: ``/set``, ``/system``, ``/save`` and others."""
 
 import re
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ async def set_(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 def set_values(host: ChatHost, rest: str) -> Iterable[str]:
-    """What may stand behind ``/set``."""
+    """Complete the text after ``/set``."""
     own = host.parameters()
     name, space, _ = rest.partition(" ")
     if not space:
@@ -51,12 +51,12 @@ async def unset(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 def unset_values(host: ChatHost, rest: str) -> Iterable[str]:
-    """What may stand behind ``/unset``."""
+    """Complete the text after ``/unset``."""
     return [name for name, _ in parameter_text.lines(host.overrides())] if isinstance(host, Tunable) else ()
 
 
 async def system(host: ChatHost, rest: str) -> CommandOutcome:
-    """``/system TEXT`` replaces the instruction, ``/system`` alone takes that back and shows the agent's."""
+    """``/system TEXT`` replaces the instruction; ``/system`` alone undoes that and shows the agent's."""
     told = ""
     if isinstance(host, Tunable):
         if rest and rest not in ('""', "''"):
@@ -78,7 +78,7 @@ async def system(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 async def append(host: ChatHost, rest: str) -> CommandOutcome:
-    """``/append TEXT`` follows the instruction, ``/append`` alone takes that back."""
+    """``/append TEXT`` follows the instruction; ``/append`` alone undoes that."""
     if not isinstance(host, Tunable):
         return CommandOutcome(_NO_PARAMETERS, ok=False)
     if rest and rest not in ('""', "''"):
@@ -92,7 +92,7 @@ async def append(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 async def save(host: ChatHost, rest: str) -> CommandOutcome:
-    """``/save``: what is set becomes the agent's default, but for what the two above say (AG-13)."""
+    """``/save``: the settings become the agent's default, except for ``/system`` and ``/append`` (AG-13)."""
     if rest:
         return CommandOutcome(
             "/save keeps what /set has set, as the agent's defaults, and takes nothing. To write the "
@@ -172,7 +172,7 @@ def _untold(host: ChatHost, name: str) -> str:
 
 
 def forget_instruction(host: object) -> str:
-    """Take back what ``/system`` and ``/append`` said as another conversation begins; a line that says so."""
+    """Undo ``/system`` and ``/append`` when another conversation begins; returns a line that says so."""
     if not isinstance(host, Tunable):
         return ""
     now = host.overrides()
@@ -183,7 +183,7 @@ def forget_instruction(host: object) -> str:
 
 
 def _taken_back(host: Tunable, key: str) -> str:
-    """Take it back; what it was, or nothing where it was not set."""
+    """Undo it; returns its value, or an empty string if it was not set."""
     now = host.overrides()
     if key not in now.values:
         return ""

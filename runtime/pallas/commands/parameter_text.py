@@ -1,4 +1,4 @@
-"""Parameters of the model as a person types them: read, changed and shown (SPEC 6.2, C16, UN-5)."""
+"""Parameters of the model as a person types them: parse, change and show them (SPEC 6.2, C16, UN-5)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from pallas.model.params import KEYS
 from pallas.model.safe_text import one_line, sanitize
 
 PER_CALL: Final = frozenset({"messages"})
-"""What goes with one call and makes no sense for a whole conversation."""
+"""Parameters for one call, which make no sense for a whole conversation."""
 _TEXTS: Final = frozenset({"systemOverride", "systemAppend"})
 _LISTS: Final = frozenset({"stop", "tools_allowlist"})
 _VALUES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,7 +38,7 @@ _ABOUT: Final[Mapping[str, str]] = {
 
 
 def parsed(text: str) -> Any:
-    """A value as a person writes it: JSON where it is some, else text."""
+    """Parse a value: JSON if it is valid JSON, else text."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError:
@@ -46,7 +46,7 @@ def parsed(text: str) -> Any:
 
 
 def key_of(name: str) -> str | None:
-    """The key that is meant by ``name`` in any spelling; None for one that goes below ``extra``."""
+    """Return the key for ``name`` in any spelling; None for one that goes below ``extra``."""
     try:
         found = Params.read({name: None}, strict=True).values
     except Fault:
@@ -55,13 +55,13 @@ def key_of(name: str) -> str | None:
 
 
 def near(name: str) -> str:
-    """A key that is written nearly so; empty where none is."""
+    """Return a key of similar spelling; empty if there is none."""
     close = get_close_matches(name.lower().replace("-", "_"), [key.lower() for key in KEYS], 1, 0.75)
     return next((key for key in KEYS if close and key.lower() == close[0]), "")
 
 
 def changed(params: Params, name: str, text: str) -> Params:
-    """``params`` with one of them set to what ``text`` says; ``null`` clears what the agent has there.
+    """Return ``params`` with one of them set to ``text``; ``null`` clears the agent's own value.
 
     Raises Fault (PROTOCOL).
     """
@@ -77,7 +77,10 @@ def changed(params: Params, name: str, text: str) -> Params:
 
 
 def unset(params: Params, name: str) -> Params:
-    """``params`` without one of them: what the agent has holds again. Raises Fault where it is not set."""
+    """Return ``params`` without one of them, so that the agent's value applies.
+
+    Raises Fault if it is not set.
+    """
     key = key_of(name)
     below = dict(params.get("extra", {}))
     if key is not None and key in params.values:
@@ -90,7 +93,7 @@ def unset(params: Params, name: str) -> Params:
 
 
 def lines(params: Params) -> list[tuple[str, str]]:
-    """What is set, as names and values to show; what stands below ``extra`` one by one."""
+    """Return what is set, as names and values to show; keys below ``extra`` one by one."""
     found: list[tuple[str, str]] = []
     for key in KEYS:
         if key not in params.values:
@@ -104,28 +107,28 @@ def lines(params: Params) -> list[tuple[str, str]]:
 
 
 def value_of(params: Params, name: str) -> str | None:
-    """One of them, to show; None where it is not set."""
+    """Return one of them, to show; None if it is not set."""
     key = key_of(name)
     return dict(lines(params)).get(key or f"extra.{name.removeprefix('extra.')}")
 
 
 def about(name: str) -> str:
-    """What may stand there; empty for what is below ``extra``."""
+    """Return what values it accepts; empty for one below ``extra``."""
     return _ABOUT.get(key_of(name) or "", "")
 
 
 def some_values(name: str) -> Iterable[str]:
-    """Values that may stand there, for completion."""
+    """Return some of its values, for completion."""
     return _VALUES.get(key_of(name) or "", ())
 
 
 def names() -> tuple[str, ...]:
-    """The keys that can be set for a conversation."""
+    """Return the keys that can be set for a conversation."""
     return tuple(key for key in KEYS if key not in PER_CALL)
 
 
 def shown(value: Any) -> str:
-    """A value in one line of at most 300 characters."""
+    """Return a value in one line of at most 300 characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return one_line(text, 300) or '""'
 
@@ -135,7 +138,7 @@ def _value(key: str, text: str) -> Any:
         return None
     value = parsed(text)
     if key in _TEXTS:
-        # A number is text here; what stands in quotes is what is within them.
+        # A number is text here; quotes around a value are removed.
         return value if isinstance(value, str) else text
     if key in _LISTS and not isinstance(value, list):
         if key == "stop":
@@ -145,4 +148,4 @@ def _value(key: str, text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(name)  # NaN and Infinity are no JSON
+    raise ValueError(name)  # NaN and Infinity are not JSON.

@@ -1,7 +1,8 @@
-"""Two handlers: one shows and asks, the other knows where a line goes. All that passes between are messages.
+"""The console's two handlers: one shows and asks, the other decides where a line goes.
 
-``console`` gets a prompt, shows its output, reads a line and sends it to ``router``; that sends it to the
-agent it is for, and answers with the next prompt. A line that is not there ends it: the handler returns None.
+All communication between them is messages. ``console`` receives a prompt, shows its output, reads a line and
+sends it to ``router``. The router sends the line to its agent, and answers with the next prompt. At the end
+of the input the handler returns None.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,20 +34,20 @@ text            the same, to the agent that was asked last
 
 
 class ConsoleDesk(Protocol):
-    """Where a person sits."""
+    """The terminal or pane of a person."""
 
     async def show(self, output: str, source: str) -> None:
-        """Show what came, sanitised; ``source`` is who said it, ``system`` for the console itself."""
+        """Show a sanitised message; ``source`` is its sender, ``system`` for the console itself."""
         ...
 
     async def read(self, to: str) -> str | None:
-        """A line; None at the end of the input. ``to`` is whom text without a name goes to, or empty."""
+        """Return a line; None at the end of the input. ``to`` is the default addressee, or empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An agent as the console lists it; ``takes`` is None where it takes text."""
+    """An agent in the console's list; ``takes`` is None when it takes text."""
 
     name: str
     kind: str
@@ -56,7 +57,7 @@ class Seen:
 
 
 class Console:
-    """Shows and asks. ``lines`` counts those that were sent on; ``left`` says that the person is gone."""
+    """Shows and asks. ``lines`` counts those sent on; ``left`` is set when the person has gone."""
 
     def __init__(self, desk: ConsoleDesk, last: Callable[[], str] = lambda: "", router: str = ROUTER) -> None:
         self._desk = desk
@@ -68,7 +69,7 @@ class Console:
     async def handle(
         self, payload: ConsolePrompt | SystemError, metadata: HandlerMetadata
     ) -> HandlerResponse | None:
-        """Raises nothing of its own: what the desk raises ends the conversation."""
+        """Show the prompt's output and send the next line. Exceptions of the desk end the conversation."""
         if isinstance(payload, SystemError):
             await self._desk.show(told(payload), "system")
         elif payload.output:
@@ -81,7 +82,7 @@ class Console:
         return HandlerResponse(ConsoleInput(sanitize(line)), to=self._router)
 
     async def _line(self) -> str | None:
-        """The next one that says something; None where there is none."""
+        """Return the next line that is not empty; None at the end of the input."""
         while (line := await self._desk.read(self._last())) is not None:
             if len(line) > MAX_LINE:
                 said = f"it has {len(line):,} characters, and at most {MAX_LINE:,} are sent; shorten it"
@@ -92,9 +93,9 @@ class Console:
 
 
 class LineRouter:
-    """Knows where a line goes, and what to make of an answer; ``last`` is who was asked last.
+    """Sends lines to agents and turns their answers into prompts; ``last`` is the last addressee.
 
-    ``reasons`` says where the person finds why an agent failed: handlers are not told of it.
+    ``reasons`` says where the person finds why an agent failed: handlers do not receive the reason.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class LineRouter:
         self.last = ""
 
     async def handle(self, payload: Any, metadata: HandlerMetadata) -> HandlerResponse:
-        """A line goes to an agent, or is a command; anything else is an answer."""
+        """Send a line to an agent, or run it as a command; anything else is an answer."""
         if not isinstance(payload, ConsoleInput):
             if not isinstance(payload, SystemError):
                 return _prompt(told(payload), metadata.from_id)
@@ -134,11 +135,11 @@ class LineRouter:
 
     @property
     def addressee(self) -> str:
-        """Whom text without a name goes to; empty where nobody is."""
+        """The agent that text without a name goes to; empty if there is none."""
         return self.last or self._first()
 
     def addressed(self, line: str) -> tuple[str, str]:
-        """Who a line is for, empty where nobody is, and what it says."""
+        """Return the line's addressee, empty if there is none, and its text."""
         if not line.startswith("@"):
             return self.addressee, line
         name = line[1:].split(maxsplit=1)[0] if line[1:2].strip() else ""
@@ -178,7 +179,7 @@ class LineRouter:
 
 
 def told(payload: Any) -> str:
-    """A payload as a person reads it."""
+    """Return a payload as text for a person."""
     if isinstance(payload, SystemError):
         again = "; you may try again" if payload.retry_allowed and "try again" not in payload.message else ""
         return f"{payload.code}: {payload.message}{again}"

@@ -18,11 +18,11 @@ from pallas.telemetry.trace_context import child_of
 log = logging.getLogger(__name__)
 
 MAX_FAILURES: Final = 3
-"""Runs in a row that end before a line was sent: after these the console gets no further prompt."""
+"""After so many consecutive runs that end before a line was sent, the console gets no further prompt."""
 
 
 async def converse(hub: EventHub, messages: MessagingPort, peers: MessagingPeers) -> None:
-    """Prompt the listener until it returns None, which disconnects it. Returns then; cancelling ends it.
+    """Prompt the listener until it returns None, which disconnects it; cancelling also ends it.
 
     A run that ends elsewhere, without a message to the console, is followed by another prompt.
     """
@@ -54,7 +54,7 @@ class _Conversation:
         self.is_left = False
 
     async def run(self, output: str, *, is_first: bool) -> None:
-        """Raises Fault."""
+        """Run until the listener has sent its lines. Raises Fault."""
         run_id, context = uuid.uuid4().hex[:12], child_of(None)
         self._hub.publish(
             RunStarted(
@@ -88,7 +88,10 @@ class _Conversation:
         self._hub.publish(event)
 
     def _prompt(self, output: str, is_first: bool) -> Payload:
-        """A prompt of the listener's own class, in the fields that it shares with ours. Raises Fault."""
+        """Return a prompt of the listener's own class, in the fields that it shares with ours.
+
+        Raises Fault.
+        """
         [endpoint] = self._peers.endpoints(CONSOLE)
         values: dict[str, Any] = {"output": output, "source": "system", "show_banner": is_first}
         names = {field.name for field in endpoint.payload.shape.fields}

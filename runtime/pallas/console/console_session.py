@@ -1,4 +1,4 @@
-"""A person's conversation with a fleet: two handlers beside its agents, for as long as it lasts."""
+"""A person's conversation with a fleet: two handlers that join its agents for the length of the session."""
 
 import asyncio
 import uuid
@@ -38,9 +38,9 @@ WEEK: Final = 7 * 86_400.0
 
 
 class Hosted:
-    """An ``Endpoint`` of that name; ``kind`` is the class of what it takes, ``known`` of what comes back.
+    """A ``HandlerEndpoint`` with that name. ``kind`` is the class it takes, ``known`` the classes of replies.
 
-    ``timeout`` in seconds: whoever waits for a person waits long.
+    ``timeout`` in seconds: a handler that waits for a person waits long.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Hosted:
 
     @property
     def peers(self) -> frozenset[str]:
-        """Whom it may send to, as it is now."""
+        """The agents it may send to, as of now."""
         return frozenset(self._peers())
 
     async def invoke(self, delivery: Delivery) -> HandlerReply:
-        """As ``Endpoint.invoke``; it is not bounded here, and raises what its handler raises."""
+        """As ``HandlerEndpoint.invoke``. It has no time limit here, and raises what its handler raises."""
         returned = await self._handler(bind_payload(delivery.payload, self._loaded), delivery.metadata)
         if returned is None:
             return HandlerReply()
@@ -82,7 +82,7 @@ class Hosted:
         return HandlerReply(((returned.to, payload),))
 
     def ended(self, frame: str) -> None:
-        """It keeps nothing for a frame."""
+        """Do nothing: it stores nothing for a frame."""
 
 
 MAX_CONSOLES: Final = 100
@@ -100,12 +100,12 @@ async def hold(
     greeting: str = "",
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Ask and answer until the person leaves (HC-26), in the fleet's loop; ``greeting`` is shown first.
+    """Hold the conversation until the person leaves (HC-26), in the fleet's loop; shows ``greeting`` first.
 
-    All of it is one run, whose messages the workbench shows as any other's; where an agent ended without an
-    answer, or the run failed (it has as many messages as a run may have), the next line begins another.
-    ``stop`` ends what was asked, and asks for the next line; cancelling this ends all of it.
-    Raises Fault where not even a line can be asked for.
+    It is one run, whose messages the workbench shows like any other's. If an agent ends without an answer, or
+    the run fails (for example at its message limit), the next line begins another run. ``stop`` cancels the
+    current question and asks for the next line; cancelling this ends the conversation. Raises Fault when not
+    even a line can be read.
     """
     router = LineRouter(
         lambda: _agents(fleet),
@@ -151,7 +151,7 @@ async def hold(
 async def _run(
     fleet: "Fleet", name: str, greeting: str, principal: Principal, stop: asyncio.Event | None
 ) -> Outcome:
-    """One run of the console: until the person leaves or stops it, or nobody is left to say something."""
+    """Run the console once: until the person leaves or stops it, or no handler has anything left to do."""
     run_id, context = uuid.uuid4().hex[:12], child_of(None)
     fleet.hub.publish(_began(run_id, name, context))
     began = perf_counter()
@@ -172,7 +172,7 @@ async def _run(
 
 
 async def _unless(stop: asyncio.Event | None, work: Coroutine[Any, Any, object]) -> bool:
-    """Whether it came to its end; it is cancelled where it is stopped before."""
+    """Return whether ``work`` ended by itself; ``stop`` cancels it."""
     if stop is None:
         await work
         return True
@@ -198,7 +198,7 @@ def _emitting(fleet: "Fleet") -> Emit:
 
 
 def _free(fleet: "Fleet") -> str:
-    """A name for one more console: those of a fleet are told apart by a number."""
+    """Return a name for one more console: consoles of a fleet are numbered."""
     names = (CONSOLE, *(f"{CONSOLE}.{number}" for number in range(2, MAX_CONSOLES + 1)))
     found = next((name for name in names if not fleet.peers.endpoints(name)), None)
     if found is None:

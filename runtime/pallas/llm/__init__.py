@@ -19,9 +19,9 @@ async def complete(
 ) -> LLMResponse:
     """Ask a model, from within a typed handler. ``messages`` as ``{"role": ..., "content": ...}``.
 
-    ``model`` empty is the project's own; ``params`` are those of SPEC 6.2. ``agent_id`` is taken and not
-    believed: whose tokens these are is known. Raises Fault, BudgetExhausted where a conversation used up its
-    tokens. ``docs/llm-router.md`` says who answers.
+    An empty ``model`` is the project's own; ``params`` are those of SPEC 6.2. ``agent_id`` is accepted and
+    ignored: the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
+    its tokens. ``docs/llm-router.md`` describes how a backend is chosen.
     """
     invocation = current()
     if invocation is None or invocation.completer is None:

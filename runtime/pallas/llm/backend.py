@@ -1,4 +1,4 @@
-"""One backend: how much it takes at once, and what is known of how it does (HC-27 to HC-29)."""
+"""One backend: its limits, and its recent health (HC-27 to HC-29)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ MINUTE: Final = 60.0
 
 
 class TokenBucket:
-    """``capacity`` tokens, filled within a minute; 0 for any number. ``clock`` counts seconds."""
+    """``capacity`` tokens, refilled within a minute; 0 for no limit. ``clock`` counts seconds."""
 
     def __init__(self, capacity: int, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -23,35 +23,35 @@ class TokenBucket:
 
     @property
     def level(self) -> float:
-        """Tokens that may be taken at once; below 0 where they are promised already."""
+        """Tokens available now; below 0 when tokens are already promised."""
         self._fill()
         return self._level
 
     def holds(self, amount: int) -> bool:
-        """Whether so many could ever be taken (X9)."""
+        """Return whether so many tokens could ever be taken (X9)."""
         return not self.capacity or amount <= self.capacity
 
     def wait_for(self, amount: int) -> float:
-        """Seconds until so many may be used, after all that were promised before."""
+        """Return the seconds until so many may be used, after all earlier promises."""
         if not self.capacity:
             return 0.0
         return max(0.0, amount - self.level) * MINUTE / self.capacity
 
     def take(self, amount: int) -> float:
-        """Take so many, now or as they come: seconds to wait before they are used."""
+        """Take so many, now or as they are refilled; returns the seconds to wait before using them."""
         wait = self.wait_for(amount)
         if self.capacity:
             self._level -= amount
         return wait
 
     def settle(self, taken: int, used: int) -> None:
-        """It turned out to be ``used``: the rest comes back; what was more is owed, up to a minute of it."""
+        """Correct to the ``used`` amount: returns the rest, or owes an excess of up to one minute."""
         if not self.capacity:
             return
         self._fill()
         more = used - taken
         if more > 0:
-            # Those that wait were promised their time: what one answer was too long delays those that come.
+            # Those that wait were promised their time: an excess of one answer delays only later questions.
             self._level = max(self._level - more, min(self._level, -float(self.capacity)))
         else:
             self._level = min(float(self.capacity), self._level - more)
@@ -64,21 +64,21 @@ class TokenBucket:
 
 
 FAILING_SECONDS: Final = 30.0
-"""For so long one that failed is asked after the others."""
+"""Seconds for which a backend that failed is asked after the others."""
 MAX_WAITING: Final = 1_000
-"""So many may wait for one backend."""
+"""Questions that may wait for one backend."""
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class Busy(Fault):
-    """A backend has no room for this question in time. Nobody was asked, and nothing failed."""
+    """A backend has no room for this question in time. It was not asked, and nothing failed."""
 
 
 @dataclass(slots=True)
 class BackendTurn:
-    """A question's turn at a backend: ``waited`` seconds for it, ``taken`` tokens of its bucket."""
+    """A question's turn at a backend, after ``waited`` seconds, with ``taken`` tokens of its bucket."""
 
     waited: float
     taken: int
@@ -86,7 +86,7 @@ class BackendTurn:
 
 
 class Backend:
-    """What is known of a backend in this process. ``clock`` and ``sleep`` count seconds."""
+    """The state of a backend in this process. ``clock`` and ``sleep`` count seconds."""
 
     def __init__(self, config: BackendConfig, *, clock: Clock, sleep: Sleep) -> None:
         self.config = config
@@ -102,41 +102,41 @@ class Backend:
 
     @property
     def id(self) -> str:
-        """As the configuration names it."""
+        """The id in the configuration."""
         return self.config.id
 
     @property
     def load(self) -> float:
-        """How much of what it takes at once is taken, those that wait included; 1.0 is full."""
+        """The share of its concurrency in use, waiting questions included; 1.0 is full."""
         return (self.active + self.waiting) / max(1, self.config.max_concurrent)
 
     @property
     def failing(self) -> bool:
-        """Whether it failed a moment ago."""
+        """Whether it failed recently."""
         return self._failing_until > self._clock()
 
     @property
     def closed_for(self) -> float:
-        """Seconds for which it asked not to be asked (``Retry-After``)."""
+        """Seconds for which it asked not to be called (``Retry-After``)."""
         return max(0.0, self._closed_until - self._clock())
 
     def failed(self, why: str, retry_after: float = 0.0) -> None:
-        """It failed just now, and is not asked for ``retry_after`` seconds."""
+        """Record a failure; the backend is not called for ``retry_after`` seconds."""
         now = self._clock()
         self.why = why
         self._failing_until = now + max(FAILING_SECONDS, retry_after)
         self._closed_until = max(self._closed_until, now + retry_after)
 
     def answered(self) -> None:
-        """It answers."""
+        """Record a success."""
         self.why, self._failing_until = "", 0.0
 
     @asynccontextmanager
     async def turn(self, tokens: int, within: float) -> AsyncIterator[BackendTurn]:
-        """Wait for a turn, ``within`` seconds at most; it lasts as long as the block.
+        """Wait for a turn, ``within`` seconds at most; the turn lasts as long as the block.
 
-        Raises Busy at once where it would come later. What the block leaves as ``used`` of the turn is what
-        its bucket pays in the end.
+        Raises Busy at once if it would come later. The tokens that the block sets as ``used`` of the turn are
+        finally charged to the bucket.
         """
         if self.waiting >= MAX_WAITING:
             raise self._busy(f"{MAX_WAITING} questions wait for it already")

@@ -20,9 +20,9 @@ from .question import Question
 log = logging.getLogger(__name__)
 
 JITTER: Final = 0.25
-"""A back-off is longer or shorter by up to this part of it."""
+"""The random part of a back-off, as a share of it, up or down."""
 SLOW: Final = 5.0
-"""Seconds that a backend has at least before it is left for not answering whoever has no more time."""
+"""The least seconds a backend gets before a caller's short deadline counts as its failure."""
 _LAST: Final = 0.5
 _MAX_TOLD: Final = 5
 _TOO_MANY: Final = 429
@@ -31,11 +31,11 @@ type Ready = Callable[[Backend], Awaitable[Provider]]
 
 
 class _AllFailed(Exception):
-    """Everybody was asked, and it was nobody's last word."""
+    """Every backend was asked, and at least one may still answer later."""
 
 
 class BackendRequest:
-    """One question; ``emit`` hears of every backend that is asked, ``deadline`` is by ``clock``."""
+    """One question. ``emit`` receives an event for each attempt; ``deadline`` is in the time of ``clock``."""
 
     def __init__(
         self,
@@ -66,7 +66,10 @@ class BackendRequest:
     async def answer(
         self, model: str, candidates: tuple[Backend, ...], question: Question, params: Params
     ) -> tuple[Backend, ModelAnswer]:
-        """Who answered, and what. Raises Fault: the last one, with what the others said before it."""
+        """Return the backend that answered, and its answer.
+
+        Raises Fault: the last one, together with those of the other backends.
+        """
         tokens = question.tokens
         able = self._able = tuple(each for each in candidates if each.bucket.holds(tokens))
         if not able:
@@ -90,7 +93,7 @@ class BackendRequest:
     async def _round(
         self, number: int, model: str, able: tuple[Backend, ...], question: Question, params: Params
     ) -> tuple[Backend, ModelAnswer]:
-        """Ask one after the other, at once; whoever asked to be left alone is."""
+        """Ask one backend after the other, without pauses; skips those that asked not to be called."""
         await self._until_open(able)
         line = self._selection.order([each for each in able if not each.closed_for], self._routing.strategy)
         failed: Backend | None = None
@@ -122,7 +125,7 @@ class BackendRequest:
                 self._attempts += 1
                 told.asked(turn.waited)
                 try:
-                    # The deadline is that of whoever asks, who is cancelled then: it is not the backend's.
+                    # The deadline is the caller's, which is cancelled then: the backend did not fail.
                     limit = backend.config.timeout
                     async with asyncio.timeout(limit if limit < self._left else None) as scope:
                         answer = await provider.ask(model, question, params)
@@ -131,7 +134,7 @@ class BackendRequest:
                         raise
                     raise _late(backend) from None
                 except Fault as fault:
-                    if fault.type is not FaultType.TIMEOUT:  # else it may have worked on it all the same
+                    if fault.type is not FaultType.TIMEOUT:  # otherwise it may have worked on it
                         turn.used = 0
                     raise
                 if answer.tokens_in is not None or answer.tokens_out is not None:
@@ -145,7 +148,7 @@ class BackendRequest:
         except BaseException as error:
             since = told.since
             if since is not None and self._left < _LAST and not isinstance(error, Exception):
-                # Else one that hangs for longer than handlers have is asked first again and again.
+                # Otherwise a backend that hangs for longer than handlers have is asked first again and again.
                 if self._clock() - since >= SLOW:
                     backend.failed("it did not answer in the time that a handler had")
                 told.ended("timeout")
@@ -157,8 +160,8 @@ class BackendRequest:
         return answer
 
     async def _until_open(self, able: tuple[Backend, ...]) -> None:
-        """Wait where all of them asked to be left alone for some time."""
-        while wait := min(each.closed_for for each in able):  # others may have been told so meanwhile
+        """Wait while all of them have asked not to be called for some time."""
+        while wait := min(each.closed_for for each in able):  # Others may have failed in between.
             if wait > self._left:
                 soonest = min(able, key=lambda each: each.closed_for)
                 raise Fault(
@@ -187,7 +190,7 @@ class BackendRequest:
         }[self._routing.strategy] + again
 
     def _back_off(self, state: RetryCallState) -> float:
-        """Twice as long each time, a little more or less, never longer than ``retry_max_delay``."""
+        """Return the back-off: doubled each time, with jitter, at most ``retry_max_delay``."""
         base, most = self._routing.retry_base_delay, self._routing.retry_max_delay
         wait = min(most, base * 2.0 ** min(state.attempt_number - 1, 32))
         return min(most, wait * random.uniform(1 - JITTER, 1 + JITTER))
@@ -196,12 +199,12 @@ class BackendRequest:
         if state.attempt_number > self._routing.retries:
             return True
         if not any(fault.retryable for fault in self._faults.values()):
-            return True  # none of them will say anything else
+            return True  # No other backend will answer differently.
         soonest = min(each.closed_for for each in self._able)
         return max(state.upcoming_sleep, soonest) >= self._left
 
     def _told(self) -> Fault:
-        """The last fault, with what the others said."""
+        """Return the last fault, with those of the other backends."""
         last = self._last
         assert last is not None
         last_id = last.data.get("providerId")
@@ -218,22 +221,22 @@ class BackendRequest:
         )
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Say something of this question."""
+        """Emit an event of this question."""
         self._emit(BackendChosen(run_id=self._run_id, agent=self._run_agent, actor=self._actor, **event))
 
     @property
     def actor(self) -> str:
-        """Whose question it is."""
+        """The agent that asks."""
         return self._actor
 
     @property
     def clock(self) -> Clock:
-        """What counts its seconds."""
+        """The clock of its deadline."""
         return self._clock
 
 
 class AttemptEvents:
-    """What is said of one attempt: that it is made, and how it ended."""
+    """Emits the events of one attempt: its start and its end."""
 
     def __init__(
         self,
@@ -254,10 +257,10 @@ class AttemptEvents:
         }
         self._began = asking.clock()
         self.since: float | None = None
-        """When it was asked, by the clock; None while it waits for its turn."""
+        """The time at which it was sent; None while it waits for its turn."""
 
     def asked(self, waited: float) -> None:
-        """It is asked now, after it ``waited`` so many seconds for its turn."""
+        """Record that it is sent now, after ``waited`` seconds for its turn."""
         self._began = self.since = self._asking.clock()
         if self._event["instead"]:
             actor, backend, why = self._asking.actor, self._event["backend"], self._event["why"]
@@ -265,7 +268,7 @@ class AttemptEvents:
         self._asking.tell({**self._event, "seconds": waited})
 
     def ended(self, outcome: str, tokens_in: int | None = None, tokens_out: int | None = None) -> None:
-        """It is over."""
+        """Record its end."""
         self._asking.tell(
             {
                 **self._event,
@@ -278,7 +281,7 @@ class AttemptEvents:
 
 
 def outcome_of(fault: Fault) -> str:
-    """One word for how an attempt ended, of a few (a label of the metrics)."""
+    """Return how an attempt ended, in one of a few words (a label of the metrics)."""
     if isinstance(fault, Busy):
         return "busy"
     if fault.type is FaultType.TIMEOUT:
@@ -291,7 +294,7 @@ def outcome_of(fault: Fault) -> str:
 
 
 def _passing(fault: Fault) -> bool:
-    """Whether another backend may do better: that of this one is no answer to the question."""
+    """Return whether another backend may do better: the failure is not about the question itself."""
     return fault.retryable or fault.data.get(UNREADABLE) is True
 
 

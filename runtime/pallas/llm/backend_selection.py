@@ -1,4 +1,4 @@
-"""Which backends answer for a model, and in which order they are asked (HC-27, HC-28, HC-30)."""
+"""Choose the backends for a model, and their order (HC-27, HC-28, HC-30)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
@@ -12,10 +12,10 @@ from pallas.model.safe_text import one_line
 from .backend import Backend
 
 DEFAULT: Final = "default"
-"""The id of the one backend of a project that lists none."""
+"""The id of the only backend of a project that lists none."""
 ANY_MODEL: Final = "*"
 
-# What a backend answers that does not say it: names of models by how they begin.
+# The models of a backend that does not list any: by the beginning of their names.
 _FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "openai": ("gpt", "o1", "o3", "o4", "chatgpt"),
     "responses": ("gpt", "o1", "o3", "o4", "chatgpt"),
@@ -32,12 +32,12 @@ _SHOWN: Final = 20
 
 
 def prefixes_of(config: BackendConfig) -> tuple[str, ...]:
-    """How the names of the models begin that a backend answers."""
+    """Return the prefixes of the model names that a backend answers."""
     return config.supported_models or _FAMILIES.get(config.provider, (ANY_MODEL,))
 
 
 def backends_of(project: Project) -> tuple[BackendConfig, ...]:
-    """The project's backends; without any its ``default_model``, which answers for itself alone."""
+    """Return the project's backends; without any, one that serves only its ``default_model``."""
     if project.llm.backends:
         return project.llm.backends
     if not project.model:
@@ -63,10 +63,11 @@ class Selection:
         return self._backends
 
     def answering(self, model: str) -> tuple[str, tuple[Backend, ...]]:
-        """A model's name without a provider before it, and who answers for it, by priority.
+        """Return a model's name without its provider, and the backends that serve it, by priority.
 
-        An empty one is the project's ``default_model``. A provider before the name (``openai.gpt-5``) leaves
-        those of that provider. Raises Fault (CONFIG) that lists the backends with their models.
+        An empty name is the project's ``default_model``. A provider before the name (``openai.gpt-5``)
+        restricts the result to that provider. Raises Fault (CONFIG) that lists the backends with their
+        models.
         """
         wanted = model.strip() or self._own()
         provider, _, rest = wanted.partition(".")
@@ -79,7 +80,7 @@ class Selection:
         return wanted, tuple(sorted(found, key=lambda each: each.config.priority))
 
     def order(self, backends: Sequence[Backend], strategy: LlmStrategy) -> tuple[Backend, ...]:
-        """In which order they are asked: by the strategy, who failed a moment ago after the others."""
+        """Return the order in which to ask: by the strategy, with recently failed backends last."""
         ordered = list(backends)
         if strategy == "round-robin":
             turns = self._turns.setdefault(tuple(each.id for each in backends), count())
@@ -102,7 +103,7 @@ class Selection:
 
     def _fits(self, backend: Backend, model: str) -> bool:
         config = backend.config
-        if not self._project.llm.backends:  # the project's own model, by its whole name
+        if not self._project.llm.backends:  # The project's own model, by its whole name.
             return model == self._project.model
         return any(model.startswith(prefix.rstrip(ANY_MODEL)) for prefix in prefixes_of(config))
 

@@ -1,4 +1,4 @@
-"""What answers handlers' ``complete``: backends, their budgets, and who used how much (HC-27 to HC-33)."""
+"""The service behind handlers' ``complete``: backends, budgets, and token counts (HC-27 to HC-33)."""
 
 import asyncio
 import logging
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 Ask = Callable[[Completion], Awaitable[LLMResponse]]
 
-# So many characters that a line of the prompt begins with are a quotation of it.
+# A line's first so many characters, found in a text, count as a quotation of the prompt.
 _QUOTED: Final = 12
-# And so many from the middle of one.
+# So many characters from the middle of a line count as one too.
 _PIECE: Final = 24
 _ways: Final[WeakKeyDictionary[object, Ask]] = WeakKeyDictionary()
 
 
 def completer_of(ask: Ask) -> Completer:
-    """A completer that knows nothing but that there is a way to ask."""
+    """Return a completer that holds nothing but the function to call."""
     completer = _Completer()
     _ways[completer] = ask
     return completer
@@ -46,12 +46,12 @@ class _Completer:
     __slots__ = ("__weakref__",)
 
     async def complete(self, wanted: Completion) -> LLMResponse:
-        """Raises Fault."""
+        """Ask the model. Raises Fault."""
         return await _ways[self](wanted)
 
 
 def shown(fault: Fault, prompt: str) -> Fault:
-    """The fault as the handler gets it: what it came of holds the request, and a provider may quote it."""
+    """Return the fault without its cause, which holds the request and may be quoted by a provider."""
     if fault.__cause__ is not None:
         log.debug("a model could not be asked", exc_info=fault)
     fault = fault.with_traceback(None)
@@ -77,7 +77,7 @@ def _quotes(message: str, prompt: str) -> bool:
 
 
 LONGEST: Final = 600.0
-"""Seconds that one question may take in all, waits and retries included, where nobody says less."""
+"""Seconds for one question, waits and retries included, when no shorter limit is given."""
 _ENDING: Final = 5.0
 
 Emit = Callable[[Event], object]
@@ -85,7 +85,7 @@ Emit = Callable[[Event], object]
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """Who asks, and what its messages begin with."""
+    """The agent that asks, and the prompt before its messages."""
 
     agent: str
     run_id: str
@@ -98,7 +98,7 @@ class _Asker:
 
 @dataclass(slots=True)
 class _Known:
-    """A backend with what asks it, made at its first question."""
+    """A backend and its provider, made at its first question."""
 
     backend: Backend
     provider: Provider | None = None
@@ -106,10 +106,10 @@ class _Known:
 
 
 class LlmService:
-    """Models for the handlers of one fleet; in its event loop.
+    """Models for the handlers of one fleet; runs in its event loop.
 
-    ``project`` is the fleet's, as it is now; ``publish`` (the hub's) hears warnings that belong to no run.
-    Making one imports nothing of fast-agent: that happens with the first question, in a thread.
+    ``project`` returns the fleet's current project; ``publish`` (the hub's) receives warnings that belong to
+    no run. The constructor imports nothing of fast-agent: that happens with the first question, in a thread.
     ``providers``, ``clock`` and ``sleep`` are for tests.
     """
 
@@ -146,11 +146,11 @@ class LlmService:
         conversation: str = "",
         deadline: float | None = None,
     ) -> Completer:
-        """Asks for ``agent``, a handler, in the frame ``thread`` of a run.
+        """Return a completer for the handler ``agent``, in the frame ``thread`` of a run.
 
-        ``prompt`` is put before what it asks and never shown to it (HC-36). ``emit`` is the run's, whose
-        agent ``run_agent`` is (else ``agent``). ``conversation`` is what has the budget: the id of the run's
-        first frame, else ``thread``. ``deadline`` (as ``time.monotonic`` counts) bounds every wait.
+        ``prompt`` is put before its messages and never shown to it (HC-36). ``emit`` is the run's, and
+        ``run_agent`` the run's agent (default: ``agent``). ``conversation`` identifies the budget: the id of
+        the run's first frame, by default ``thread``. ``deadline`` (in ``time.monotonic``) bounds every wait.
         """
         asker = _Asker(
             agent=agent,
@@ -164,7 +164,7 @@ class LlmService:
         return completer_of(partial(self._complete, asker))
 
     def adopt(self, project: Project) -> None:
-        """The project's files were read anew: backends that stayed the same keep what is known of them."""
+        """Use a reloaded project: backends that did not change keep their state."""
         before = self._known
         same = self._adopted is not None and _surroundings(self._adopted) == _surroundings(project)
         self._known = {}
@@ -172,18 +172,18 @@ class LlmService:
             known = before.get(config.id)
             if known is None or _limits(known.backend.config) != _limits(config):
                 known = _Known(Backend(config, clock=self._clock, sleep=self._sleep))
-            elif not same:  # its limits are what they were; its keys may not be
+            elif not same:  # Its limits are the same; its keys may have changed.
                 known = _Known(known.backend)
             self._known[config.id] = known
         self._adopted = project
         self._selection = Selection(project, [each.backend for each in self._known.values()])
 
     async def close(self) -> None:
-        """End what is under way, with a Fault for whoever waits; nobody is asked any more."""
+        """End open questions with a Fault, and refuse new ones."""
         self._closed = True
         loop = asyncio.get_running_loop()
         for scope in self._under_way:
-            if not scope.expired():  # it is ending already
+            if not scope.expired():  # It is ending already.
                 scope.reschedule(loop.time())
         if self._under_way:
             with suppress(TimeoutError):
@@ -192,19 +192,19 @@ class LlmService:
         self._selection = None
 
     def usage(self, agent: str) -> TokenUsage:
-        """The tokens that a handler used since the start, or since ``reset`` (HC-30)."""
+        """Return the tokens that a handler used since the start, or since ``reset`` (HC-30)."""
         return self._budgets.usage(agent)
 
     def usages(self) -> Mapping[str, TokenUsage]:
-        """Those of every handler that asked."""
+        """Return the usage of every handler that asked."""
         return self._budgets.usages()
 
     def reset(self, agent: str | None = None) -> None:
-        """Count from nothing again, for one handler or for all; budgets of threads stay."""
+        """Reset the counts of one handler or of all; budgets of threads stay."""
         self._budgets.reset(agent)
 
     async def _complete(self, who: _Asker, wanted: Completion) -> LLMResponse:
-        """Ask for somebody who has a completer. Raises Fault."""
+        """Ask on behalf of a completer. Raises Fault."""
         question = read_question(wanted.messages, who.prompt)
         params = read_params(wanted.params)
         selection = self._current()
@@ -249,7 +249,7 @@ class LlmService:
         params: Params,
         deadline: float,
     ) -> tuple[Backend, ModelAnswer] | Fault:
-        """What came of it, in time."""
+        """Return the answer, or the Fault, before the deadline."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock())) as scope:
                 self._under_way.add(scope)
@@ -278,7 +278,7 @@ class LlmService:
 
     async def _ready(self, backend: Backend) -> Provider:
         known = self._known.get(backend.id)
-        if known is None or known.backend is not backend:  # the files changed while it waited
+        if known is None or known.backend is not backend:  # The files changed while it waited.
             known = _Known(backend)
         async with known.making:
             if known.provider is None:
@@ -305,20 +305,20 @@ class LlmService:
 
 
 async def _load() -> BackendProviders:
-    """fast-agent, imported in a thread: it takes seconds."""
+    """Import fast-agent in a thread: it takes seconds."""
 
     def load() -> BackendProviders:
         try:
             from pallas.executors.fastagent.completion_providers import FastAgentProviders
         finally:
-            reapply_logging()  # what it imports has handlers that write to the terminal
+            reapply_logging()  # Its imports install log handlers that write to the terminal.
         return FastAgentProviders()
 
     return await asyncio.to_thread(load)
 
 
 def _limits(config: BackendConfig) -> BackendConfig:
-    """A backend without where it stands in its file."""
+    """Return a backend's settings without their position in the file."""
     return replace(config, where=BackendConfig("", "").where)
 
 
@@ -327,7 +327,7 @@ def _surroundings(project: Project) -> tuple[object, ...]:
 
 
 def _usage(question: Question, answer: ModelAnswer) -> TokenUsage:
-    """As its provider counted, else as it is estimated."""
+    """Return the usage as the provider counted it, else as estimated."""
     taken = question.tokens if answer.tokens_in is None else answer.tokens_in
     given = estimated(len(answer.text)) if answer.tokens_out is None else answer.tokens_out
     return TokenUsage(taken, given)

@@ -1,4 +1,4 @@
-"""What asks a backend: a port, so that all the rest knows nothing of fast-agent."""
+"""The port to a provider, so that the rest of this package does not depend on fast-agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from pallas.model import Params
 from .question import Question
 
 UNREADABLE: Final = "unreadable"
-"""In the data of a Fault: something answered that does not speak as a model does."""
+"""In the data of a Fault: the endpoint answered, but not as a model does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model said, sanitised. Tokens are None where its provider counted none."""
+    """A model's answer, sanitised. Tokens are None when its provider counted none."""
 
     text: str
     model: str
@@ -27,10 +27,10 @@ class ModelAnswer:
 
 
 class Provider(Protocol):
-    """One backend, ready to be asked. It keeps nothing of one question for the next."""
+    """One backend, ready to be asked. It keeps no state between questions."""
 
     async def ask(self, model: str, question: Question, params: Params) -> ModelAnswer:
-        """Ask once. Raises Fault; a backend's own has ``providerId``, and ``retry_after`` where it said so.
+        """Ask once. Raises Fault; a backend's own has ``providerId``, and ``retry_after`` if it sent one.
 
         Cancelling ends the request.
         """
@@ -38,8 +38,8 @@ class Provider(Protocol):
 
 
 class BackendProviders(Protocol):
-    """Makes them."""
+    """Makes providers."""
 
     async def provider(self, config: BackendConfig, project: Project) -> Provider:
-        """Ready a backend; ``config.id`` is ``default`` for the project's own model. Raises Fault."""
+        """Return a ready backend; ``config.id`` is ``default`` for the project's own model. Raises Fault."""
         ...

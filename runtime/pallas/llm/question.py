@@ -1,4 +1,4 @@
-"""What a handler asks of a model, read and checked (HC-30, HC-36, X11)."""
+"""Read and check a handler's question to a model (HC-30, HC-36, X11)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ MAX_MESSAGES: Final = 2_000
 MAX_TEXT: Final = 4 * 1024 * 1024
 """Characters of all messages together."""
 PER_TOKEN: Final = 4
-"""Characters that a token is estimated to have."""
+"""Estimated characters per token."""
 LEAST: Final = 100
-"""Tokens that a request is estimated to have at least."""
+"""The least estimate for a request, in tokens."""
 
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
-# What is said of a conversation by whoever keeps it: here that is the handler's own list of messages.
+# Parameters of a conversation; here the handler's own list of messages is the conversation.
 _REFUSED: Final = ("messages", "model", "systemOverride", "systemAppend", "tools_allowlist", "tool_choice")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``messages`` end with a user's or with the answers of tools; ``system`` is what comes before them."""
+    """``messages`` end with a user's or with tool results; ``system`` comes before them."""
 
     messages: tuple[Message, ...]
     system: str = field(default="", repr=False)
@@ -31,19 +31,19 @@ class Question:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it has."""
+        """The estimated number of tokens."""
         return estimated(self.size)
 
 
 def estimated(characters: int) -> int:
-    """Tokens in so many characters, about."""
+    """Estimate the tokens in so many characters."""
     return max(LEAST, characters // PER_TOKEN)
 
 
 def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Question:
-    """The messages as they may be sent, ``prompt`` before all that they say as ``system``.
+    """Return the messages ready to send, with ``prompt`` before all others as ``system``.
 
-    Content is text, or a list of parts of type ``text``; null only beside ``tool_calls``. Raises Fault
+    Content is text, or a list of parts of type ``text``; null only together with ``tool_calls``. Raises Fault
     (PROTOCOL) that says which message is wrong, and never quotes the prompt.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
@@ -82,7 +82,7 @@ def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Qu
 
 
 def read_params(given: Mapping[str, Any]) -> Params:
-    """The parameters of one question (SPEC 6.2), in snake_case or camelCase. Raises Fault (PROTOCOL)."""
+    """Read the parameters of one question (SPEC 6.2), in snake_case or camelCase. Raises Fault (PROTOCOL)."""
     params = Params.read({name: value for name, value in given.items() if value is not None}, strict=True)
     for key in _REFUSED:
         if key in params.values:
@@ -107,7 +107,7 @@ def _text(place: str, given: Mapping[str, Any]) -> str:
 
 
 def _sendable(place: str, text: str) -> str:
-    """The text, where it can be written as UTF-8: a backend that cannot be sent it did not fail."""
+    """Return the text if it can be encoded as UTF-8: otherwise a backend would seem to fail."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -116,7 +116,7 @@ def _sendable(place: str, text: str) -> str:
 
 
 def _calls(place: str, given: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """``tool_calls`` as OpenAI writes them; arguments as JSON text or as an object."""
+    """Read ``tool_calls`` in OpenAI's form; arguments are JSON text or an object."""
     calls = given.get("tool_calls") or ()
     if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
         raise _wrong(f"{place}.tool_calls", "must be a list")
@@ -145,7 +145,7 @@ def _arguments(where: str, inner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _answer(said: list[Message], place: str, given: Mapping[str, Any], text: str) -> None:
-    """The answers to all calls of one message are one message."""
+    """Append the tool result; results for one message's calls form one message."""
     call = given.get("tool_call_id")
     if not isinstance(call, str) or not call:
         raise _wrong(f"{place}.tool_call_id", "names no call")

@@ -1,4 +1,4 @@
-"""Who used how many tokens, and how many a conversation may use (HC-30, HC-33)."""
+"""Token usage of handlers, and budgets of conversations (HC-30, HC-33)."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +11,14 @@ from pallas.model import Fault, FaultType
 
 MAX_CONVERSATIONS: Final = 10_000
 MAX_AGENTS: Final = 1_000
-"""So many are remembered; the one that asked longest ago is forgotten first."""
+"""The number of handlers that are counted; the one that asked longest ago is forgotten first."""
 _MARK: Final = "budgetExhausted"
 WARN_AT: Final = 0.8
-"""From this part of its budget on a conversation is warned of, once."""
+"""The share of its budget at which a conversation causes a warning, once."""
 
 
 class BudgetExhausted(Fault):
-    """A conversation has no tokens left for this question (``llm.max_tokens_per_thread``).
+    """A conversation has too few tokens left for this question (``llm.max_tokens_per_thread``).
 
     ``data`` has ``limit``, ``used`` and ``wanted``. Asking again in the same conversation does not help.
     """
@@ -34,7 +34,7 @@ class BudgetExhausted(Fault):
 
 
 def revived(fault: Fault) -> Fault:
-    """A Fault that came from another process, as BudgetExhausted where it was one."""
+    """Return a Fault from another process as BudgetExhausted if it was one."""
     numbers = [fault.data.get(name) for name in ("limit", "used", "wanted")]
     if fault.data.get(_MARK) is not True or not all(isinstance(each, int) for each in numbers):
         return fault
@@ -49,16 +49,17 @@ class _Spent:
 
 
 class Spending:
-    """One question's share of a budget; ``usage`` is set when it was answered."""
+    """One question's share of a budget; ``usage`` is set when it is answered."""
 
     def __init__(self) -> None:
         self.usage = TokenUsage()
 
 
 class Budgets:
-    """What conversations have used, and handlers.
+    """Token counts of conversations and of handlers.
 
-    ``warn`` is told who asks in one that comes near its limit, what that has used, and the limit.
+    When a conversation comes near its limit, ``warn`` is called with the handler, the tokens used, and the
+    limit.
     """
 
     def __init__(self, warn: Callable[[str, int, int], None]) -> None:
@@ -68,9 +69,9 @@ class Budgets:
 
     @contextmanager
     def spending(self, conversation: str, agent: str, wanted: int, limit: int) -> Iterator[Spending]:
-        """A question of about ``wanted`` tokens is asked in this block; ``limit`` 0 is none.
+        """Reserve about ``wanted`` tokens for the question asked in this block; ``limit`` 0 means none.
 
-        Raises BudgetExhausted before. Questions at the same time count with what they are estimated at.
+        Raises BudgetExhausted on entry. Concurrent questions count with their estimates.
         """
         spent = self._spent(conversation)
         expected = spent.used + spent.promised + wanted
@@ -88,27 +89,27 @@ class Budgets:
             self._look(spent, agent, spent.used, limit)
 
     def used(self, conversation: str) -> int:
-        """Tokens that a conversation has used."""
+        """Return the tokens that a conversation has used."""
         spent = self._conversations.get(conversation)
         return spent.used if spent is not None else 0
 
     def usage(self, agent: str) -> TokenUsage:
-        """Tokens that a handler has used."""
+        """Return the tokens that a handler has used."""
         return self._agents.get(agent, TokenUsage())
 
     def usages(self) -> Mapping[str, TokenUsage]:
-        """Those of all handlers that asked."""
+        """Return the usage of all handlers that asked."""
         return dict(self._agents)
 
     def reset(self, agent: str | None = None) -> None:
-        """Count from nothing, for one handler or all; conversations keep what they used."""
+        """Reset the counts of one handler or all; conversations keep what they used."""
         if agent is None:
             self._agents.clear()
         else:
             self._agents.pop(agent, None)
 
     def _look(self, spent: _Spent, agent: str, expected: int, limit: int) -> None:
-        """Warn once, and in any case before a question is refused."""
+        """Warn once near the limit, and in any case before a question is refused."""
         if limit and not spent.warned and expected >= WARN_AT * limit:
             spent.warned = True
             self._warn(agent, spent.used, limit)
@@ -118,7 +119,7 @@ class Budgets:
         self._conversations.move_to_end(conversation)
         while len(self._conversations) > MAX_CONVERSATIONS:
             oldest = next(iter(self._conversations))
-            if self._conversations[oldest].promised:  # it is being answered: it is not that old
+            if self._conversations[oldest].promised:  # It is being answered, so it is not that old.
                 self._conversations.move_to_end(oldest)
                 break
             del self._conversations[oldest]

@@ -1,4 +1,4 @@
-"""Handlers that return bytes (HC-21): deprecated, read safely, and under the same rules as all others."""
+"""Replies of handlers that return bytes (HC-21): deprecated, parsed safely, and under the same rules."""
 
 from typing import Final
 
@@ -19,10 +19,11 @@ _TODO_TAGS: Final = frozenset({f"{TODO}.todountil", f"{TODO}.todocomplete"})
 
 
 def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> tuple[Addressed, ...]:
-    """The messages in it, each with whom it is for. Raises PayloadFault where they cannot be read.
+    """Return the messages in it, each with its target. Raises PayloadFault when they cannot be read.
 
-    An envelope's ``to`` counts, its ``from`` and ``thread`` do not. Else a tag that is ``name.class`` of the
-    handler itself, a peer or its caller goes there; another one with a dot goes to nobody; the rest responds.
+    An envelope's ``to`` counts, its ``from`` and ``thread`` do not. Otherwise a tag that is ``name.class`` of
+    the handler itself, a peer or its caller goes there; another one with a dot is refused; the rest are
+    responses.
     """
     tags: dict[str, str] | None = None
     found: list[Addressed] = []
@@ -39,7 +40,7 @@ def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPee
             found.append((None, _answer(element, tag, caller, peers)))
         elif tags is not None and tag in tags:
             found.append((tags[tag], _loose(element)))
-        else:  # no agent has such a name: the rules refuse it
+        else:  # No agent has such a name: the rules refuse it.
             found.append((f"<{name.localname}>", _loose(element)))
     if not found:
         raise PayloadFault("There is no element in it")
@@ -47,7 +48,7 @@ def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPee
 
 
 def _tags(endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> dict[str, str]:
-    """The root tags that say where to (SPEC 5.1), lower-cased, with the names that they stand for."""
+    """Return the root tags that name a target (SPEC 5.1), lower-cased, with the names they refer to."""
     tags: dict[str, str] = {}
     for peer in sorted(endpoint.peers | {caller}):
         for kind in _classes(peer, peers):
@@ -62,7 +63,7 @@ def _tags(endpoint: HandlerEndpoint, caller: str, peers: MessagingPeers) -> dict
 def _classes(peer: str, peers: MessagingPeers) -> list[str]:
     try:
         typed = peers.endpoints(peer)
-    except Fault:  # not now: then nobody knows what it takes
+    except Fault:  # Not available now: then its class is unknown.
         return []
     if typed:
         return [each.payload.name for each in typed]
@@ -70,7 +71,7 @@ def _classes(peer: str, peers: MessagingPeers) -> list[str]:
 
 
 def _answer(element: Element, tag: str, caller: str, peers: MessagingPeers) -> Payload:
-    """Of the caller's own class where it fits that, else without a class."""
+    """Return a payload of the caller's own class if it fits, else an untyped one."""
     try:
         for each in peers.endpoints(caller):
             if each.payload.name.lower() == tag:

@@ -1,4 +1,4 @@
-"""How many messages are handled at once, in the fleet and by one agent, and how many wait (HC-31)."""
+"""Limits on messages handled at once, in the fleet and by one agent, and on those that wait (HC-31)."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -12,15 +12,15 @@ from .frames import HandlerFrame
 
 
 def overloaded(what: str) -> Fault:
-    """What is told where there is no room (SPEC 7.3): try again later."""
+    """Return the Fault for a lack of room (SPEC 7.3): the sender may try again later."""
     return Fault(FaultType.TRANSPORT, f"Server overloaded: {what}")
 
 
 class Slots:
-    """Gives frames their turn to have a message handled: by agent in the order of arrival, agents in turn.
+    """Gives frames their turn to have a message handled: first come first served per agent, agents in turn.
 
-    A frame that waits is an entry here and no task. ``limits``, and ``at_once`` for how many messages one
-    agent handles at a time, are asked each time: they may change.
+    A waiting frame is an entry here and not a task. ``limits``, and ``at_once`` for how many messages one
+    agent handles concurrently, are called each time: they may change.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Slots:
         self.running = 0
 
     def of(self, agent: str) -> int:
-        """How many messages that agent handles now."""
+        """Return how many messages that agent handles now."""
         return self._running[agent]
 
     def want(self, frame: HandlerFrame) -> None:
-        """A message waits in this frame."""
+        """Queue a frame that has a message to handle."""
         frame.waits = True
         self._waiting.setdefault(frame.agent, OrderedDict())[frame] = None
         self._go_on()
 
     def forget(self, frame: HandlerFrame) -> None:
-        """It waits no more: it is over."""
+        """Remove a frame that is over from the queue."""
         if frame.waits:
             frame.waits = False
             line = self._waiting[frame.agent]
@@ -57,7 +57,7 @@ class Slots:
                 del self._waiting[frame.agent]
 
     def give(self, agent: str) -> None:
-        """A message was handled."""
+        """Free the slot of a handled message."""
         self.running -= 1
         self._running[agent] -= 1
         if not self._running[agent]:
@@ -65,7 +65,7 @@ class Slots:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._starting:  # what is started may ask for more: no need to go deeper for that
+        if self._starting:  # A started frame may ask for more; the loop below serves it, without recursion.
             return
         self._starting = True
         try:
@@ -92,7 +92,7 @@ class Slots:
 
 
 class Pipelines:
-    """Room for so many runs at once; the others wait in the order in which they came."""
+    """Bounds concurrent runs; the others wait in order of arrival."""
 
     def __init__(self, limits: Callable[[], PumpLimits]) -> None:
         self._limits = limits
@@ -101,11 +101,11 @@ class Pipelines:
 
     @property
     def waiting(self) -> int:
-        """Runs that wait."""
+        """The number of waiting runs."""
         return len(self._waiting)
 
     async def take(self, queued: int) -> None:
-        """Wait for room; ``queued`` messages wait besides. Raises Fault (TRANSPORT) where too many do."""
+        """Wait for room; ``queued`` messages wait as well. Raises Fault (TRANSPORT) when too many wait."""
         limits = self._limits()
         if self.running < limits.pipelines and not self._waiting:
             self.running += 1
@@ -118,13 +118,13 @@ class Pipelines:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled() and mine.exception() is None:
-                self.give()  # the room came, and so did the end of who waited
+                self.give()  # Room came at the same time as the cancellation.
             with suppress(ValueError):
                 self._waiting.remove(mine)
             raise
 
     def give(self) -> None:
-        """A run is over."""
+        """Free the room of a finished run."""
         self.running -= 1
         limit = self._limits().pipelines
         while self._waiting and self.running < limit:
@@ -134,7 +134,7 @@ class Pipelines:
                 first.set_result(None)
 
     def refuse(self, fault: Fault) -> None:
-        """Nobody who waits gets room any more."""
+        """Refuse every waiting run."""
         while self._waiting:
             first = self._waiting.popleft()
             if not first.done():

@@ -1,4 +1,4 @@
-"""Delivers messages between handlers until the one who began it has an answer."""
+"""Deliver messages between handlers until the run that they belong to has a result."""
 
 import asyncio
 import logging
@@ -26,21 +26,23 @@ BOOT: Final = "pallas.contract:Boot"
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The message that a run begins with. ``sender`` is an agent of the fleet or ``CALLER``; ``thread`` is
-    the UUID that its frame gets, empty for a new one; ``nested`` runs do not wait for a pipeline (HC-31).
-    ``home`` is the agent that the run begins with where what is sent to it comes back to its first frame."""
+    """The message that a run begins with."""
 
     to: str
     payload: Payload
     asker: MessageSender
     sender: str = CALLER
+    """An agent of the fleet, or ``CALLER``."""
     thread: str = ""
+    """The UUID for its frame; empty for a new one."""
     nested: bool = False
+    """Nested runs do not wait for a pipeline (HC-31)."""
     home: str = ""
+    """The agent of the first frame, if messages to it return to that frame instead of opening a new one."""
 
 
 class MessageDelivery:
-    """All messages of one fleet. One event loop only."""
+    """All messages of one fleet. Belongs to one event loop."""
 
     def __init__(self, peers: MessagingPeers) -> None:
         self._peers = peers
@@ -51,37 +53,38 @@ class MessageDelivery:
 
     @property
     def root(self) -> str:
-        """The UUID of the root thread, which is there before any message (HC-25)."""
+        """The UUID of the root thread, which exists before any message (HC-25)."""
         return self._hall.root
 
     @property
     def open_frames(self) -> int:
-        """Frames that are not over."""
+        """The number of open frames."""
         return len(self._hall.frames)
 
     @property
     def handling(self) -> int:
-        """Messages that are being handled now."""
+        """The number of messages being handled."""
         return self._hall.slots.running
 
     @property
     def waiting(self) -> int:
-        """Messages and runs that wait for their turn."""
+        """The number of messages and runs that wait for their turn."""
         return self._hall.queued + self._hall.pipelines.waiting
 
     @property
     def log(self) -> MessageLog:
-        """The messages of the last runs."""
+        """The messages of recent runs."""
         return self._hall.log
 
     def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
-        """The messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``."""
+        """Return the messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``."""
         return self._hall.log.envelopes(run_id, after, limit)
 
     async def boot(self, emit: Emit) -> None:
-        """The first message: Boot, to each handler that takes it. Returns when they all have handled it.
+        """Send Boot to each handler that takes it, and return when all of them have handled it.
 
-        What follows of it goes on until ``close``. What fails is in the log: the fleet starts all the same.
+        Messages that follow from it go on until ``close``. Failures are logged: the fleet starts all the
+        same.
         """
         boot = PayloadType.of(Boot).pack(Boot(self._peers.project, self._peers.agents))
         runs = [self._booted(endpoint, boot, emit) for endpoint in self._peers.takers(BOOT)]
@@ -89,7 +92,7 @@ class MessageDelivery:
             await run.handled()
 
     async def exchange(self, first: First, emit: Emit) -> Payload | None:
-        """Deliver it and all that follows; what comes back to who began, None where nothing does (HC-5).
+        """Deliver a message and all that follow; return the result, None if there is none (HC-5).
 
         Cancelling it cancels every handler that works for it. Raises Fault.
         """
@@ -98,7 +101,7 @@ class MessageDelivery:
         if not first.nested:
             await pipelines.take(self._hall.queued)
         try:
-            self._check(first)  # it may have waited long, and the fleet be stopping by now
+            self._check(first)  # After a long wait the fleet may be stopping.
             run = MessageRun(self._hall, first.asker, emit, first.sender, home=first.home)
             self._runs.add(run)
             try:
@@ -112,7 +115,7 @@ class MessageDelivery:
                 pipelines.give()
 
     async def close(self) -> None:
-        """Cancel what still runs."""
+        """Cancel all runs."""
         self._closed = True
         self._hall.pipelines.refuse(_stopping())
         for run in list(self._runs):

@@ -1,4 +1,4 @@
-"""Frames: where a handler works for one caller. A tree by pointers; names are never cut apart (HC-20)."""
+"""Frames: a handler's work for one caller. A tree by pointers; names are never parsed (HC-20)."""
 
 import re
 from collections import deque
@@ -21,18 +21,18 @@ _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab]
 
 
 def new_id() -> str:
-    """A UUID that nobody has yet."""
+    """Return a new UUID."""
     return str(uuid4())
 
 
 def is_canonical(text: str) -> bool:
-    """Whether it is a UUID as one is written: lower case, with dashes."""
+    """Return whether it is a UUID in canonical form: lower case, with dashes."""
     return _CANONICAL.fullmatch(text) is not None
 
 
 @dataclass(slots=True, eq=False)
 class Passing:
-    """A message that waits for its handler or is with it. ``own`` where the handler sent that itself."""
+    """A message that waits for its handler or is being handled. ``own``: the handler sent it to itself."""
 
     payload: Payload
     sender: str
@@ -41,13 +41,7 @@ class Passing:
 
 
 class HandlerFrame:
-    """One conversation of an agent with its caller. ``id`` is the handler's ``thread_id``.
-
-    ``parent`` is None for those that are begun from outside; ``caller`` is the name of whoever opened it;
-    ``depth`` counts from 1 for those. ``endpoints`` are all that ever worked in it, the one of now at the
-    end; empty for an agent of another kind. ``told`` is the name of what it was opened with, ``run`` that
-    to which it belongs. ``outer`` is the parent's id, empty for none, also once it is over.
-    """
+    """One conversation of an agent with its caller. ``id`` is the handler's ``thread_id``."""
 
     __slots__ = (
         "__weakref__",
@@ -85,13 +79,18 @@ class HandlerFrame:
         self.id = id
         self.agent = agent
         self.caller = caller
+        """The name of the agent that opened it."""
         self.parent = parent
+        """None for a frame opened from outside."""
         self.outer = "" if parent is None else parent.id
+        """The parent's id, also after the frame is over; empty for none."""
         self.depth: int = 1 if parent is None else parent.depth + 1
         self.span = span
         self.told = told
+        """The name of the payload that opened it."""
         self.children: dict[HandlerFrame, None] | None = None
         self.endpoints: tuple[HandlerEndpoint, ...] = ()
+        """All that ever worked in it, the present one last; empty for an agent of another kind."""
         self.queue: deque[Passing] | None = None
         self.work: MessageTask | None = None
         self.waits = False
@@ -104,7 +103,7 @@ class HandlerFrame:
             parent.children[self] = None
 
     def below(self) -> Iterator["HandlerFrame"]:
-        """It and all below it, those below first."""
+        """Yield this frame and all below it, children first."""
         found, waiting = [], [self]
         while waiting:
             frame = waiting.pop()
@@ -114,14 +113,14 @@ class HandlerFrame:
         return reversed(found)
 
     def above(self) -> Iterator["HandlerFrame"]:
-        """It and all above it, itself first."""
+        """Yield this frame and all above it, itself first."""
         frame: HandlerFrame | None = self
         while frame is not None:
             yield frame
             frame = frame.parent
 
     def detach(self) -> None:
-        """It is over: nothing points to it any more, and it to nothing."""
+        """Remove a finished frame from the tree."""
         if self.parent is not None and self.parent.children is not None:
             self.parent.children.pop(self, None)
         self.parent = None

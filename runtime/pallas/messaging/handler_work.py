@@ -1,4 +1,4 @@
-"""Tasks in which messages are handled: each has an owner that cancels it, and an end that is waited for."""
+"""Tasks that handle messages: each has an owner that cancels it, and its end is awaited."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ from .frames import HandlerFrame, Passing
 log = logging.getLogger("pallas.messaging")
 
 GRACE: Final = 1.5
-"""Seconds that a cancelled handler has to end; then it is left to itself. Endpoints give theirs less."""
+"""Seconds a cancelled handler has to end before it is abandoned. Endpoints give theirs less."""
 
 
 class MessageTask:
     """One message with its handler, or one question to an agent of another kind (``slot`` False).
 
-    ``over`` once nobody waits for it: what it says then comes too late.
+    ``over`` is set when its result is no longer awaited: a reply then comes too late.
     """
 
     __slots__ = ("_freed", "_running", "agent", "began", "frame", "over", "passing", "slot", "task", "timer")
@@ -37,15 +37,15 @@ class MessageTask:
         self.timer: asyncio.TimerHandle | None = None
 
     def within(self, seconds: float, tell: Callable[["MessageTask"], None]) -> None:
-        """``tell`` is called after that time, unless it is over."""
+        """Call ``tell`` after ``seconds``, unless it is over."""
         self.timer = asyncio.get_running_loop().call_later(seconds, tell, self)
 
     def start(self) -> None:
-        """Its task has begun: from here on it frees itself."""
+        """Mark the task as begun: from here on it frees its own slot."""
         self.began = perf_counter()
 
     def end(self) -> None:
-        """Its task ends: it says what it says, and its place is free."""
+        """Mark the task as ended, and free its slot."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -54,7 +54,7 @@ class MessageTask:
         self._free()
 
     def cancel(self) -> None:
-        """Nobody waits for it any more; it may take ``GRACE`` to end."""
+        """Cancel it; the task may take ``GRACE`` to end."""
         self.over = True
         if self.timer is not None:
             self.timer.cancel()
@@ -67,7 +67,7 @@ class MessageTask:
         if self.began:
             self.timer = asyncio.get_running_loop().call_later(GRACE, self._leave)
         else:
-            self._free()  # its task ends without ever having begun
+            self._free()  # The task ends without ever having begun.
 
     def _leave(self) -> None:
         self.timer = None
@@ -87,7 +87,7 @@ class MessageTask:
 
 
 class Works:
-    """The works of one run. ``every`` are those whose task has not ended, also where they were cancelled."""
+    """The works of one run. ``every`` has those whose task has not ended, cancelled ones included."""
 
     def __init__(self, slots: Slots, every: set[MessageTask], context: Context) -> None:
         self._slots = slots
@@ -96,7 +96,7 @@ class Works:
         self._own: set[MessageTask] = set()
 
     def begin(self, work: MessageTask, job: Coroutine[Any, Any, None]) -> None:
-        """Its task, in the context of the run: whoever made room for it is somebody else."""
+        """Start a task in the context of the run: the caller that made room for it may belong to another."""
         work.task = asyncio.get_running_loop().create_task(
             job, name=f"message for {work.agent}", context=self._context.copy()
         )
@@ -104,14 +104,14 @@ class Works:
         self._every.add(work)
 
     def freed(self, work: MessageTask) -> None:
-        """It ended, or is left to itself."""
+        """Free the slot of a task that ended or was abandoned."""
         self._own.discard(work)
         self._every.discard(work)
         if work.slot:
             self._slots.give(work.agent)
 
     async def settle(self) -> None:
-        """All are cancelled: wait for them, ``GRACE`` at most."""
+        """Wait until all cancelled tasks have ended, ``GRACE`` at most."""
         tasks = [each.task for each in self._own if each.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)

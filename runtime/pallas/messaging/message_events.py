@@ -1,4 +1,4 @@
-"""What a run's messages are told as: events for everybody, the record and the log for operators."""
+"""Report a run's messages: events for readers, the record and the log for operators."""
 
 import logging
 from typing import Final
@@ -20,7 +20,7 @@ _MAX_NAME: Final = 120
 
 
 class MessageEvents:
-    """Counts and tells the messages of one run of ``agent``. ``root`` is the frame above its first ones."""
+    """Counts and reports the messages of one run of ``agent``. ``root`` is the frame above its first ones."""
 
     def __init__(self, run_id: str, agent: str, root: str, emit: Emit, record: RunMessageLog) -> None:
         self._run_id = run_id
@@ -43,7 +43,7 @@ class MessageEvents:
         fault: Fault | None = None,
         detail: str = "",
     ) -> LoggedMessage:
-        """A message was routed; ``frame`` None is the root, where what comes from outside begins."""
+        """Report a routed message; ``frame`` None is the root, where messages from outside begin."""
         self.number += 1
         raw = payload.xml if payload is not None else b""
         event = MessagePassed(
@@ -68,7 +68,7 @@ class MessageEvents:
         return kept
 
     def dropped(self, frame: HandlerFrame, passing: Passing) -> None:
-        """A message was routed and never handled: its frame is over (HC-18)."""
+        """Report a message that was routed and never handled, because its frame is over (HC-18)."""
         event = passing.kept.event
         again = MessagePassed(
             run_id=event.run_id,
@@ -92,7 +92,7 @@ class MessageEvents:
         self._late(frame, passing.sender, passing.payload)
 
     def late(self, frame: HandlerFrame, to: str | None, payload: Payload, *, tell: bool) -> None:
-        """A handler answered though its frame is over; ``tell`` while the run goes on (HC-18)."""
+        """Report an answer to a frame that is over; ``tell`` while the run goes on (HC-18)."""
         self._late(frame, frame.agent, payload)
         if tell:
             target = frame.caller if to is None else one_line(to, _MAX_NAME)
@@ -107,7 +107,7 @@ class MessageEvents:
             )
 
     def _late(self, frame: HandlerFrame, sender: str, payload: Payload) -> None:
-        """The log has both names, for operators."""
+        """Log both names, for operators."""
         log.info(
             "%s: dropped %s of %s: frame %s is over",
             frame.agent,
@@ -120,9 +120,9 @@ class MessageEvents:
     def refused(
         self, frame: HandlerFrame, to: str, payload: Payload | None, fault: Fault, detail: str
     ) -> None:
-        """A message was not let through; the log has both names, the sender learns neither (HC-12)."""
+        """Report a refused message; the log has both names, the sender learns neither (HC-12)."""
         shown = one_line(to, _MAX_NAME) if to else ""
-        # Without a payload nobody knows yet whom it was for.
+        # Without a payload its target is not known yet.
         what = f"a message to {shown or 'its caller'}" if shown or payload is not None else "what it returned"
         log.warning("%s: %s was refused: %s", frame.agent, what, detail, extra=self._extra)
         self.message(
@@ -130,7 +130,7 @@ class MessageEvents:
         )
 
     def frame(self, frame: HandlerFrame, phase: ToolPhase) -> None:
-        """A frame below the first one began or ended."""
+        """Report the begin or the end of a frame below the first one."""
         if frame.depth > 1:
             self._emit(
                 ToolEvent(
@@ -146,11 +146,11 @@ class MessageEvents:
             )
 
     def ended(self, frame: HandlerFrame) -> None:
-        """A frame ended without an answer."""
+        """Report a frame that ended without an answer."""
         self.message(frame.parent, None, frame.agent, frame.caller, "end", left=frame.id)
 
     def todo(self, frame: HandlerFrame, todo: Watcher, status: TodoStatus) -> None:
-        """A watcher of that frame came, was raised, or is closed."""
+        """Report that a watcher of that frame was registered, raised or closed."""
         self._emit(
             TodoChanged(
                 run_id=self._run_id,
@@ -175,5 +175,5 @@ class MessageEvents:
 
 
 def _name(payload: Payload) -> str:
-    """Of its class; without one that of the element, which may be anything that a handler said."""
+    """Return the name of its class, or of an untyped payload's element, which a handler chooses."""
     return payload.name if payload.key else one_line(payload.name, _MAX_NAME)

@@ -1,6 +1,6 @@
-"""The messages of the last runs, for operators: bounded, and masked before anybody sees them.
+"""The messages of recent runs, for operators: bounded, and masked before they are shown.
 
-What is kept are the bytes as they went; envelopes are made of them when somebody asks. One event loop only.
+The log stores bytes as sent; envelopes are made from them on request. Belongs to one event loop.
 """
 
 from collections import deque
@@ -20,20 +20,20 @@ from pallas.telemetry.ring_store import RingStore
 ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"
 """The namespace of an envelope (SPEC 5.1)."""
 MAX_BODY: Final = 64 * 1024
-"""Bytes of one payload that are kept."""
+"""Bytes of one payload that are stored."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_RUNS: Final = 200
 MAX_MESSAGES: Final = 10_000
-"""Messages that are kept of one run; the oldest go."""
+"""Messages stored per run; the oldest are dropped."""
 
-# A cut may fall inside a secret and leave a stump that nothing knows: taken so much later, then dropped.
+# A cut may fall inside a secret and leave a part that no mask matches: store so much more, then drop it.
 _OVERLAP: Final = 4 * 1024
-# About what a message takes besides its payload, in bytes.
+# The approximate size of a message besides its payload, in bytes.
 _OWN: Final = 700
 
 
 class LoggedMessage:
-    """One message as it is kept. ``seconds`` is how long its receiver took, None while it has it."""
+    """A stored message. ``seconds`` is how long its receiver took, None while it works."""
 
     __slots__ = ("cut", "event", "raw", "seconds")
 
@@ -45,8 +45,11 @@ class LoggedMessage:
 
 
 class RunMessageLog:
-    """The messages of one run, oldest first. ``secret`` is the caller's token, masked before it is kept: the
-    log forgets it when the run is over."""
+    """The messages of one run, oldest first.
+
+    ``secret`` is the caller's token, masked before a message is stored. The log forgets it when the run is
+    over.
+    """
 
     __slots__ = ("_log", "_secrets", "kept", "run_id")
 
@@ -57,7 +60,7 @@ class RunMessageLog:
         self._secrets = tuple({secret.encode(), escape(secret).encode()}) if secret else ()
 
     def add(self, event: MessagePassed, raw: bytes) -> LoggedMessage:
-        """A message was routed; ``raw`` is its payload's XML, empty where it has none."""
+        """Add a routed message; ``raw`` is its payload's XML, empty if it has none."""
         for secret in self._secrets:
             if secret in raw:
                 raw = raw.replace(secret, MASK.encode())
@@ -65,7 +68,7 @@ class RunMessageLog:
         if cut:
             raw = raw[: MAX_BODY + max(_OVERLAP, longest_secret())]
         kept = LoggedMessage(event, raw, cut)
-        if self._log.of(self.run_id) is self:  # else so much came since that this run is kept no more
+        if self._log.of(self.run_id) is self:  # otherwise newer messages replaced this run
             self.kept.append(kept)
             if len(self.kept) > MAX_MESSAGES:
                 self.drop_oldest()
@@ -74,32 +77,32 @@ class RunMessageLog:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of messages."""
         return len(self.kept)
 
     def drop_oldest(self) -> None:
-        """Forget its oldest message."""
+        """Drop its oldest message."""
         self._log.grow(-_OWN - len(self.kept.popleft().raw))
 
     def forget_secret(self) -> None:
-        """The run is over: nothing of it comes any more."""
+        """Forget the caller's token: the run is over and adds no more messages."""
         self._secrets = ()
 
 
 class MessageLog(RingStore[RunMessageLog]):
-    """The messages of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
+    """The messages of recent runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
         super().__init__(max_bytes, max_runs)
 
     def open(self, run_id: str, secret: str | None = None) -> RunMessageLog:
-        """The place of a run that begins."""
+        """Return the log for a new run."""
         return self.put(run_id, RunMessageLog(self, run_id, secret))
 
     def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
-        """The messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``.
+        """Return the messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``.
 
-        Empty when nothing of it is kept. Secrets are masked, all text is sanitised; an envelope that was not
+        Empty when none are stored. Secrets are masked, and all text is sanitised. An envelope that was not
         ``cut`` is well-formed, with the payload between ``</meta>`` and the last ``</message>``.
         """
         run = self.of(run_id)
@@ -139,13 +142,13 @@ def _envelope(kept: LoggedMessage) -> Envelope:
 
 
 def _clean(raw: bytes) -> str:
-    """A payload to show: text by text, so that what is masked leaves the elements whole."""
+    """Return a payload to show: masked text by text, so that its elements stay whole."""
     if not raw:
         return ""
-    # Ours, and read safely before: only where it was cut there is something to recover from.
+    # Written by us, and parsed safely before: only a cut one needs recovery.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
     element: Element | None = etree.fromstring(raw, parser)
-    if element is None:  # there is nothing to recover
+    if element is None:  # Nothing can be recovered.
         return ""
     for each in _nodes(element):
         secret = is_sensitive(etree.QName(each).localname)
@@ -156,7 +159,7 @@ def _clean(raw: bytes) -> str:
         for name, value in each.attrib.items():
             each.set(name, MASK if is_sensitive(etree.QName(name).localname) else _masked(value))
     text = etree.tostring(element, encoding="unicode", with_tail=False)
-    if etree.QName(element).namespace is None:  # the envelope has one, the payload stays without
+    if etree.QName(element).namespace is None:  # The envelope has one; the payload needs none.
         end = 1 + len(str(element.tag))
         text = f'{text[:end]} xmlns=""{text[end:]}'
     return text

@@ -1,4 +1,4 @@
-"""One run: its frames, what waits and works in them, and how it ends."""
+"""One run: its frames, its waiting and running messages, and its end."""
 
 import asyncio
 import logging
@@ -25,13 +25,13 @@ from .reply_routing import ReplyRouter
 from .shared_state import MessagingState
 from .todos import Watcher
 
-# A handler may look at what it was given: that leads to no frame, run or fleet.
+# A handler may inspect what it receives: it must not lead to a frame, a run or the fleet.
 _frames: Final[WeakValueDictionary[int, HandlerFrame]] = WeakValueDictionary()
 _numbers: Final = count(1)
 
 
 class FrameTodos:
-    """As ``pallas.invocation.TodoList``. For the fleet's event loop."""
+    """A frame's todos, as ``pallas.invocation.TodoList``. For the fleet's event loop."""
 
     __slots__ = ("_number",)
 
@@ -40,21 +40,24 @@ class FrameTodos:
         _frames[self._number] = frame
 
     def register(self, wait_for: str, from_listener: str, description: str) -> str:
-        """The id of a new one. Raises Fault: it waits for nothing, there are too many, the frame is over."""
+        """Add a watcher and return its id.
+
+        Raises Fault when it waits for nothing, there are too many, or the frame is over.
+        """
         if (frame := self._live()) is None:
             raise Fault(FaultType.PROTOCOL, "this conversation is over: nothing comes in it any more")
         return frame.run.router.watch(frame, TodoUntil(wait_for, from_listener, description)).id
 
     def raised(self) -> Sequence[Watcher]:
-        """Those for which what they wait for has come."""
+        """Return those whose awaited message has come."""
         return [todo for todo in self._open() if todo.raised]
 
     def pending(self) -> Sequence[Watcher]:
-        """Those for which it has not."""
+        """Return those whose awaited message has not come."""
         return [todo for todo in self._open() if not todo.raised]
 
     def complete(self, id: str) -> bool:  # noqa: A002 - as in the messages
-        """Close one; whether there was one."""
+        """Close one; return whether it existed."""
         frame = self._live()
         return frame is not None and frame.run.router.unwatch(frame, TodoComplete(id))
 
@@ -71,9 +74,9 @@ log = logging.getLogger("pallas.messaging")
 
 
 class MessageRun:
-    """One run. ``outside`` is who began it: its result goes there. ``ReplyRouter`` says where messages go.
+    """One run. Its result goes to ``outside``, its origin. ``ReplyRouter`` decides where messages go.
 
-    ``home`` as ``First`` has it.
+    ``home`` is that of ``First``.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class MessageRun:
     # Frames
 
     def begin(self, to: str, payload: Payload, *, thread: str = "", route: MessageRoute = "call") -> None:
-        """The first message. Raises Fault where nobody takes it."""
+        """Deliver the first message. Raises Fault when no handler takes it."""
         endpoints = self.hall.peers.endpoints(to)
         if not endpoints:
             raise Fault(FaultType.CONFIG, f"{to} takes no messages of handlers")
@@ -110,8 +113,11 @@ class MessageRun:
     def open(
         self, agent: str, caller: str, parent: HandlerFrame | None, told: str, *, thread: str = ""
     ) -> HandlerFrame:
-        """A frame of ``agent`` below ``parent``; ``thread`` is its id, if that is one and the agent has no
-        frame of that id: one conversation may reach several agents at once."""
+        """Open a frame of ``agent`` below ``parent``.
+
+        ``thread`` becomes its id, if it is a UUID and the agent has no frame with it: one conversation may
+        reach several agents at once.
+        """
         frames = self.hall.frames
         taken = not thread or not is_canonical(thread) or (agent, thread) in frames
         trace = self.asker.trace
@@ -131,7 +137,7 @@ class MessageRun:
         return frame
 
     def prune(self, top: HandlerFrame, phase: ToolPhase) -> None:
-        """A frame is over, and so is all below it: what works there is cancelled, what waits is dropped."""
+        """End a frame and all below it: cancel their work, and drop their waiting messages."""
         for frame in list(top.below()):
             if frame is top:
                 self._end(frame, phase)
@@ -164,7 +170,7 @@ class MessageRun:
         frame.detach()
 
     def _say[**P](self, tell: Callable[P, object], *what: P.args, **how: P.kwargs) -> None:
-        """Tell of a frame that ends: it ends, whoever cannot hear that."""
+        """Report the end of a frame; it ends even if the report fails."""
         try:
             tell(*what, **how)
         except Exception:
@@ -184,7 +190,7 @@ class MessageRun:
         fault: Fault | None = None,
         detail: str = "",
     ) -> None:
-        """A message for the handler of this frame: it waits there for its turn."""
+        """Queue a message for the frame's handler."""
         kept = self.telling.message(
             frame, payload, sender, frame.agent, route, left=left, fault=fault, detail=detail
         )
@@ -198,7 +204,7 @@ class MessageRun:
             self.hall.slots.want(frame)
 
     def take(self, frame: HandlerFrame) -> None:
-        """Its turn has come: there is room to handle the next message of this frame."""
+        """Handle the frame's next message: it has its turn now."""
         assert frame.queue
         passing = frame.queue.popleft()
         self.hall.queued -= 1
@@ -206,7 +212,7 @@ class MessageRun:
         self._works.begin(work, self._handle(work))
 
     def ask(self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint) -> None:
-        """A message for an agent of another kind: a run of its own, below this frame."""
+        """Ask an agent of another kind: a run of its own, below this frame."""
         kept = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
         self.router.came(frame, payload, endpoint.shown)
         self._busy += 1
@@ -247,7 +253,7 @@ class MessageRun:
             answer = answer_of(result.text, self.hall.peers.limits.bytes)
         except asyncio.CancelledError:
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} was cancelled; nothing was answered")
-        except PayloadFault as raised:  # of the answer: the fault is not that of who asked
+        except PayloadFault as raised:  # The answer is at fault, not the sender.
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} answered what cannot be passed on: {raised}")
         except Fault as raised:
             fault = raised
@@ -292,7 +298,7 @@ class MessageRun:
             self.finish(None, Fault(FaultType.INTERNAL, "A message could not be routed; the log says why"))
 
     def _overdue(self, work: MessageTask) -> None:
-        """It took too long (HC-32): its caller is told at once, whether or not it ends."""
+        """Report a timeout (HC-32) to the caller at once, whether or not the handler ends."""
         frame = work.frame
         if work.over or frame.work is not work:
             return
@@ -311,7 +317,7 @@ class MessageRun:
             self.finish(None)
 
     def _endpoint(self, frame: HandlerFrame) -> HandlerEndpoint:
-        """Who handles the messages of this frame now: another version, where the fleet has one."""
+        """Return the handler of this frame's messages: a newer version, if the fleet has one."""
         last = frame.endpoints[-1]
         found = self.hall.peers.endpoints(frame.agent)
         if last in found:
@@ -343,15 +349,15 @@ class MessageRun:
 
     @property
     def firsts(self) -> int:
-        """Frames that were begun from outside and are not over."""
+        """The number of open frames begun from outside."""
         return len(self._firsts)
 
     async def handled(self) -> None:
-        """Until a message was handled, or the run is over."""
+        """Wait until a message was handled, or the run is over."""
         await self._handled.wait()
 
     def finish(self, result: Payload | None, fault: Fault | None = None) -> None:
-        """It is over, now; a second time nothing happens."""
+        """End the run now; later calls do nothing."""
         self._handled.set()
         for first in list(self._firsts):
             self.prune(first, "completed")
@@ -365,9 +371,9 @@ class MessageRun:
             self.done.set_result(result)
 
     async def close(self) -> None:
-        """Whatever became of it: nothing of it is left."""
+        """Release everything that the run still holds."""
         self.finish(None, Fault(FaultType.TRANSPORT, "The run was ended"))
         if not self.done.cancelled():
-            self.done.exception()  # of one that was cancelled nobody asks any more
+            self.done.exception()  # The result of a cancelled run is not awaited.
         self._record.forget_secret()
         await self._works.settle()

@@ -1,4 +1,4 @@
-"""What the pump needs of others: a handler that takes a message, and the fleet in which it finds it."""
+"""What messaging needs from its environment: handlers that take messages, and the fleet that has them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class MessageSender:
-    """On whose behalf a run's messages travel: what agents of other kinds are asked with."""
+    """The sender of a run's messages, with which agents of other kinds are asked."""
 
     run_id: str
     agent: str
@@ -27,24 +27,26 @@ class MessageSender:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message for a handler. ``seconds`` is what it may take; ``completer`` asks models for it,
-    ``todos`` are those of its frame."""
+    """One message for a handler."""
 
     payload: Payload
     metadata: HandlerMetadata
     frame: str
     run_id: str
     seconds: float
+    """How long the handler may take."""
     completer: Completer | None = None
+    """Asks models for the handler."""
     todos: TodoList | None = None
+    """Those of its frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerReply:
-    """What a handler returned: its messages, each with whom it is for (None: its caller).
+    """A handler's reply: its messages, each with its target (None: its caller).
 
-    Empty for ``None``. ``raw`` are bytes as a handler returned them: what they say, and to whom, is read by
-    the pump (HC-21).
+    It is empty for ``None``. ``raw`` has the bytes that a handler returned; messaging reads messages and
+    targets from them (HC-21).
     """
 
     messages: tuple[tuple[str | None, Payload], ...] = ()
@@ -52,7 +54,7 @@ class HandlerReply:
 
 
 class HandlerEndpoint(Protocol):
-    """A typed handler that takes messages now."""
+    """A typed handler that currently takes messages."""
 
     @property
     def name(self) -> str:
@@ -61,27 +63,27 @@ class HandlerEndpoint(Protocol):
 
     @property
     def shown(self) -> str:
-        """The name that others know it by: that of its group where it shares one, else its own."""
+        """The name that others know it by: that of its group if it shares one, else its own."""
         ...
 
     @property
     def payload(self) -> PayloadType:
-        """What it takes."""
+        """The payload type it takes."""
         ...
 
     @property
     def peers(self) -> frozenset[str]:
-        """Whom it may send to beside itself and its caller."""
+        """The agents it may send to, besides itself and its caller."""
         ...
 
     @property
     def forwards_freely(self) -> bool:
-        """Whether ``peers`` are all that its file declares, of whom it is not told."""
+        """Whether ``peers`` are all that its file declares, without instructions about them."""
         ...
 
     @property
     def is_agent(self) -> bool:
-        """``agent: true``: it is told its own name."""
+        """Whether it is declared with ``agent: true``: it receives its own name."""
         ...
 
     @property
@@ -91,27 +93,27 @@ class HandlerEndpoint(Protocol):
 
     @property
     def description(self) -> str:
-        """What it is good for, for those that may send to it."""
+        """What it is good for, for handlers that may send to it."""
         ...
 
     async def invoke(self, delivery: Delivery) -> HandlerReply:
-        """Have it handle a message; cancelling that cancels the handler.
+        """Handle a message; cancelling this cancels the handler.
 
-        It is cancelled after ``seconds``, and left to itself where it does not end then. Runs in a context of
-        its own, a copy of that in which the run was begun. Raises Fault: TIMEOUT; UPSTREAM for what it raised
-        or returned that is no answer, without its text; PayloadFault where what it returned does not fit its
-        own class (the sender is told that).
+        The handler is cancelled after ``seconds``, and abandoned if it does not end then. It runs in a copy
+        of the context in which the run was begun. Raises Fault: TIMEOUT; UPSTREAM for what it raised, or
+        returned that is no answer, without its text; PayloadFault when its reply does not fit its own class
+        (which is reported to the sender).
         """
         ...
 
     def ended(self, frame: str) -> None:
-        """A frame of this handler is over: its scratch storage goes. Returns at once."""
+        """Drop the scratch storage of a frame that is over. Returns at once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """A peer as ``usage_instructions`` tell of it; ``payload`` is None for one that takes text."""
+    """A peer for ``usage_instructions``; ``payload`` is None for one that takes text."""
 
     name: str
     description: str
@@ -119,15 +121,15 @@ class PeerFacts:
 
 
 class MessagingPeers(Protocol):
-    """The fleet as the pump sees it; every call tells how it is now."""
+    """The fleet as messaging sees it; every call returns the present state."""
 
     @property
     def limits(self) -> PumpLimits:
-        """As the project's files say now."""
+        """The limits of the project's current files."""
         ...
 
     def at_once(self, agent: str) -> int:
-        """How many messages the typed handler of that name handles at a time (HC-31)."""
+        """Return how many messages the typed handler of that name handles concurrently (HC-31)."""
         ...
 
     @property
@@ -136,27 +138,27 @@ class MessagingPeers(Protocol):
         ...
 
     def endpoints(self, name: str) -> Sequence[HandlerEndpoint]:
-        """The typed handler of that name, several where they share it (``broadcast``); none if there is none.
+        """Return the typed handlers of that name: several if they share it (``broadcast``), empty if none.
 
-        Raises Fault where there is one that cannot answer now.
+        Raises Fault for one that cannot answer now.
         """
         ...
 
     @property
     def agents(self) -> int:
-        """How many agents the fleet has, for Boot."""
+        """The number of agents in the fleet, for Boot."""
         ...
 
     def takers(self, key: str) -> Sequence[HandlerEndpoint]:
-        """The typed handlers that take this class (``module:Class``), by name; for Boot."""
+        """Return the typed handlers that take this class (``module:Class``), by name; for Boot."""
         ...
 
     def knows(self, name: str) -> bool:
-        """Whether the fleet has an agent of that name, of whichever kind."""
+        """Return whether the fleet has an agent of that name, of any kind."""
         ...
 
     def facts(self, names: Sequence[str]) -> tuple[PeerFacts, ...]:
-        """Those of them that there are, in this order."""
+        """Return those of them that exist, in this order."""
         ...
 
     async def ask(
@@ -170,10 +172,12 @@ class MessagingPeers(Protocol):
         images: tuple[Image, ...] = (),
         params: Params | None = None,
     ) -> RunResult:
-        """Have an agent of another kind answer, in a run of its own below ``asker.trace``; ``thread`` is its
-        conversation. Raises Fault."""
+        """Ask an agent of another kind, in a run of its own below ``asker.trace``. Raises Fault.
+
+        ``thread`` is its conversation.
+        """
         ...
 
     def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
-        """What asks models for that handler, None where there is none."""
+        """Return the completer for that handler, None if it has none."""
         ...

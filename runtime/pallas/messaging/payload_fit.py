@@ -1,4 +1,4 @@
-"""Makes a payload what its receiver takes."""
+"""Convert a payload to the class that its receiver takes."""
 
 from functools import lru_cache
 from typing import Final
@@ -14,16 +14,16 @@ _TEXT: Final = "pallas.contract:Text"
 
 
 def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
-    """For a typed handler: of the class that it takes, checked by its schema. Raises PayloadFault.
+    """Return a payload for a typed handler: of its class, checked by its schema. Raises PayloadFault.
 
-    Text is read like that of ``send_message``, unless the handler's own class has that name.
+    Text is read as in ``send_message``, unless the handler's own class has that name.
     """
     wanted = endpoint.payload
     if payload.type is wanted:
         return payload
     if payload.type.same(wanted):
         return Payload(wanted, payload.element)
-    if payload.name == wanted.name or not payload.key:  # without a class: the schema alone says
+    if payload.name == wanted.name or not payload.key:  # Untyped: only the schema decides.
         return wanted.adopt(payload.element)
     if payload.key == _TEXT:
         return wanted.read(text_of(payload), limit=limit)[0]
@@ -31,18 +31,18 @@ def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
 
 
 def text_of(payload: Payload) -> str:
-    """For an agent that takes text: that of a Text, the one text field of another class, else its JSON."""
+    """Return a payload as text: a Text's, the only text field of another class, else its JSON."""
     return payload.type.write(payload, "text")
 
 
 def answer_of(text: str, limit: int) -> Payload:
-    """What such an agent answered. Raises PayloadFault where that is above ``limit`` bytes."""
+    """Return an agent's answer as a payload. Raises PayloadFault above ``limit`` bytes."""
     kind = PayloadType.of(Text)
     return kind.pack(Text(sanitize(text)), limit=limit)
 
 
 def system_error(fault: Fault) -> Payload:
-    """What a handler is told of a fault (UN-4): by its code alone, unless its own message was wrong."""
+    """Return the payload that reports a fault to a handler (UN-4): its code, and why its message failed."""
     return _system_error(fault.system_code, fault.system_message, fault.system_retryable)
 
 

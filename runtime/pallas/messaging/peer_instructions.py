@@ -1,4 +1,4 @@
-"""What an agent is told of its peers, to be put before a model (HC-10)."""
+"""The description of an agent's peers, to be put before a model's prompt (HC-10)."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pallas.payloads import PayloadType
 from .messaging_port import HandlerEndpoint, MessagingPeers, PeerFacts
 from .send_rules import TODO
 
-# The sentences of the seed, word for word: handlers and prompts may look for them (SPEC 5.1).
+# These sentences are fixed: handlers and prompts may look for them (SPEC 5.1).
 WARNING: Final = (
     "Complete ALL sub-tasks before responding. "
     "If you need results from a peer, wait for their response first."
@@ -28,13 +28,13 @@ _MAX_KEPT: Final = 1_000
 
 
 class PeerInstructions:
-    """The instructions of each agent, written anew where its peers changed."""
+    """The instructions of each agent, rebuilt when its peers change."""
 
     def __init__(self) -> None:
         self._written: dict[str, tuple[tuple[PeerFacts, ...], bool, str]] = {}
 
     def of(self, endpoint: HandlerEndpoint, peers: MessagingPeers) -> str:
-        """For that handler; empty without peers (HC-8)."""
+        """Return the instructions for that handler; empty without peers (HC-8)."""
         if not endpoint.peers or endpoint.forwards_freely:
             return ""
         facts = peers.facts(sorted(endpoint.peers))
@@ -49,7 +49,7 @@ class PeerInstructions:
 
 
 def instructions(facts: Sequence[PeerFacts], *, agent: bool = False) -> str:
-    """The text: each peer with what it is good for and what it takes; empty without any."""
+    """Return the text: each peer with its description and its payload; empty without any."""
     if not facts:
         return ""
     parts = [_HEAD, *(_peer(each) for each in facts)]

@@ -1,4 +1,4 @@
-"""What becomes of a handler's reply: each of its messages goes where the rules let it, or nowhere."""
+"""Route a handler's reply: each of its messages goes where the rules allow, or is refused."""
 
 import logging
 import warnings
@@ -23,12 +23,12 @@ log = logging.getLogger("pallas.messaging")
 
 
 def unknown() -> Fault:
-    """A target that is not allowed, and one that is not there: nobody can tell them apart (HC-14)."""
+    """Return the Fault for a forbidden or missing target: senders cannot tell which (HC-14)."""
     return Fault(FaultType.UPSTREAM, "The message could not be delivered", data={"system": "routing"})
 
 
 def _of_error(frame: HandlerFrame, fault: Fault, passing: Passing) -> Fault:
-    """The Fault of a handler that failed at a SystemError: what that was of comes first, for operators."""
+    """Return the Fault of a handler that failed at a SystemError: the original error first, for operators."""
     error = passing.kept.event
     if error.route != "error" or fault.type is not FaultType.UPSTREAM:
         return fault
@@ -51,7 +51,7 @@ class ReplyRouter:
     # What a handler did
 
     def replied(self, frame: HandlerFrame, endpoint: HandlerEndpoint | None, reply: HandlerReply) -> None:
-        """It returned. Raises Fault where the run has to end for that."""
+        """Route the messages of a reply. Raises Fault when the run has to end."""
         messages = reply.messages
         if reply.raw and endpoint is not None:
             try:
@@ -59,7 +59,7 @@ class ReplyRouter:
             except PayloadFault as fault:
                 self._refuse(frame, "", None, fault, f"its bytes are no messages: {fault.message}")
                 return
-        if endpoint is None:  # an agent of another kind: it can only answer
+        if endpoint is None:  # An agent of another kind can only respond.
             self._respond(frame, frame.agent, [payload for _, payload in messages])
             return
         ways = [
@@ -80,8 +80,8 @@ class ReplyRouter:
                 self._send(frame, endpoint, to or "", payload, each)
 
     def failed(self, frame: HandlerFrame, fault: Fault, passing: Passing) -> None:
-        """It did not return what it should: its own mistake is told to itself, all else to its caller."""
-        if isinstance(fault, NotTaken) and not passing.own:  # the mistake of who sent that
+        """Handle a failure: a handler's own mistake is reported to itself, all others to its caller."""
+        if isinstance(fault, NotTaken) and not passing.own:  # The sender's mistake.
             mine = passing.sender == frame.caller
             self._fail(frame, fault if mine else Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause))
         elif isinstance(fault, PayloadFault):
@@ -90,14 +90,14 @@ class ReplyRouter:
             self._fail(frame, _of_error(frame, fault, passing))
 
     def late(self, frame: HandlerFrame, reply: HandlerReply) -> None:
-        """It returned though nobody waits any more (HC-18)."""
+        """Drop a reply that comes after its deadline (HC-18)."""
         for to, payload in reply.messages:
             self._late(frame, to, payload)
         if reply.raw:
             log.info("%s: dropped bytes: frame %s is over", frame.agent, frame.id)
 
     def came(self, frame: HandlerFrame, payload: Payload, sender: str) -> None:
-        """A message was delivered in that frame: who waits for one, there or above, is told (HC-35)."""
+        """Notify the watchers in that frame and above of a delivered message (HC-35)."""
         if not self._watched:
             return
         for above in frame.above():
@@ -106,7 +106,7 @@ class ReplyRouter:
                     self._tell.todo(above, todo, "raised")
 
     def weigh(self, payload: Payload) -> None:
-        """Raises PayloadFault where a message is larger than the project allows."""
+        """Raise PayloadFault when a message is larger than the project allows."""
         if len(payload.xml) > self._limit:
             raise PayloadFault(f"{payload.name} has {len(payload.xml)} bytes as XML; at most {self._limit}")
 
@@ -143,7 +143,7 @@ class ReplyRouter:
         self._run.put(frame, fitted, endpoint.shown, "self", own=True)
 
     def _home(self, frame: HandlerFrame, endpoint: HandlerEndpoint, payload: Payload) -> None:
-        """To the agent that the run began with: its frame gets it, and all below that is over."""
+        """Send to the agent that the run began with: in its first frame, which ends all frames below it."""
         *below, first = frame.above()
         fitted = fit(first.endpoints[-1], payload, self._limit)
         self._run.prune(below[-1], "completed")
@@ -184,7 +184,7 @@ class ReplyRouter:
         self._run.put(frame, answer, TODO, "respond")
 
     def watch(self, frame: HandlerFrame, wanted: TodoUntil) -> todos.Watcher:
-        """A todo of that frame without a message. Raises PayloadFault."""
+        """Register a todo of that frame without a message. Raises PayloadFault."""
         if frame.todos is None:
             frame.todos = todos.Watchers()
         todo = frame.todos.register(wanted)
@@ -193,7 +193,7 @@ class ReplyRouter:
         return todo
 
     def unwatch(self, frame: HandlerFrame, wanted: TodoComplete) -> bool:
-        """It is done; whether the frame has such a todo."""
+        """Close a todo; return whether the frame has it."""
         if frame.todos is None or wanted.id not in frame.todos.open:
             return False
         self._tell.todo(frame, frame.todos.complete(wanted), "closed")
@@ -210,7 +210,7 @@ class ReplyRouter:
         return bytes_replies.read(raw, endpoint, caller, self._hall.peers)
 
     def _respond(self, frame: HandlerFrame, sender: str, answers: list[Payload]) -> None:
-        """Back to the caller: the frame is over, with all below it (HC-18)."""
+        """Respond to the caller: the frame is over, with all below it (HC-18)."""
         for payload in answers:
             self._count()
             try:
@@ -230,12 +230,12 @@ class ReplyRouter:
     def _late(self, frame: HandlerFrame, to: str | None, payload: Payload) -> None:
         self._tell.late(frame, to, payload, tell=not self._run.done.done())
 
-    # What is told instead
+    # What is sent instead
 
     def _refuse(
         self, frame: HandlerFrame, to: str, payload: Payload | None, fault: Fault, detail: str
     ) -> None:
-        """The sender is told, in its frame; it may try again there (HC-13)."""
+        """Report the refusal to the sender, in its frame; it may try again there (HC-13)."""
         self._tell.refused(frame, to, payload, fault, detail)
         why = f"its message to {one_line(to, 120)} was refused: {detail}" if to else detail
         if fault.system_code in ("routing", "validation"):
@@ -248,8 +248,8 @@ class ReplyRouter:
         self._run.put(frame, system_error(fault), SYSTEM, "error", fault=fault, detail=why)
 
     def _fail(self, frame: HandlerFrame, fault: Fault) -> None:
-        """The frame is over; its caller is told why, as far as it may know (HC-22, HC-32)."""
-        # Of somebody further down, it is not for who called.
+        """End the frame, and report to its caller why, as far as it may know (HC-22, HC-32)."""
+        # A fault from a frame further down is not for this caller.
         if fault.system_code == "validation" and not isinstance(fault, NotTaken):
             fault = Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause)
         parent, left = frame.parent, frame.id
@@ -268,7 +268,7 @@ class ReplyRouter:
                 fault=fault,
                 detail=" ".join(each for each in (fault.message, fault.cause and f"({fault.cause})") if each),
             )
-        elif not self._run.firsts:  # nobody else can answer
+        elif not self._run.firsts:  # No other frame can answer.
             self._run.finish(None, fault)
 
     @property

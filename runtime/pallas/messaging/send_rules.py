@@ -1,42 +1,44 @@
-"""Who may send to whom (SPEC 5.1). Pure: nothing here looks at a fleet, a frame or a payload."""
+"""The rules for sending (SPEC 5.1). Pure functions, without a fleet, a frame or a payload."""
 
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 from typing import Final
 
 CALLER: Final = "system.caller"
-"""Whom a message from outside the fleet is from: no agent can have that name."""
+"""The sender of messages from outside the fleet: no agent can have that name."""
 SYSTEM: Final = "system"
-"""Whom refusals and the boot message are from."""
+"""The sender of refusals and of the boot message."""
 TODO: Final = "system.todo"
-"""Who keeps an agent's watchers (HC-35)."""
+"""The keeper of agents' watchers (HC-35)."""
 
 MAX_REFUSALS: Final = 8
-"""Refusals in a row after which a frame ends: a handler that sends the same again for ever must end."""
+"""Consecutive refusals after which a frame ends, so that a handler cannot send the same forever."""
 MAX_DEPTH: Final = 32
-"""Frames below each other, those of runs above included."""
+"""Frames below each other, including those of parent runs."""
 
 
 class Recipient(Enum):
-    """Where a message goes."""
+    """The kind of target of a message."""
 
     CALL = auto()
     """A new frame of the target, below the sender's."""
     SELF = auto()
     """The sender again, in the same frame."""
     RESPOND = auto()
-    """Whoever called; the sender's frame ends."""
+    """The caller; the sender's frame ends."""
     TODO = auto()
     """The keeper of watchers."""
     REFUSED = auto()
-    """Nobody: the sender is told so."""
+    """None: the sender receives a refusal."""
 
 
 def recipient_of(sender: str, agent: bool, peers: AbstractSet[str], caller: str, to: str | None) -> Recipient:
-    """The way of a message that ``sender`` (``agent: true`` or not) sends in a frame that ``caller`` opened.
+    """Return the route of a message from ``sender``, in a frame that ``caller`` opened.
 
-    Fails closed: without ``peers`` there are the sender and its caller, and nobody else. The name of the
-    caller is an answer to it (SPEC C8), except for an agent that has it among its peers.
+    ``agent`` is whether the sender is declared with ``agent: true``.
+
+    Fails closed: without ``peers`` only the sender and its caller are allowed. The caller's name is an answer
+    to it (SPEC C8), except for an agent that has it among its peers.
     """
     if to is None:
         return Recipient.RESPOND

@@ -1,4 +1,4 @@
-"""What all runs of one pump share."""
+"""The state that all runs of one fleet share."""
 
 from pallas.config.kinds import PumpLimits
 
@@ -11,25 +11,27 @@ from .peer_instructions import PeerInstructions
 
 
 class MessagingState:
-    """``root`` is the frame above all; ``frames`` are all that are not over, by agent and id;
-    ``queued`` are messages that wait for their handlers,
-    ``warned`` the handlers that were told what is deprecated."""
+    """The frames, the limits and the log of all runs."""
 
     def __init__(self, peers: MessagingPeers) -> None:
         self.peers = peers
         self.root = new_id()
+        """The id of the frame above all others."""
         self.log = MessageLog()
         self.usage = PeerInstructions()
         self.slots = Slots(self._limits, peers.at_once, _take)
         self.pipelines = Pipelines(self._limits)
         self.works: set[MessageTask] = set()
         self.frames: dict[tuple[str, str], HandlerFrame] = {}
+        """Open frames, by agent and id."""
         self.queued = 0
+        """Messages that wait for their handlers."""
         self.warned: set[str] = set()
+        """Handlers that have been warned of a deprecated return type."""
 
     @property
     def full(self) -> bool:
-        """Whether as many messages wait as may."""
+        """Whether the queue limit is reached."""
         return self.queued + self.pipelines.waiting >= self.peers.limits.queue
 
     def _limits(self) -> PumpLimits:

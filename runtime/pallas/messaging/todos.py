@@ -1,7 +1,7 @@
-"""Watchers: a handler is reminded of what it waits for, until it says that this is done (HC-35).
+"""Watchers: a handler is reminded of an awaited message until it says that this is done (HC-35).
 
-They are messages to ``system.todo`` and belong to the frame that sent them. Text that looks like one, in
-whatever payload, is just text.
+They are messages to ``system.todo`` and belong to the frame that sent them. Text that looks like one, in any
+payload, is just text.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pallas.payloads import Payload, PayloadFault, PayloadType
 from .send_rules import TODO
 
 MAX_TODOS: Final = 50
-"""Watchers of one frame that are not complete."""
+"""Open watchers of one frame."""
 _MAX_TEXT: Final = 200
 
 
@@ -32,16 +32,16 @@ class Watcher:
 
     @property
     def status(self) -> TodoStatus:
-        """While it is not closed."""
+        """The status of an open watcher."""
         return "raised" if self.raised else "open"
 
     def is_for(self, name: str, sender: str) -> bool:
-        """Whether a payload of that class, from that sender, is what it waits for."""
+        """Return whether it waits for a payload of that class from that sender."""
         return self.wait_for.casefold() == name.casefold() and self.from_agent in ("", sender)
 
 
 class Watchers:
-    """The watchers of one frame, in the order in which they came."""
+    """The watchers of one frame, in order of registration."""
 
     __slots__ = ("open",)
 
@@ -49,7 +49,7 @@ class Watchers:
         self.open: dict[str, Watcher] = {}
 
     def register(self, wanted: TodoUntil) -> Watcher:
-        """A new watcher. Raises PayloadFault where it waits for nothing, or there are too many."""
+        """Add a watcher. Raises PayloadFault when it waits for nothing, or there are too many."""
         wait_for = one_line(wanted.wait_for, _MAX_TEXT)
         if not wait_for:
             raise PayloadFault("wait_for is empty; it is the name of a payload's class", field="wait_for")
@@ -65,26 +65,26 @@ class Watchers:
         return todo
 
     def complete(self, wanted: TodoComplete) -> Watcher:
-        """It is done. Raises PayloadFault where this frame has no such watcher."""
+        """Close it. Raises PayloadFault when this frame has no such watcher."""
         todo = self.open.pop(wanted.id, None)
         if todo is None:
             raise PayloadFault("No todo with this id is open here", field="id")
         return todo
 
     def came(self, payload: str, sender: str) -> list[Watcher]:
-        """A payload of that class was delivered: those that waited for it, raised by that just now."""
+        """Record a delivered payload; return the watchers that it raised."""
         found = [each for each in self.open.values() if not each.raised and each.is_for(payload, sender)]
         for each in found:
             each.raised = True
         return found
 
     def raised(self) -> str:
-        """Those for which what they wait for has come, for ``todo_nudge``; empty without any."""
+        """Return the raised ones, for ``todo_nudge``; empty without any."""
         lines = [_line(each) for each in self.open.values() if each.raised]
         return "\n".join(["These todos appear complete:", *lines]) if lines else ""
 
     def nudge(self) -> str:
-        """What is added to ``usage_instructions``; empty where nothing is open."""
+        """Return the text added to ``usage_instructions``; empty when none is open."""
         if not self.open:
             return ""
         lines = ["Your open todos:", *(_line(each) for each in self.open.values())]
@@ -100,9 +100,9 @@ def _line(todo: Watcher) -> str:
 
 
 def request_of(payload: Payload) -> TodoUntil | TodoComplete:
-    """What a handler asks of ``system.todo``. Raises PayloadFault."""
+    """Read a handler's message to ``system.todo``. Raises PayloadFault."""
     for kind in (TodoUntil, TodoComplete):
-        # Legacy tags are lower case, with the target before them.
+        # Old tags are lower case, with the target before them.
         if payload.name.lower().rpartition(".")[2] == kind.__name__.lower():
             own = PayloadType.of(kind)
             asked = own.bind(own.adopt(payload.element), kind)
@@ -112,10 +112,10 @@ def request_of(payload: Payload) -> TodoUntil | TodoComplete:
 
 
 def registered(todo: Watcher) -> Payload:
-    """The answer to ``TodoUntil``."""
+    """Return the answer to ``TodoUntil``."""
     return PayloadType.of(TodoRegistered).pack(TodoRegistered(todo.id, todo.wait_for, todo.description))
 
 
 def closed(todo: Watcher) -> Payload:
-    """The answer to ``TodoComplete``."""
+    """Return the answer to ``TodoComplete``."""
     return PayloadType.of(TodoClosed).pack(TodoClosed(todo.id, todo.raised))

@@ -1,4 +1,4 @@
-"""Payloads without a class: what a handler said in bytes, where nobody knows a class for it (HC-21)."""
+"""Payloads without a class: from a handler's bytes, when no class is known for them (HC-21)."""
 
 import json
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pallas.payloads.xml_element import Element
 
 
 class UntypedPayload(PayloadType):
-    """The type of an element that has none: its key is empty, its name the element's.
+    """The type of an element without a class: its key is empty, its name the element's.
 
-    Who receives it gets a ``pallas.contract.Document``; a class of a typed handler adopts it.
+    Its receiver gets a ``pallas.contract.Document``; a class of a typed handler can adopt it.
     """
 
     _said = ""  # looks like no other
@@ -23,29 +23,29 @@ class UntypedPayload(PayloadType):
         self.name = tag
 
     def same(self, other: PayloadType) -> bool:
-        """Only itself."""
+        """Return whether ``other`` is this object."""
         return self is other
 
     def to_json(self) -> dict[str, Any]:
-        """Its name: there is no more to it."""
+        """Return its name, which is all it has."""
         return {"key": "", "name": self.name}
 
     def values(self, payload: Payload) -> dict[str, Any]:
-        """As a Document has it."""
+        """Return the fields of a Document."""
         return {"tag": self.name, "xml": payload.xml.decode()}
 
     def write(self, payload: Payload, form: Form) -> str:
-        """For a caller from outside: the element itself, in JSON with its name."""
+        """Return the element for a caller from outside; in JSON with its name."""
         if form == "json":
             return json.dumps(self.values(payload), ensure_ascii=False)
         return payload.xml.decode()
 
     def adopt(self, element: Element) -> Payload:
-        """As it is."""
+        """Return the element as it is."""
         return Payload(self, element)
 
     def pack(self, value: Any | Mapping[str, Any], **_: Any) -> Payload:
-        """There is nothing to check it by."""
+        """Raise PayloadFault: there is no class to check the value with."""
         raise PayloadFault(f"{self.name} has no class")
 
     def __repr__(self) -> str:
@@ -53,5 +53,5 @@ class UntypedPayload(PayloadType):
 
 
 def untyped(element: Element) -> Payload:
-    """An element that was read safely, as it is."""
+    """Return a payload of an element that was parsed safely."""
     return Payload(UntypedPayload(etree.QName(element).localname), element)

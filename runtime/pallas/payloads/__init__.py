@@ -1,6 +1,10 @@
-"""What handlers say to each other: dataclasses as XML with a schema, as JSON, and as text (HC-23, HC-24).
+"""Messages between handlers: dataclasses as XML with a schema, as JSON, and as text (HC-23, HC-24).
 
-A ``PayloadType`` needs no class: it is made of one, or of what another process says of one.
+``payload`` has ``Payload`` and ``PayloadType``. A type is made from a class (``class_shape``) or from the
+JSON that describes one in another process; both give a ``field_shape``. ``xml_writer`` and ``xml_reader``
+convert values, ``scalars`` the plain ones; ``payload_schemas`` makes XSD, JSON schema and examples.
+``text_input`` reads what a person, a client or a model wrote, ``xml_fragments`` and ``envelope`` what a
+handler returned as bytes.
 """
 
 from .envelope import envelope, is_envelope, opened

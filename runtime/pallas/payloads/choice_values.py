@@ -1,4 +1,4 @@
-"""One of several values: what a Literal or an Enum allows."""
+"""Choices: the values that a Literal or an Enum allows."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -9,7 +9,7 @@ from .scalars import Scalar, wrong
 
 
 def chosen(scalar: Scalar, choices: tuple[Any, ...], *, enum: bool) -> Scalar:
-    """The same kind of value, one of ``choices`` (JSON values); ``enum``: in Python an Enum's member."""
+    """Return a scalar limited to ``choices`` (JSON values), in Python Enum members with ``enum``."""
     words = "one of " + ", ".join(shown(choice) for choice in choices[:12]) + (", …" if choices[12:] else "")
     texts = frozenset(scalar.of_json(choice) for choice in choices)
 

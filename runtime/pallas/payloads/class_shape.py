@@ -1,4 +1,4 @@
-"""A dataclass read: its shape, and what of Python is needed to make instances of it again (HC-23)."""
+"""Read the shape of a dataclass, and what is needed to make instances of it (HC-23)."""
 
 import dataclasses
 import inspect
@@ -41,7 +41,7 @@ _PLAIN: Final[dict[object, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A class and its shape; ``parts`` by field are what its values are made with: a class, an Enum."""
+    """A class and its shape; ``parts`` has the type that makes each field's values: a class, an Enum."""
 
     kind: type
     shape: PayloadShape
@@ -49,7 +49,7 @@ class Derived:
 
 
 def derived(kind: object) -> Derived:
-    """Read a class. Raises Fault (CONFIG): the class, the field, what is allowed."""
+    """Read a class. Raises Fault (CONFIG) with the class, the field, and what is allowed."""
     try:
         if not isinstance(kind, type):
             raise _Refused(f"{shown(kind)} cannot be a payload: it is no class; give a dataclass")
@@ -62,7 +62,7 @@ def derived(kind: object) -> Derived:
 
 
 class _Refused(Exception):
-    """The text is for who wrote the class."""
+    """The class cannot be a payload; the text is for its author."""
 
 
 def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
@@ -76,7 +76,7 @@ def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
             f"{above[0].__name__} cannot be a payload: more than {MAX_NESTED} dataclasses inside one another"
         )
     for pseudo in getattr(kind, "__dataclass_fields__", {}).values():
-        # The one place where a dataclass tells: InitVars are in it, and in no other list.
+        # Only this attribute of a dataclass has its InitVars.
         if str(getattr(pseudo, "_field_type", "")) == "_FIELD_INITVAR":
             raise _refusal(name, pseudo.name, "an InitVar is not carried by a message")
     try:
@@ -150,7 +150,7 @@ def _field(
 
 
 def _bare(hint: Any) -> tuple[Any, str]:
-    """A type without its names and notes; the first text among the notes is what the field is for."""
+    """Return a type without aliases and annotations, and its first text annotation, the description."""
     said = ""
     for _ in range(20):
         if isinstance(hint, TypeAliasType):
@@ -208,8 +208,8 @@ def _with_default(
     if field.default_factory is dataclasses.MISSING:
         return made
     made = dataclasses.replace(made, has_default=True)
-    # A factory may count, or look at the clock: known is only what two calls make alike, and no moment or
-    # measure in it. Of an empty list that is so whatever it is of.
+    # A factory may count, or read the clock. A default is known only if two calls agree and it contains no
+    # time or measure. An empty list is known whatever its items are.
     if not made.many or made.optional:
         return made
     try:

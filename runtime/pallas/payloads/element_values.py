@@ -1,4 +1,4 @@
-"""XML made values: JSON values by field, or a new instance of the class. Of checked elements only."""
+"""Convert checked XML elements to values: JSON values by field, or a new instance of the class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ Make = Callable[[Element], Any]
 
 
 def as_json(shape: PayloadShape) -> Make:
-    """A dict by field. What was left out is there as well where its default is known."""
+    """Return a function that makes a dict by field. A missing field is in it if its default is known."""
     takers = _takers(shape, lambda field: _json_of(field))
     absent = {field.name: field.absent for field in shape.fields if field.absent is not MISSING}
     order = [field.name for field in shape.fields]
@@ -30,7 +30,10 @@ def as_json(shape: PayloadShape) -> Make:
 
 
 def as_instance(derived: Derived) -> Make:
-    """A new instance; what was left out is as the class has it. Raises what the class's own code raises."""
+    """Return a function that makes an instance; missing fields get the class's defaults.
+
+    Raises what the class's own code raises.
+    """
     kind = derived.kind
 
     def maker(field: PayloadField) -> Make:
@@ -44,7 +47,7 @@ def as_instance(derived: Derived) -> Make:
         return lambda element: part(read(element.text or ""))
 
     takers = _takers(derived.shape, maker)
-    # Without a default in the class these are not left out, they are None and empty.
+    # Without a default in the class, these become None and empty instead of missing.
     given = [
         (field.name, field.many)
         for field in derived.shape.fields

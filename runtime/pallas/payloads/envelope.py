@@ -1,4 +1,4 @@
-"""What stands around a message (SPEC 5.1): written for the record, read where a handler wrote one."""
+"""The envelope around a message (SPEC 5.1): written for the record, read when a handler wrote one."""
 
 from typing import Final
 from xml.sax.saxutils import escape
@@ -31,7 +31,7 @@ ENVELOPE_XSD: Final = f"""\
   </xs:element>
 </xs:schema>
 """
-"""What ``envelope`` makes fits this."""
+"""The schema of what ``envelope`` returns."""
 _OPEN: Final = f'<message xmlns="{NAMESPACE}"><meta><from>'.encode()
 _INSIDE: Final = f"{{{NAMESPACE}}}"
 _MESSAGE, _META, _FROM, _TO, _THREAD = (
@@ -41,14 +41,14 @@ _LONG: Final = 200
 
 
 def envelope(sender: str, to: str | None, thread: str, payload: Payload) -> bytes:
-    """The message as it is written down. Names may be anything that a handler said."""
+    """Return the enveloped message. Names may be any text that a handler returned."""
     target = "" if to is None else f"<to>{_text(to)}</to>"
     meta = f"{_text(sender)}</from>{target}<thread>{_text(thread)}</thread>"
     return _OPEN + meta.encode() + b"</meta>" + _inside(payload.xml) + b"</message>"
 
 
 def _inside(xml: bytes) -> bytes:
-    """The payload, taken out of the envelope's namespace unless it says itself which one it is in."""
+    """Return the payload, moved out of the envelope's namespace unless it declares its own."""
     head = xml[: xml.index(b">")]
     if b" xmlns=" in head:
         return xml
@@ -57,14 +57,14 @@ def _inside(xml: bytes) -> bytes:
 
 
 def is_envelope(element: Element) -> bool:
-    """Whether an element is in the envelope's namespace, so that ``opened`` is to read it."""
+    """Return whether an element is in the envelope's namespace and must be read with ``opened``."""
     return isinstance(element.tag, str) and element.tag.startswith(_INSIDE)
 
 
 def opened(element: Element) -> tuple[str | None, Element]:
-    """Whom an envelope is for and the one element in it. Raises PayloadFault.
+    """Return an envelope's target and the one element in it. Raises PayloadFault.
 
-    It has to say who sent it and in which thread, and neither is believed (HC-11).
+    It has to name its sender and its thread, but neither is trusted (HC-11).
     """
     if element.tag != _MESSAGE:
         raise PayloadFault(f"the envelope's element is {shown(_local(element))}; expected <message>")
@@ -85,7 +85,7 @@ def opened(element: Element) -> tuple[str | None, Element]:
 
 
 def _target(meta: Element) -> str | None:
-    """Whom the envelope is for, None where it does not say so. Raises PayloadFault for an incomplete one."""
+    """Return the target, None if there is none. Raises PayloadFault for an incomplete ``meta``."""
     _bare(meta)
     for tag, name in ((_FROM, "from"), (_THREAD, "thread")):
         if not (meta.findtext(tag) or "").strip():

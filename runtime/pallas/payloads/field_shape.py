@@ -1,6 +1,6 @@
-"""What a class looks like from outside: its fields as plain values, which another process can be told.
+"""The shape of a class: its fields as plain values, which can be sent to another process.
 
-Everything else of a ``PayloadType`` (schemas, example, reading and writing) is made of this.
+Everything else of a ``PayloadType`` (schemas, example, reading and writing) is derived from it.
 """
 
 import re
@@ -22,11 +22,11 @@ _XML_NAME: Final = re.compile(r"[^\W\d][\w.-]{0,99}").fullmatch
 
 
 def _is_name(name: str) -> bool:
-    """Whether XML can have an element of that name, by all that read it."""
+    """Return whether both XML parsers accept an element of that name."""
     if not _XML_NAME(name):
         return False
     try:
-        # The one parser knows the names of an older edition of XML than the other.
+        # One of the parsers follows an older edition of XML than the other.
         expat.ParserCreate("utf-8").Parse(f"<{name}/>".encode(), True)
         etree.Element(name)
     except (expat.ExpatError, ValueError):
@@ -36,32 +36,34 @@ def _is_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PayloadField:
-    """One field. ``type`` is a scalar or the shape of a dataclass; ``many`` a list of them.
-
-    ``element`` is its name in XML. ``optional``: may be None. ``has_default``: may be left out, and is
-    ``default`` then (a JSON value) where that is ``known``; what a factory makes anew each time is not.
-    """
+    """One field of a class."""
 
     name: str
     element: str
+    """Its name in XML."""
     type: "Scalar | PayloadShape"
     many: bool = False
+    """Whether it is a list of ``type``."""
     optional: bool = False
+    """Whether it may be None."""
     has_default: bool = False
+    """Whether a message may leave it out."""
     known: bool = False
+    """Whether ``default`` is known; the result of a default factory may differ each time."""
     default: Any = None
+    """A JSON value."""
     choices: tuple[Any, ...] = ()
     enum: bool = False
     doc: str = ""
 
     @property
     def required(self) -> bool:
-        """Whether a message must have it. A list that is not there is empty."""
+        """Whether a message must have it. A missing list is an empty one."""
         return not (self.has_default or self.many or self.optional)
 
     @property
     def absent(self) -> Any:
-        """What it is where it is left out, as JSON; ``MISSING`` where that is not known."""
+        """The JSON value of a missing field; ``MISSING`` when unknown."""
         if self.has_default:
             return self.default if self.known else MISSING
         return [] if self.many else None if self.optional else MISSING
@@ -82,28 +84,28 @@ MISSING: Final = _Missing()
 
 @dataclass(frozen=True, slots=True)
 class PayloadShape:
-    """A dataclass: its name, what its docstring says, and its fields in order."""
+    """A dataclass: its name, its docstring, and its fields in order."""
 
     name: str
     fields: tuple[PayloadField, ...]
     doc: str = ""
 
     def walk(self) -> Iterator[PayloadField]:
-        """Its fields and those of the dataclasses in it."""
+        """Yield its fields and those of the dataclasses in it."""
         for field in self.fields:
             yield field
             if isinstance(field.type, PayloadShape):
                 yield from field.type.walk()
 
     def depth(self) -> int:
-        """How many dataclasses are inside one another, itself counted."""
+        """How many dataclasses are nested, itself included."""
         return 1 + max(
             (one.type.depth() for one in self.fields if isinstance(one.type, PayloadShape)), default=0
         )
 
 
 def problem(shape: PayloadShape) -> str | None:
-    """Why no messages can be made of it, None where they can: names and sizes."""
+    """Return why the class cannot be used for messages, None if it can: names and sizes."""
     if not _is_name(shape.name):
         return f"{shape.name} is no name that XML can have"
     if shape.depth() > MAX_NESTED:
@@ -127,7 +129,7 @@ def _names(shape: PayloadShape) -> str | None:
 
 
 def shape_to_json(shape: PayloadShape) -> dict[str, Any]:
-    """As plain values."""
+    """Return the shape as plain values."""
     return {
         "name": shape.name,
         "fields": [_field_to_json(field) for field in shape.fields],
@@ -153,7 +155,7 @@ def _field_to_json(field: PayloadField) -> dict[str, Any]:
 
 
 def shape_of_json(given: object) -> PayloadShape:
-    """What ``shape_to_json`` made, checked. Raises PayloadFault."""
+    """Return the checked shape from what ``shape_to_json`` returned. Raises PayloadFault."""
     try:
         shape = _shape(given, 1)
         if wrong := problem(shape):

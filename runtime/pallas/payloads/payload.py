@@ -27,7 +27,7 @@ _KEPT: Final = "__pallas_payload__"
 
 
 class Payload:
-    """One message on its way: checked against its own type. Values; nobody changes it.
+    """One checked message. Immutable.
 
     ``key`` is ``module:Class``, ``name`` the class's name, ``element`` its XML.
     """
@@ -61,9 +61,9 @@ class Payload:
 
 
 class PayloadType:
-    """A dataclass as others see it: made by ``of``, or of ``to_json`` in another process.
+    """A dataclass as others see it: made by ``of``, or from ``to_json`` in another process.
 
-    It holds no class: an old version of one goes when nobody has instances of it any more.
+    It holds no class, so that an old version of one is freed when its last instance is.
     """
 
     def __init__(self, key: str, shape: PayloadShape) -> None:
@@ -82,12 +82,15 @@ class PayloadType:
 
     @classmethod
     def of(cls, kind: type) -> "PayloadType":
-        """The type of a dataclass, kept for as long as the class. Raises Fault (CONFIG): which field, why."""
+        """Return the type of a dataclass, cached as long as the class lives.
+
+        Raises Fault (CONFIG) with the field and the reason.
+        """
         return _known(kind).type
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "PayloadType":
-        """What ``to_json`` made. Raises PayloadFault."""
+        """Return the type from what ``to_json`` returned. Raises PayloadFault."""
         if not isinstance(given, Mapping):
             raise PayloadFault("this describes no class of messages: it is no object")
         key = given.get("key")
@@ -104,11 +107,11 @@ class PayloadType:
             raise PayloadFault(f"this describes no class of messages: {one_line(str(error))}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the type as plain values."""
         return {"key": self.key, "shape": shape_to_json(self.shape)}
 
     def same(self, other: "PayloadType") -> bool:
-        """Whether a payload of the one is one of the other: the same class, or one that looks the same."""
+        """Return whether payloads of both are interchangeable: the same class, or an equal shape."""
         return self is other or self._said == other._said
 
     @cached_property
@@ -117,12 +120,12 @@ class PayloadType:
 
     @cached_property
     def xsd(self) -> str:
-        """Its XML schema, a whole document with comments none."""
+        """Its XML schema: a whole document, without comments."""
         return payload_schemas.xsd(self.shape)
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        """Its JSON schema (2020-12), an object, descriptions where the class has some."""
+        """Its JSON schema (2020-12): an object, with descriptions if the class has some."""
         return payload_schemas.json_schema(self.shape)
 
     @cached_property
@@ -134,12 +137,12 @@ class PayloadType:
 
     @property
     def example_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """The example as JSON values."""
         return payload_schemas.example(self.shape)
 
     @cached_property
     def text_field(self) -> str | None:
-        """The field that plain text goes to: the only one, or the only one without a default, and a str."""
+        """The field for plain text: the only one, or the only one without a default, and a str."""
         fields = self.shape.fields
         if len(fields) > 1:
             fields = tuple(field for field in fields if field.required)
@@ -149,7 +152,10 @@ class PayloadType:
         return fields[0].name if isinstance(kind, Scalar) and kind.name == "str" else None
 
     def pack(self, value: Any, *, limit: int = MAX_BYTES) -> Payload:
-        """An instance of the class, or a mapping by field, checked. Raises PayloadFault."""
+        """Check an instance of the class, or a mapping by field, and return its payload.
+
+        Raises PayloadFault.
+        """
         element = etree.Element(self.name)
         try:
             write = self._of_json if isinstance(value, Mapping) else self._of_python
@@ -157,7 +163,7 @@ class PayloadType:
         except Misfit as error:
             raise error.fault(self.name) from None
         except Exception as error:
-            # What the values' own classes raise (a time zone, a mapping) is for who wrote them.
+            # Errors of the values' own classes (a time zone, a mapping) are for their author.
             raise PayloadFault(f"{self.name} has a value that cannot be written") from error
         payload = self._checked(element)
         if len(payload.xml) > limit:
@@ -165,14 +171,14 @@ class PayloadType:
         return payload
 
     def read(self, text: str, *, limit: int = MAX_BYTES) -> tuple[Payload, Form]:
-        """What a caller wrote: a JSON object, XML, or plain text where it has a ``text_field``.
+        """Read a caller's message: a JSON object, XML, or plain text if it has a ``text_field``.
 
-        Raises PayloadFault that explains what it takes, with an example.
+        Raises PayloadFault that explains the expected form with an example.
         """
         return read_text(self, text, limit)
 
     def parse(self, xml: bytes, *, limit: int = MAX_BYTES) -> Payload:
-        """One XML element, safely read and checked. Raises PayloadFault."""
+        """Read and check one XML element. Raises PayloadFault."""
         if len(xml) > limit:
             raise PayloadFault(f"{self.name} has {len(xml)} bytes as XML; at most {limit}")
         try:
@@ -182,7 +188,7 @@ class PayloadType:
         return self._checked(element)
 
     def adopt(self, element: Element) -> Payload:
-        """An element that was read safely, checked; a copy of it is kept. Raises PayloadFault."""
+        """Check an element that was parsed safely, and return a copy of it. Raises PayloadFault."""
         try:
             made = self._plan.of_element(element)
         except Misfit as error:
@@ -190,31 +196,35 @@ class PayloadType:
         return self._checked(made)
 
     def names(self, tag: str) -> bool:
-        """Whether an element of that local name is meant for it: its name or ``{any}.{class}``, any case."""
+        """Return whether the local name means this type: its name or ``{any}.{class}``, in any case."""
         return self._plan.names(tag)
 
     def values(self, payload: Payload) -> dict[str, Any]:
-        """A payload as JSON values by field."""
+        """Return a payload as JSON values by field."""
         if not self.same(payload.type):
             payload = self.adopt(payload.element)
         return cast(dict[str, Any], self._as_json(payload.element))
 
     def bind(self, payload: Payload, kind: type) -> Any:
-        """A new instance of ``kind``, the class or another version of it. Raises PayloadFault: NotTaken where
-        the class's own code refuses it."""
+        """Return a new instance of ``kind``, the class or another version of it.
+
+        Raises PayloadFault: NotTaken when the class's own code refuses the values.
+        """
         known = _known(kind)
         if not known.type.same(payload.type):
             payload = known.type.adopt(payload.element)
         try:
             return known.make(payload.element)
-        except MemoryError:  # no fault of the message
+        except MemoryError:  # The message is not at fault.
             raise
         except Exception as error:
-            raise NotTaken(known.type.name) from error  # for instance its __post_init__
+            raise NotTaken(known.type.name) from error  # For instance in its __post_init__.
 
     def write(self, payload: Payload, form: Form) -> str:
-        """For a caller from outside: as JSON, as XML, or as text (its ``text_field`` if it has one, else
-        JSON)."""
+        """Return a payload for a caller from outside: as JSON, as XML, or as text.
+
+        As text it is its ``text_field`` if it has one, else JSON.
+        """
         if form == "xml":
             return payload.xml.decode()
         values = self.values(payload)
@@ -232,7 +242,7 @@ class PayloadType:
 
 
 class _Known:
-    """A class with its type and how to make instances; it is kept in the class, and goes with it."""
+    """A type with what makes its instances; stored in the class, and freed with it."""
 
     def __init__(self, kind: type) -> None:
         made = class_shape.derived(kind)
@@ -249,6 +259,6 @@ def _known(kind: type) -> _Known:
     known = getattr(kind, "__dict__", {}).get(_KEPT)
     if known is None:
         known = _Known(kind)
-        with contextlib.suppress(AttributeError, TypeError):  # a class that takes no attributes
+        with contextlib.suppress(AttributeError, TypeError):  # A class without assignable attributes.
             setattr(kind, _KEPT, known)
     return cast(_Known, known)

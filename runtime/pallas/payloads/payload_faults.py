@@ -1,4 +1,4 @@
-"""What is wrong with a message: said inside by ``Misfit``, to its sender by ``PayloadFault``."""
+"""Errors in messages: ``Misfit`` inside this package, ``PayloadFault`` for the sender."""
 
 from typing import Final, NoReturn
 
@@ -6,12 +6,15 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
 ECHO: Final = 60
-"""Characters of a sender's text that an error repeats."""
+"""Characters of a sender's text that an error quotes."""
 _LONG: Final = 400
 
 
 class PayloadFault(Fault):
-    """A message that is not what its class says (PROTOCOL): ``field`` names what, one line, safe to show."""
+    """A message that does not fit its class (PROTOCOL).
+
+    ``field`` names the place, in one line, safe to show.
+    """
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(
@@ -20,13 +23,13 @@ class PayloadFault(Fault):
 
 
 class NotXml(PayloadFault):
-    """The same of what is not even XML."""
+    """A message that is not well-formed XML."""
 
 
 class NotTaken(PayloadFault):
-    """A message that fits its schema, and is refused by the code of the class itself: its sender's mistake.
+    """A message that fits its schema but is refused by the class's own code: a mistake of the sender.
 
-    What that code says is for who wrote it: it is the cause, for the log.
+    The error of that code is for its author: it is the cause, for the log.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,9 +37,9 @@ class NotTaken(PayloadFault):
 
 
 class Misfit(Exception):
-    """Something below a root does not fit: ``what`` is wrong, ``expected`` is how it would be right.
+    """A value below the root does not fit: ``what`` is wrong, ``expected`` is the right form.
 
-    Whoever passes it on puts the name of the field before it.
+    Callers add the name of the field with ``within``.
     """
 
     def __init__(self, what: str, expected: str = "") -> None:
@@ -46,12 +49,12 @@ class Misfit(Exception):
         self.path: list[str] = []
 
     def within(self, name: str) -> "Misfit":
-        """The same, in the field of that name (``items[2]`` for an item of a list)."""
+        """Return the same error in the field of that name (``items[2]`` for an item of a list)."""
         self.path.insert(0, name)
         return self
 
     def fault(self, root: str) -> PayloadFault:
-        """The same for the sender, about a message of the class ``root``."""
+        """Return the PayloadFault for the sender, about a message of the class ``root``."""
         field = ".".join(self.path)
         where = f"{root}.{field}" if field else root
         said = f"{where} {self.what}" + (f"; expected {self.expected}" if self.expected else "")
@@ -60,11 +63,11 @@ class Misfit(Exception):
 
 
 class Malformed(Misfit):
-    """It is not even XML: perhaps it can be mended."""
+    """Text that is not well-formed XML; ``text_input`` may be able to fix it."""
 
 
 def shown(value: object) -> str:
-    """A value as an error repeats it: its start, harmless; of other than plain values only their type."""
+    """Return a value for an error: its start, sanitised; of values that are not plain only the type."""
     if isinstance(value, str):
         head = one_line(value[:ECHO], ECHO)
         return f'"{head}{"…" if len(value) > ECHO and not head.endswith("…") else ""}"'
@@ -80,5 +83,5 @@ def shown(value: object) -> str:
 
 
 def misfit(what: str, expected: str = "") -> NoReturn:
-    """Raise it."""
+    """Raise a Misfit."""
     raise Misfit(what, expected)

@@ -1,4 +1,4 @@
-"""What a shape takes, for others: as XSD, as JSON schema, and as an example (HC-23)."""
+"""Describe a shape for others: as XSD, as JSON schema, and with an example (HC-23)."""
 
 from typing import Any, Final
 
@@ -12,14 +12,14 @@ _XS: Final = "http://www.w3.org/2001/XMLSchema"
 
 
 def xsd_tree(shape: PayloadShape) -> Element:
-    """The XSD as elements: one element of that name, in no namespace."""
+    """Return the XSD as elements: one element of that name, in no namespace."""
     schema = etree.Element(f"{{{_XS}}}schema", nsmap={"xs": _XS})
     _structure(_xs(schema, "element", name=shape.name), shape)
     return schema
 
 
 def xsd(shape: PayloadShape) -> str:
-    """The XSD as a document."""
+    """Return the XSD as a document."""
     return etree.tostring(xsd_tree(shape), encoding="unicode", pretty_print=True)
 
 
@@ -49,7 +49,7 @@ def _structure(element: Element, shape: PayloadShape) -> None:
 
 
 def json_schema(shape: PayloadShape) -> dict[str, Any]:
-    """The JSON schema (2020-12) of an object of this shape."""
+    """Return the JSON schema (2020-12) of an object of this shape."""
     made: dict[str, Any] = {"title": shape.name, "type": "object"}
     if shape.doc:
         made["description"] = shape.doc
@@ -84,7 +84,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def example(shape: PayloadShape) -> dict[str, Any]:
-    """Values by field that fit."""
+    """Return an example as values by field."""
     return {field.name: _example(field) for field in shape.fields}
 
 

@@ -1,7 +1,7 @@
-"""The plain values that a field can have: each as text in XML, as JSON, and in Python.
+"""The plain values of fields: each as text in XML, as JSON, and in Python.
 
-Reading is exact: what Python would make something of, but XML Schema would not (``1_000``, ``"yes"``, digits
-of other scripts), is a ``Misfit``.
+Reading is strict: text that Python would accept but XML Schema would not (``1_000``, ``"yes"``, digits of
+other scripts) is a ``Misfit``.
 """
 
 import math
@@ -20,21 +20,21 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)").fullmatch
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?").fullmatch
 _MOMENT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-    r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"  # as far from UTC as XML Schema goes
+    r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"  # The maximum offset from UTC in XML Schema.
 ).fullmatch
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 _SPACE: Final = " \t\r\n"
-# No number of more bits has no more than MAX_DIGITS digits.
+# An integer with more bits has more than MAX_DIGITS digits.
 _MAX_BITS: Final = int(MAX_DIGITS * math.log2(10))
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One kind of plain value. Whatever of it is called with something else raises ``Misfit``.
+    """One kind of plain value. Its functions raise ``Misfit`` for other values.
 
-    ``of_python`` and ``of_json`` make the text in XML, ``to_python`` and ``to_json`` read it; ``words`` say
-    what it is, with an example.
+    ``of_python`` and ``of_json`` return the text in XML, ``to_python`` and ``to_json`` read it; ``words``
+    describe it, with an example.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Scalar:
 
 
 def wrong(value: Any, words: str) -> Misfit:
-    """A value of another kind than ``words`` say."""
+    """Return the Misfit for a value that is not what ``words`` describe."""
     return Misfit(f"is {shown(value)}", words)
 
 
@@ -85,7 +85,7 @@ def _whole_of(value: Any) -> str:
 
 
 def _whole_of_json(value: Any) -> str:
-    # JSON knows one kind of number: 3.0 is whole.
+    # JSON has one kind of number: 3.0 is an integer.
     if isinstance(value, float) and value.is_integer():
         return _whole_of(int(value))
     return _whole_of(value)
@@ -182,7 +182,7 @@ def _moment_of(value: Any) -> str:
     if not isinstance(value, datetime):
         raise wrong(value, _TIME)
     text = datetime.isoformat(value)
-    if _MOMENT(text) is None:  # an offset with seconds, or one of a day
+    if _MOMENT(text) is None:  # An offset with seconds, or of a day or more.
         raise wrong(text, _TIME)
     return text
 

@@ -1,8 +1,8 @@
-"""What a person, a client or a model wrote, made a message: JSON, XML, or plain text.
+"""Read a message that a person, a client or a model wrote: JSON, XML, or plain text.
 
-Only here something is mended, and only what loses nothing: a byte order mark, a fence around it, and
-``&`` and ``<`` that were meant as characters. A text that was cut short stays one: what is missing is never
-added. A recovering parser is not used, for it drops what it does not understand.
+Only this module fixes input, and only without loss: it removes a byte order mark and a fence around the text,
+and escapes ``&`` and ``<`` that were meant as characters. It never completes a truncated text, and does not
+use a recovering parser, which would drop what it does not understand.
 """
 
 import json
@@ -31,7 +31,7 @@ def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, For
     """See ``PayloadType.read``."""
     if len(text) > limit:
         raise PayloadFault(f"{kind.name} has {len(text)} characters; at most {limit}")
-    bare = text.removeprefix("\ufeff").strip()  # some editors begin a file with that
+    bare = text.removeprefix("\ufeff").strip()  # Some editors begin a file with it.
     fenced = _FENCED(bare)
     if fenced:
         bare = fenced[1].strip()
@@ -56,7 +56,7 @@ def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, For
 
 
 def _example(kind: "PayloadType") -> str:
-    """The smallest message that fits, in one line."""
+    """Return the smallest valid message, in one line."""
     values = kind.example_json
     least = {field.name: values[field.name] for field in kind.shape.fields if field.required} or values
     text = json.dumps(least, ensure_ascii=False)
@@ -64,7 +64,7 @@ def _example(kind: "PayloadType") -> str:
 
 
 class _Refused(Exception):
-    """JSON that may be read in two ways."""
+    """Ambiguous JSON."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -79,16 +79,16 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_for(kind: "PayloadType", text: str) -> bool:
-    """Whether its first element bears the name of the class."""
+    """Return whether its first element has the name of the class."""
     text = _PROLOG.sub("", text, count=1)
     name = re.match(r"<(?:[^\s<>/:]+:)?([^\s<>/:]+)", text)
     return bool(name) and kind.names(name[1]) if name else False
 
 
 def _refuse_other(kind: "PayloadType", text: str) -> None:
-    """Raise PayloadFault for XML with a DOCTYPE, and for a message of another class; the rest is text.
+    """Raise PayloadFault for XML with a DOCTYPE, and for a message of another class.
 
-    A message is one element, named as a class can be, with elements in it and no text beside them.
+    A message is one element, with a possible class name, that contains elements and no text between them.
     """
     as_text = f"expected <{kind.name}>, or for a text {json.dumps({kind.text_field: '...'})}"
     try:
@@ -106,9 +106,9 @@ class _Doctype(Exception):
 
 
 def _message_in(text: str) -> str:
-    """The name of the class that the XML is a message of; empty where it is none, or no XML.
+    """Return the name of the class that the XML is a message of; empty if it is no message, or no XML.
 
-    Raises _Doctype before anything of one is read.
+    Raises _Doctype before any declaration is read.
     """
     names: list[str] = []
     depth, has_text = 0, False
@@ -159,7 +159,7 @@ def _xml(kind: "PayloadType", text: str, limit: int) -> "Payload":
 
 
 def _mended(text: str) -> str:
-    """``&`` and ``<`` that begin nothing made characters, outside of CDATA and comments."""
+    """Escape ``&`` and ``<`` that begin no markup, outside of CDATA and comments."""
     done: list[str] = []
     at = 0
     for opened in _LITERAL.finditer(text):
@@ -167,7 +167,8 @@ def _mended(text: str) -> str:
             continue
         end = text.find(_CLOSING[opened[0]], opened.end())
         if end < 0:
-            break  # Looked for once: it is not there for any later one of its kind, and no XML either.
+            # Later ones of its kind have no end either, and the text is no XML: do not search again.
+            break
         done += (_escaped(text[at : opened.start()]), text[opened.start() : end])
         at = end
     return "".join((*done, _escaped(text[at:])))

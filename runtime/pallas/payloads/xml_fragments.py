@@ -1,4 +1,4 @@
-"""Several XML elements in one value: what handlers that return bytes may say (HC-21)."""
+"""Several XML elements in one value, from handlers that return bytes (HC-21)."""
 
 import re
 import threading
@@ -19,10 +19,10 @@ _SECONDS: Final = 20.0
 
 
 def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[Element]:
-    """The elements at its root, in order, at least one. Raises PayloadFault.
+    """Return the elements at the root, in order, at least one. Raises PayloadFault.
 
-    They are read without DTD, entities or network, and are there to be looked at, written and adopted; to
-    change or to copy them is not meant.
+    They are parsed without DTD, entities or network. Use them to read, to serialize and to adopt, not to
+    change or to copy.
     """
     if len(data) > limit:
         raise PayloadFault(f"the reply has {len(data)} bytes; at most {limit}")
@@ -37,8 +37,8 @@ def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[Element]:
         except Exception as error:
             failed.append(PayloadFault(f"the reply cannot be read as XML: {one_line(str(error), 120)}"))
 
-    # lxml keeps every name that it ever read, for each thread: of names that strangers choose it would keep
-    # more and more. They go with the thread.
+    # lxml keeps every name that it ever parsed, per thread. If outsiders choose the names, this grows without
+    # a bound, so parse on a thread of its own: the names are freed with it.
     thread = threading.Thread(target=read, name="payload-xml", daemon=True)
     thread.start()
     thread.join(_SECONDS)
@@ -56,8 +56,8 @@ def _read(data: bytes) -> list[Element]:
         if encoding and encoding[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
             raise PayloadFault(f"the reply is declared as {shown(encoding[1].decode())}; expected UTF-8")
         data = data[declared.end() :]
-    # A parser of this thread: that of another would keep the names in the dictionary of the other. Below a
-    # root there can be no DOCTYPE, so that there is nothing that entities could be declared in.
+    # A parser of this thread: that of another would keep the names in the other's dictionary. Below a
+    # root there can be no DOCTYPE, so no entities can be declared.
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,

@@ -1,7 +1,7 @@
-"""XML read by a shape: what comes is compared with the plan as it comes, and made anew, piece by piece.
+"""Read XML by a shape: compares the input with a plan while parsing, and builds a clean copy.
 
-The result is what ``writing`` would have made: no namespaces, no comments, nothing that the shape does not
-have. So no name out of a hostile message gets into lxml's dictionary of names, which only grows.
+The result is what ``xml_writer`` would have made: no namespaces, no comments, nothing outside the shape. So
+no name from a hostile message enters lxml's dictionary of names, which only grows.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ NONE: Final = "NoneType"
 
 
 def folded(element: str) -> str:
-    """What the name of a field and the one that ``@xmlify`` makes of it have in common."""
+    """Normalize a field's name and the element name that ``@xmlify`` makes of it to the same text."""
     return element.replace("_", "").replace("-", "").casefold()
 
 
 def item_name(field: PayloadField) -> str:
-    """The element of one value of a list, and of what may be None: the name of its type."""
+    """Return the element name for one value of a list, or for an optional value: the name of its type."""
     name = field.type.name
     if isinstance(field.type, PayloadShape):
         parts = [part for part in name.split("_") if part]
@@ -42,9 +42,9 @@ _NIL: Final = f"{XSI}}}nil"
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One dataclass in the plan; ``by_element`` has each field's place in the order, its field, its level.
+    """One dataclass in the plan; ``by_element`` maps to a field's position, the field and its level.
 
-    ``by_folded`` has the same by how xml-pipeline writes an element's name, where that is one field's alone.
+    ``by_folded`` does the same by xml-pipeline's spelling of names, where that identifies one field.
     """
 
     shape: PayloadShape
@@ -65,7 +65,7 @@ def _level(shape: PayloadShape) -> _Level:
 
 
 class XmlReader:
-    """How messages of a shape are read. Made once; used by any number of readers at once."""
+    """Reads messages of one shape. Reusable, and safe for concurrent use."""
 
     def __init__(self, shape: PayloadShape) -> None:
         self.shape = shape
@@ -74,14 +74,14 @@ class XmlReader:
         self._suffix = "." + self._name
 
     def names(self, tag: str) -> bool:
-        """Whether a root element of that local name is meant for this class."""
+        """Return whether a root element of that local name is of this class."""
         lower = tag.lower()
         return lower == self._name or lower.endswith(self._suffix)
 
     def of_bytes(self, data: bytes) -> Element:
-        """One XML document. Raises Misfit."""
+        """Read one XML document. Raises Misfit."""
         if b"\x00" in data:
-            # The parser would take it for UTF-16, whatever it was told.
+            # The parser would read it as UTF-16 whatever encoding it was given.
             raise Malformed("has null bytes", "XML in UTF-8")
         reader = _Reader(self)
         parser = expat.ParserCreate("utf-8", "}")
@@ -99,14 +99,14 @@ class XmlReader:
         return reader.made()
 
     def of_element(self, element: Element) -> Element:
-        """An element that was read before. Raises Misfit."""
+        """Read an element that was parsed before. Raises Misfit."""
         reader = _Reader(self)
         _walk(reader, element)
         return reader.made()
 
 
 def _walk(reader: "_Reader", element: Element) -> None:
-    # Not deep: the reader refuses what the shape does not have.
+    # The recursion is shallow: the reader refuses elements outside the shape.
     tag = element.tag
     if not isinstance(tag, str):
         if isinstance(element, etree._Comment):
@@ -137,7 +137,7 @@ def _declared(_version: str, encoding: str | None, _standalone: int) -> None:
 
 
 class _Frame:
-    """A dataclass that is being read: what came last, and how many of it."""
+    """A dataclass being read: its last field, and how many values of it."""
 
     __slots__ = ("at", "count", "element", "level", "name", "nil")
 
@@ -151,9 +151,9 @@ class _Frame:
 
 
 class _Wrapper:
-    """An element as ``@xmlify`` writes it, for a list or for what may be None: a value in it is an element.
+    """An element in ``@xmlify`` form, for a list or an optional value: the value is an element in it.
 
-    ``parts`` is the text directly in it, where it turns out to be the value itself.
+    ``parts`` is the text directly in it, which may be the value itself.
     """
 
     __slots__ = ("count", "field", "level", "parts")
@@ -166,23 +166,23 @@ class _Wrapper:
 
 
 class _Reader:
-    """Takes what a parser says. Every refusal names where it is."""
+    """Receives parser events. Every refusal names its place."""
 
     def __init__(self, plan: XmlReader) -> None:
         self._plan = plan
         self._stack: list[_Frame] = []
-        self._field: PayloadField | None = None  # the plain value that is being read
-        self._wrapper: _Wrapper | None = None  # the innermost one, below the frame at the top
-        self._wrappers: list[_Wrapper | None] = []  # those of the frames below that
+        self._field: PayloadField | None = None  # The plain value being read
+        self._wrapper: _Wrapper | None = None  # The innermost one, below the frame at the top
+        self._wrappers: list[_Wrapper | None] = []  # Those of the frames below that
         self._nil = False
-        self._none = False  # in the element that says that there is no value
+        self._none = False  # In the element that says that there is no value
         self._parts: list[str] = []
         self._namespace = ""
         self._root: Element | None = None
         self._left = MAX_ELEMENTS + 1  # and the root
 
     def made(self) -> Element:
-        """The element, whole."""
+        """The finished element."""
         if self._root is None or self._stack:
             raise Misfit("is no XML: no element in it")
         return self._root
@@ -236,7 +236,7 @@ class _Reader:
             self._wrapper = _Wrapper(field, level)
 
     def _unwrap(self, frame: _Frame, wrapper: _Wrapper, local: str, attributes: dict[str, str]) -> bool:
-        """Whether the element is a value in the wrapper; else it is the first one of the value itself."""
+        """Return whether the element is a value in the wrapper, and not the first one of the value."""
         field = wrapper.field
         if local == item_name(field) or local == NONE:
             self._bare(attributes)
@@ -294,7 +294,7 @@ class _Reader:
         assert isinstance(field.type, Scalar)
         try:
             field.type.to_json(text)
-            # The parser took it, so that XML can carry it; lxml alone refuses two characters more.
+            # The parser accepted it, so XML can carry it; only lxml refuses two more characters.
             element.text = text
         except Misfit as error:
             raise self._misfit(error.what, error.expected) from None
@@ -302,7 +302,7 @@ class _Reader:
             raise self._misfit("has a character that XML cannot carry") from None
 
     def _close(self, frame: _Frame, wrapper: _Wrapper) -> None:
-        """What a wrapper held: values that were read by now, text that is one, or nothing."""
+        """Finish a wrapper: its values were read, or its text is the value, or it is empty."""
         field, text = wrapper.field, "".join(wrapper.parts)
         if wrapper.count:
             if text.strip(_SPACE):
@@ -311,7 +311,7 @@ class _Reader:
             if wrapper.count > 0:
                 return
         elif wrapper.level is None and not (field.many and not text.strip(_SPACE)):
-            self._field = field  # for the place in a refusal
+            self._field = field  # For the place in a refusal
             self._put(field, etree.SubElement(frame.element, field.element), text)
             self._field = None
             return
@@ -347,7 +347,7 @@ class _Reader:
         frame.at, frame.count, frame.nil = at, 0, False
 
     def _complete(self, frame: _Frame, until: int) -> None:
-        """Between what came last and ``until`` nothing may be that must be there."""
+        """Check that no required field is missing between the last one and ``until``."""
         for field in frame.level.shape.fields[frame.at + 1 : until]:
             if field.required:
                 raise self._misfit("is missing", f"<{field.element}> with {_words(field)}", field.name)

@@ -1,4 +1,4 @@
-"""Values made XML: an instance of the class, or JSON values, by a plan that is made once for each shape."""
+"""Write values as XML: an instance of the class, or JSON values, by a plan made once per shape."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -15,9 +15,9 @@ XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 NIL: Final = f"{{{XSI}}}nil"
 
 Fill = Callable[[Element, Any, list[int]], None]
-"""Puts the fields of a value below an element. Raises Misfit.
+"""Adds the fields of a value to an element. Raises Misfit.
 
-The last is what is left for the whole message: bytes, of which each element takes some, and elements.
+The last argument is what is left of the message's budget: bytes, which each element uses up, and elements.
 """
 _LEAST: Final = 4
 _new = etree.SubElement
@@ -25,7 +25,7 @@ _ABSENT: Final = object()
 
 
 def of_python(shape: PayloadShape) -> Fill:
-    """For instances of a class of that name."""
+    """Return the writer for instances of a class of that name."""
     name = shape.name
     steps = tuple(
         (field.name, _field(field, _items(field, of_python, "of_python"))) for field in shape.fields
@@ -46,7 +46,7 @@ def of_python(shape: PayloadShape) -> Fill:
 
 
 def of_json(shape: PayloadShape) -> Fill:
-    """For mappings by field, of JSON values; what is left out and need not be there stays so."""
+    """Return the writer for mappings by field, of JSON values; missing optional fields stay missing."""
     steps = tuple(
         (field.name, _missing(field), _field(field, _items(field, of_json, "of_json")))
         for field in shape.fields
@@ -70,12 +70,12 @@ def of_json(shape: PayloadShape) -> Fill:
 
 
 def budget(limit: int) -> list[int]:
-    """What a message of ``limit`` bytes may have."""
+    """Return the budget of a message of ``limit`` bytes."""
     return [limit, MAX_ELEMENTS]
 
 
 def check(field: PayloadField, value: Any) -> None:
-    """Whether a JSON value is one of the field's. Raises Misfit."""
+    """Check that a JSON value is valid for the field. Raises Misfit."""
     _field(field, _items(field, of_json, "of_json"))(etree.Element("_"), value, budget(MAX_BYTES))
 
 
@@ -93,7 +93,7 @@ def _listed(shape: PayloadShape) -> str:
 
 
 def _items(field: PayloadField, nested: Callable[[PayloadShape], Fill], text_of: str) -> Fill:
-    """One value of the field as one element."""
+    """Return a writer that writes one value of the field as one element."""
     element = field.element
     if isinstance(field.type, PayloadShape):
         inner = nested(field.type)
@@ -117,7 +117,7 @@ def _items(field: PayloadField, nested: Callable[[PayloadShape], Fill], text_of:
 
 
 def _take(left: list[int], size: int) -> None:
-    # As it goes: a list that holds one thing many times is small until it is written.
+    # Count while writing: a list that repeats one object is small until it is written.
     left[0] -= size
     left[1] -= 1
     if left[0] < 0:
@@ -127,9 +127,9 @@ def _take(left: list[int], size: int) -> None:
 
 
 def _field(field: PayloadField, item: Fill) -> Fill:
-    """The field's whole value: none, one or several elements."""
+    """Return a writer for the field's whole value: none, one or several elements."""
     name, element, optional, many = field.name, field.element, field.optional, field.many
-    # Nothing is written where nothing reads back as the same, else it is written as nothing.
+    # Omit the field if a missing one reads back the same, otherwise write it as nil.
     left_out = field.absent is None if optional else field.absent == []
 
     def one(parent: Element, value: Any, left: list[int]) -> None:
@@ -147,7 +147,7 @@ def _field(field: PayloadField, item: Fill) -> Fill:
         if not isinstance(value, list):
             raise Misfit(f"is {shown(value)}", "a list").within(name)
         if type(value) is not list:
-            # As it is, whatever a class of its own makes of that.
+            # The plain str, whatever a subclass makes of it.
             value = list.__getitem__(value, slice(None))
         if not value and not left_out:
             _take(left, _LEAST)

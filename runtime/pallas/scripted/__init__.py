@@ -1,4 +1,6 @@
-"""The offline model: answers OpenAI's chat-completions protocol by a script, with no key and no network.
+"""The offline model: an OpenAI chat-completions server that answers from a script, without key or network.
 
-Nothing of it is imported unless a project asks for it with ``scripted:``.
+``script_file`` reads a script into the values of ``script_rules``, ``template`` fills in its texts,
+``scripted_conversation`` parses a request, ``openai_wire`` writes answers, and ``scripted_server`` serves
+them. It is imported only when a project uses ``scripted:``.
 """

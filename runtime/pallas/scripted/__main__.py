@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Fault as fault:
         sys.stderr.write(f"{fault.message}\n")
         return 2
-    sock.listen()  # who reads the next line may connect at once
+    sock.listen()  # A reader of the next line may connect at once.
     port = sock.getsockname()[1]
     sys.stderr.write(f"The scripted model answers at http://{_HOST}:{port}/v1, following {chosen.script}\n")
     config = uvicorn.Config(
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         uvicorn.Server(config).run(sockets=[sock])
     except KeyboardInterrupt:
-        pass  # asked to end, and ended
+        pass  # It was asked to end, and ended.
     finally:
         sock.close()
     return 0

@@ -55,7 +55,7 @@ class ScriptedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What every object of one answer begins with; ``created`` in Unix seconds."""
+    """The common fields of every object of one answer; ``created`` in Unix seconds."""
 
     id: str
     created: int

@@ -1,4 +1,4 @@
-"""What a picture says of itself in its first bytes."""
+"""Read the kind and size of a picture from its first bytes."""
 
 import base64
 import binascii
@@ -50,12 +50,12 @@ def _read(data: bytes) -> tuple[str, tuple[int, int]]:
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             return "WebP", _webp(data)
     except (struct.error, IndexError):
-        pass  # cut short: what it is was not found
+        pass  # Truncated: its kind was not found.
     return "unknown", (0, 0)
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
-    """Walks the segments to the frame header, which may stand behind a long preview."""
+    """Walk the segments to the frame header, which may follow a long preview."""
     at = 2
     while True:
         if data[at] != 0xFF:

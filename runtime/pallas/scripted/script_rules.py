@@ -1,4 +1,4 @@
-"""What a script says, as values."""
+"""The values of a script: rules, conditions, calls and refusals."""
 
 import re
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class RuleCall:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An HTTP error in place of an answer; ``retry_after`` in seconds."""
+    """An HTTP error instead of an answer; ``retry_after`` in seconds."""
 
     status: int
     message: Template

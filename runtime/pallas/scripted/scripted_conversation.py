@@ -1,4 +1,4 @@
-"""The request of a chat completion, read as what a rule asks about."""
+"""Parse the request of a chat completion into the facts that rules test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back; ``tool`` is empty when no call of that id is in the conversation."""
+    """The result of a tool; ``tool`` is empty when no call of that id is in the conversation."""
 
     tool: str
     text: str
@@ -23,12 +23,12 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedConversation:
-    """What the model was sent.
+    """The conversation that the model received.
 
-    ``last`` tells whether the newest entry is a user's message or tool results; ``results`` are those
-    newest results, in order, empty when a user's message is newest. ``images`` counts the pictures of the
-    last user message, ``picture`` is the last one sent in any message. ``calls`` counts the tool calls so
-    far, ``characters`` everything that was sent.
+    ``last`` tells whether the newest entry is a user's message or tool results; ``results`` are those newest
+    results, in order, empty when a user's message is newest. ``images`` counts the pictures of the last user
+    message, ``picture`` is the last one sent in any message. ``calls`` counts the tool calls so far,
+    ``characters`` all text.
     """
 
     model: str
@@ -60,7 +60,7 @@ class ScriptedConversation:
 
     @property
     def newest(self) -> str:
-        """What ``text`` and ``regex`` look at: the tool results when they are last, else the user's words."""
+        """What ``text`` and ``regex`` test: the tool results when they are last, else the user's text."""
         return self.result if self.last == "tool" else self.user
 
 

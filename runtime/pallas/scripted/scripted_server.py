@@ -1,4 +1,4 @@
-"""The HTTP side: OpenAI's chat completions, answered by a script."""
+"""The HTTP server: OpenAI's chat completions, answered from a script."""
 
 import asyncio
 import json
@@ -75,10 +75,10 @@ _CLIENT_GONE: Final = 499
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What the server was asked, for tests: never readable over HTTP.
+    """A record of the server's requests, for tests; not readable over HTTP.
 
-    ``calls`` counts all completions asked for, ``active`` those being answered now. The last 200 bodies
-    are kept, fewer when they are large; headers, and so keys, are not kept.
+    ``calls`` counts all completions requested, ``active`` those being answered now. The last 200 bodies are
+    kept, fewer when they are large; headers, and so keys, are not kept.
     """
 
     calls: int = 0
@@ -92,7 +92,7 @@ class RequestRecord:
         return tuple(body for body, _ in self._kept)
 
     def add(self, body: Any, size: int) -> None:
-        """Keep a body of ``size`` bytes, and let go of the oldest beyond the limits."""
+        """Keep a body of ``size`` bytes, and drop the oldest beyond the limits."""
         self.calls += 1
         self._kept.append((body, size))
         self._size += size
@@ -101,7 +101,7 @@ class RequestRecord:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Counts as active while it lasts."""
+        """Count a completion as active within the block."""
         self.active += 1
         try:
             yield
@@ -128,12 +128,12 @@ def scripted_app(script: Script) -> Starlette:
 
 
 def replace_script(app: Starlette, script: Script) -> None:
-    """The app made by ``scripted_app`` follows ``script`` from the next request on."""
+    """Let the app made by ``scripted_app`` use ``script`` from the next request on."""
     app.state.server.script = script
 
 
 def record_of(app: Starlette) -> RequestRecord:
-    """What the app made by ``scripted_app`` was asked."""
+    """Return the record of the app made by ``scripted_app``."""
     record = app.state.record
     assert isinstance(record, RequestRecord)
     return record
@@ -186,7 +186,7 @@ class _Server:
         )
 
     async def _paced(self, rule: ScriptRule, events: Iterator[bytes]) -> AsyncIterator[bytes]:
-        # A client that goes away ends the response, and with it the wait here.
+        # A client that disconnects ends the response, and with it the wait here.
         with self._record.answering():
             for number, event in enumerate(events):
                 if number and rule.pace:
@@ -205,7 +205,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _gone(request: Request, seconds: float) -> bool:
-    """Whether the client went away within ``seconds``; returns as soon as it does."""
+    """Return whether the client disconnects within ``seconds``; returns as soon as it does."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while (await request.receive())["type"] != "http.disconnect":

@@ -46,7 +46,7 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is to fill in: the conversation, and the match of the rule's ``regex`` where it has one."""
+    """The values to fill in: the conversation, and the match of the rule's ``regex`` if it has one."""
 
     seen: ScriptedConversation
     match: re.Match[str] | None = None
@@ -60,7 +60,7 @@ class Blank:
     filter: str | None = None
 
     def value(self, facts: Facts) -> Value:
-        """What stands for it; text when a number was asked for and there is none."""
+        """Return its value; text when a number was asked for and there is none."""
         value = self._plain(facts)
         match self.filter:
             case "json":

@@ -1,4 +1,5 @@
-"""A stdio MCP server of the project, served over HTTP: one program for all who call it.
+"""Serve a stdio MCP server of the project over HTTP: one process for all its callers.
 
-Run as ``python -m pallas.stdio_bridge URL COMMAND...``, which ``servers:`` does for ``transport: stdio``.
+``proxy`` passes requests on to it. Run as ``python -m pallas.stdio_bridge URL COMMAND...``, which
+``servers:`` does for ``transport: stdio``.
 """

@@ -1,4 +1,4 @@
-"""``python -m pallas.stdio_bridge URL COMMAND...``: the command's MCP server, at a URL of this machine."""
+"""``python -m pallas.stdio_bridge URL COMMAND...``: serve the command's MCP server at a local URL."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ USAGE: Final = 64
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGTERM or until the server behind ends; the exit status: 0, or 1 with a line on stderr."""
+    """Serve until SIGTERM or until the command ends; returns 0, or 1 with a line on stderr."""
     if len(arguments) < 2:
         _say("usage: python -m pallas.stdio_bridge URL COMMAND...")
         return USAGE
@@ -75,7 +75,7 @@ async def _serve(url: str, command: list[str]) -> int:
 
 @asynccontextmanager
 async def _heard(transport: Any, ended: asyncio.Event) -> AsyncIterator[Any]:
-    """The transport, whose end is heard: the client itself says nothing until it is asked."""
+    """Wrap the transport to notice its end, which the client reports only at the next request."""
     async with transport as (read, write), anyio.create_task_group() as group:
         send, receive = anyio.create_memory_object_stream[Any](0)
 

@@ -1,4 +1,4 @@
-"""What callers over HTTP ask, asked of one MCP server in their place."""
+"""Pass requests of HTTP callers on to one MCP server."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,10 +15,10 @@ Context = ServerRequestContext[Any, Any]
 
 
 def proxy_of(client: Client) -> Server[Any]:
-    """A server that has what ``client`` is connected to has: tools, resources, prompts, completions.
+    """Return a server with everything that ``client``'s server has: tools, resources, prompts, completions.
 
-    Progress goes back to whoever asked for it, and a call that is cancelled is cancelled behind. What that
-    server asks of its client in turn (sampling, elicitation, roots) is not passed on: its clients are many.
+    Progress goes back to the caller that asked for it, and cancelling a call cancels it there. Requests of
+    that server to its client (sampling, elicitation, roots) are not passed on: it has many clients.
     """
     session, has = client.session, client.server_capabilities
     info = client.server_info
@@ -87,7 +87,7 @@ def proxy_of(client: Client) -> Server[Any]:
 
 
 def _told(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """The handler, whose errors of the protocol reach the caller as they were."""
+    """Wrap a handler so that protocol errors reach the caller unchanged."""
 
     async def handle(context: Context, params: Any) -> Any:
         try:
@@ -102,12 +102,12 @@ def _told(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
 
 
 def _progress(context: Context) -> ProgressFnT | None:
-    """Passes progress on to whoever makes this call; None where nobody asked for any."""
+    """Return a function that passes progress on to the caller; None when it asked for none."""
     wanted = (context.meta or {}).get("progress_token") is not None
     return context.session.report_progress if wanted else None
 
 
 def _trace(context: Context) -> Any:
-    """The keys of the call's trace, which goes on behind; nothing else of its metadata."""
+    """Return the trace keys of the call's metadata, which are passed on; nothing else of it."""
     meta: Any = context.meta or {}
     return {key: meta[key] for key in (TRACEPARENT, TRACESTATE, BAGGAGE) if key in meta} or None

@@ -169,7 +169,7 @@ class ControlApi:
         return Response(found.data, headers=headers, media_type="application/octet-stream")
 
     def _still_here(self) -> None:
-        # A reader that got `bye` reconnects at once, and would find a fleet that is about to end.
+        # A reader that got `bye` reconnects at once, and would find a fleet that is about to stop.
         if self._closed:
             raise ControlError(503, "the fleet is stopping", FaultType.TRANSPORT)
 

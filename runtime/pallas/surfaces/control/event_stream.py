@@ -33,7 +33,7 @@ BACKLOG_PAUSE: Final = 0.02
 MAX_MESSAGE: Final = 256 * 1024
 """Bytes of one message, unless a single event is larger."""
 MAX_DELTA: Final = 16 * 1024
-"""Characters of model text that are put together into one event."""
+"""Characters of model text that are joined into one event."""
 
 _REST: Final = 400  # about what an event takes besides its text
 
@@ -119,7 +119,7 @@ def _message(kind: str, boot: str, seq: int, document: dict[str, Any]) -> Server
 def _messages(
     events: Iterable[Event], dropped: int, upto: int
 ) -> Iterator[tuple[list[dict[str, Any]], int, int]]:
-    """The events in parts of a bounded size: each with the number it goes up to, and what was dropped."""
+    """Split the events into bounded parts: each with its last number, and the dropped events."""
     part: list[Event] = []
     size = 0
     for event in events:
@@ -139,7 +139,7 @@ def _encoded(part: list[Event]) -> list[dict[str, Any]]:
 
 
 def coalesced(events: Iterable[Event]) -> list[Event]:
-    """The events in order; a run's text that came in pieces is one piece where nothing lies between them.
+    """Return the events in order, with adjacent pieces of a run's text joined.
 
     A joined piece has the place, the number and the time of its last part.
     """

@@ -204,7 +204,7 @@ def _body_of(operation: Operation, model: type[BaseModel], body: bytes) -> dict[
 
 @contextmanager
 def _masked(operation: Operation, arguments: dict[str, Any]) -> Iterator[None]:
-    """Secrets among the arguments are masked in every log record meanwhile."""
+    """Mask secrets among the arguments in every log record within the block."""
     with ExitStack() as stack:
         for each in operation.parameters:
             if each.rules.is_secret and (secret := arguments[each.name]):
@@ -214,7 +214,7 @@ def _masked(operation: Operation, arguments: dict[str, Any]) -> Iterator[None]:
 
 
 def _bounded(kind: Any, value: Any) -> Any:
-    """The value with no more data than one answer takes."""
+    """Return the value, cut to the data that one answer may carry."""
     if kind == Page[MessageRecord]:
         return _fewer_pictures(value)
     if kind == tuple[Envelope, ...]:
