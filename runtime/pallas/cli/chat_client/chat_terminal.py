@@ -1,4 +1,4 @@
-"""Two streams, each judged on its own: an answer's text on stdout, everything about it on stderr."""
+"""Output of `pallas chat`: the answer's text on stdout, everything about it on stderr."""
 
 import os
 import re
@@ -18,10 +18,10 @@ _COLUMN: Final = re.compile(r"\s*\S[^\n]{0,60}?\s{2,}(?=\S)|\s+")
 
 
 class ChatTerminal:
-    """Writes at once. What is given has to be sanitised; escape codes are put in here, and only here.
+    """Writes at once. Callers pass sanitised text; only this class adds escape codes.
 
-    It writes to copies of the two descriptors: what else prints in this process can be kept from them.
-    Raises BrokenPipeError where nobody reads the answer any more; what is said on stderr may be lost.
+    It writes to copies of the two descriptors, so that other output of this process can be redirected. Raises
+    BrokenPipeError when the reader of the answer is gone; output on stderr may be lost.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ, *, out: int = 1, err: int = 2) -> None:
@@ -33,21 +33,21 @@ class ChatTerminal:
         self._encoding = (sys.__stdout__.encoding if sys.__stdout__ is not None else None) or "utf-8"
         self._answer = ""
         self._screen = ""
-        """The open lines, as far as they were written: the answer's, and that on the screen of stderr."""
+        """The open lines as far as they are written: the answer's, and the one on the screen of stderr."""
         self._note_open = False
         self._begun = False
         self._broken = False
-        """Whether something was put into an open line of the answer, where both are on one screen."""
+        """Whether other text was written into an open line of the answer, when both share one screen."""
         self.status: TerminalStatus | None = TerminalStatus(self) if self.moves else None
 
     @property
     def together(self) -> bool:
-        """Whether both are shown on one screen, as far as one can know."""
+        """Whether both streams are shown on one screen, as far as can be known."""
         return self.out_tty and self.err_tty
 
     @property
     def column(self) -> int:
-        """Cells that are taken of the open line on the screen of stderr."""
+        """The cells used in the open line on the screen of stderr."""
         from prompt_toolkit.utils import get_cwidth
 
         width = max(1, self.width)
@@ -59,7 +59,7 @@ class ChatTerminal:
 
     @property
     def width(self) -> int:
-        """Columns of the screen; 80 where nobody knows."""
+        """The columns of the screen; 80 when unknown."""
         for descriptor in (self.err, self.out):
             try:
                 return os.get_terminal_size(descriptor).columns or 80
@@ -68,11 +68,11 @@ class ChatTerminal:
         return 80
 
     def text(self, text: str) -> None:
-        """More of the answer."""
+        """Write more of the answer."""
         if not text:
             return
         if self._broken and not (text := text.lstrip("\n")):
-            return  # that line is ended on the screen already
+            return  # The screen already shows that line as ended.
         self._broken, self._begun = False, True
         self._hide()
         self._close_note()
@@ -82,26 +82,26 @@ class ChatTerminal:
             self._screen = _last_line(self._screen + text)
 
     def end_text(self) -> None:
-        """The answer, or a part of it, is over: its last line ends."""
+        """End the answer, or a part of it: its last line ends."""
         if self._broken:
             self._broken, self._answer = False, ""
         elif self._answer:
             self.text("\n")
 
     def note(self, text: str, style: str = DIM) -> None:
-        """Whole lines about the answer."""
+        """Write whole lines about the answer."""
         self._hide()
-        # On one screen an open line of the answer is ended, in what is only shown.
+        # On one screen, an open line of the answer ends in what is shown, not in what is written to stdout.
         self._break()
         self._say("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
         self._screen, self._note_open = "", False
 
     def table(self, text: str, style: str = "") -> None:
-        """Whole lines, broken between words where the screen ends; in a pipe they are as they are."""
+        """Write whole lines, wrapped at the width of the screen; a pipe gets them as they are."""
         self.note(folded(text, self.width) if self.err_tty else text, style)
 
     def aside(self, text: str, style: str = DIM_ITALIC) -> None:
-        """More of what is said beside the answer, as it comes."""
+        """Write more side text, such as thinking, as it arrives."""
         if not text:
             return
         self._hide()
@@ -112,20 +112,20 @@ class ChatTerminal:
         self._note_open = bool(self._screen)
 
     def entered(self) -> None:
-        """Somebody pressed enter behind what was said: that line is over."""
+        """Note that the user pressed enter behind the open line, which ends it."""
         self._screen, self._note_open = "", False
 
     def show(self, status: str) -> None:
-        """A line that stays until anything else is written; only on a screen.
+        """Show a line that stays until anything else is written; only on a screen.
 
-        Where the answer goes into a pipe there is none once it has begun: what reads it may well write on
-        this same screen.
+        Once the answer has begun to go into a pipe, no status is shown: its reader may write to the same
+        screen.
         """
         if self.status is not None and (self.together or not self._begun):
             self.status.show(status)
 
     def settle(self) -> None:
-        """Nothing stays open: neither a line nor a status."""
+        """Close the open line and the status."""
         self._hide()
         self._close_note()
 
@@ -151,42 +151,42 @@ class ChatTerminal:
         try:
             self._write(self.err, text)
         except OSError:
-            self.status = None  # nobody reads it: the answer goes on
+            self.status = None  # The reader is gone; the answer goes on.
 
     def _write(self, descriptor: int, text: str) -> None:
         data = text.encode(self._encoding, "replace")
         while data:
             try:
                 data = data[os.write(descriptor, data) :]
-            except BlockingIOError:  # whoever shares it has made it so
+            except BlockingIOError:  # Another process that shares the descriptor made it non-blocking.
                 select.select([], [descriptor], [], _PATIENCE)
 
 
 class TerminalStatus:
-    """One line below what is written, without moving it. Knows nothing of what it says."""
+    """One line below the text, drawn without moving the text."""
 
     def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._shown = False
 
     def show(self, text: str) -> None:
-        """Show it in place of the one before."""
+        """Show it in place of the previous one."""
         terminal = self._terminal
         column = terminal.column
         width = terminal.width
-        if column >= width:  # the cursor is between two lines: nobody knows where
+        if column >= width:  # The cursor is between two lines: its place is unknown.
             return
         line = text[: max(0, width - 1)]
         line = f"{DIM}{line}{_RESET}" if terminal.styles else line
         if column:
-            # One line down, which scrolls at the bottom, and back up to where the text goes on.
+            # One line down, which scrolls at the bottom, and back up to where the text continues.
             self._put(f"\n\r\x1b[K{line}\x1b[1A\x1b[{column + 1}G")
         else:
             self._put(f"\r\x1b[K{line}\r")
         self._shown = True
 
     def hide(self) -> None:
-        """Take it away; the cursor is where the text goes on."""
+        """Remove it; the cursor is where the text continues."""
         if self._shown:
             self._shown = False
             self._put("\x1b[J")
@@ -196,7 +196,7 @@ class TerminalStatus:
 
 
 def folded(text: str, width: int) -> str:
-    """``text`` with no line longer than ``width``, between words; what goes on stands below its column."""
+    """Wrap ``text`` to ``width`` between words; continuation lines begin below their column."""
     return "\n".join(_fold(line, max(20, width)) for line in text.split("\n"))
 
 
@@ -205,7 +205,7 @@ def _fold(line: str, width: int) -> str:
         return line
     found = _COLUMN.match(line)
     indent = found.end() if found is not None and found.end() <= width // 2 else 0
-    # The columns in front stay as they are, with all their blanks.
+    # The leading columns stay as they are, with all their spaces.
     rest = wrap(line[indent:], width - indent, break_long_words=False, break_on_hyphens=False)
     return line[:indent] + f"\n{' ' * indent}".join(rest)
 
@@ -224,5 +224,5 @@ def _is_tty(descriptor: int) -> bool:
 def _copy(descriptor: int) -> int:
     try:
         return os.dup(descriptor)
-    except OSError:  # it is closed: what is written goes nowhere
+    except OSError:  # It is closed: output is discarded.
         return os.open(os.devnull, os.O_WRONLY)
