@@ -54,15 +54,14 @@ _logger = logging.getLogger("pallas_tui")
 class Workbench(FleetScreens, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
-    ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
-    try after a start that failed. ``root`` is the folder of its project, if that is here.
-    ``late`` are the panes made after the first paint. ``clock`` gives Unix
-    seconds. ``stray`` are the streams that anything printed in this process should go to. ``instances`` are
-    the fleets elsewhere; without them what is registered is kept for this start only. ``home`` is the user's
-    settings file, beside which the layout is kept; ``paths`` are told in a report, ``reports`` is the folder
-    for those. ``strict`` lets any error end the workbench, as tests want. ``settle`` is called once, when the
-    fleet runs for the first time.
-    The fleet is the caller's to stop: ``fleet`` is the one that runs, None when none was started.
+    ``make_fleet`` is called after the first paint, so it may import slow modules, and again for each
+    retry after a failed start. ``root`` is the folder of the project, if it is on this machine.
+    ``late`` are the panes made after the first paint. ``clock`` returns Unix seconds. ``stray`` are the
+    streams that receive prints of this process. ``instances`` are the fleets elsewhere; without them,
+    registrations last for this process only. ``home`` is the user's settings file; the layout is stored in
+    the same folder. Reports list ``paths`` and are written to the folder ``reports``. ``strict`` lets any
+    error end the workbench, as tests want. ``settle`` is called once, when the fleet runs for the first
+    time. The caller stops the fleet: ``fleet`` is the one that runs, None when none was started.
     """
 
     TITLE = "Pallas"
@@ -120,7 +119,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     @property
     def counts(self) -> Counts:
-        """What was read of the fleet so far."""
+        """Return the counts read from the fleet so far."""
         return self._pump.counts
 
     @property
@@ -144,7 +143,7 @@ class Workbench(FleetScreens, Look, Notices):
     def on_mount(self) -> None:
         """Paint first; the fleet starts after that."""
         if self._stray is not None:
-            # Textual's own capture would swallow prints; it puts back what was there before at its end.
+            # Textual's own capture would swallow prints. It restores the previous streams when it ends.
             sys.stdout, sys.stderr = self._stray
         self.read_themes()
         self.take_theme()
@@ -162,7 +161,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     @on(MainScreen.Complete)
     async def _release_keys(self) -> None:
-        """Hand on what was typed so far: only now there is a line for it."""
+        """Pass on the keys typed so far: only now there is a line for them."""
         for key in self._early.release():
             await super().on_event(key)
 
@@ -306,7 +305,7 @@ class Workbench(FleetScreens, Look, Notices):
         self.main.back()
 
     def action_instances(self) -> None:
-        """Fleets elsewhere; whoever is chosen there is talked to."""
+        """Open the list of fleets elsewhere, and chat with the agent chosen there."""
         from .screens.instances_screen import InstancesScreen
 
         def chosen(name: str | None) -> None:

@@ -1,4 +1,4 @@
-"""A workbench that is seen in a browser: what is different about its process."""
+"""The process of a workbench that is shown in a browser."""
 
 import os
 import signal

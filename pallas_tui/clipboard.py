@@ -76,7 +76,7 @@ def helper(environ: Mapping[str, str], platform: str = sys.platform) -> Sequence
         ("DISPLAY" in environ, ("xclip", "-selection", "clipboard")),
         ("DISPLAY" in environ, ("xsel", "--clipboard", "--input")),
         (is_wsl(environ) and not remote, ("clip.exe",)),
-        # tmux passes OSC 52 on only where it is told to; its own buffer always works.
+        # tmux passes OSC 52 on only if it is configured to; its own buffer always works.
         ("TMUX" in environ, ("tmux", "load-buffer", "-w", "-")),
     ]
     for applies, command in candidates:
@@ -130,7 +130,7 @@ def wrapped_request(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _remember(terminal: ClipboardTerminal, text: str) -> None:
-    """Pasting within the workbench works whatever the terminal takes."""
+    """Store the text, so that pasting within the workbench works with any terminal."""
     if hasattr(terminal, "_clipboard"):
         terminal._clipboard = text
 

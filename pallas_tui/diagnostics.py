@@ -42,7 +42,7 @@ def _version(name: str) -> str:
 def terminal(
     size: tuple[int, int], colours: str, *, plain: bool, theme: str, environ: Mapping[str, str] | None = None
 ) -> Section:
-    """What is known of the terminal. Of the environment only names that never hold a secret are looked at."""
+    """Return facts about the terminal. Only environment names that never hold a secret are read."""
     environ = os.environ if environ is None else environ
     told = [(name, one_line(environ[name], 60)) for name in _TERMINAL if environ.get(name)]
     return "Terminal", (

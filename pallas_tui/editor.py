@@ -1,4 +1,4 @@
-"""The person's own editor for a text, on the terminal that the workbench lets go of meanwhile."""
+"""The user's own editor for a text. The workbench releases the terminal while the editor runs."""
 
 import os
 import shlex

@@ -7,7 +7,7 @@ _LONGEST: Final = 200
 
 
 class FuzzyQuery:
-    """What was typed, as words. All must be found in a name, whole or as letters in their order.
+    """A typed query, as words. All must match a name, whole or as letters in their order.
 
     Words found whole count more than scattered letters, those at the start of a word of the name more than
     those inside one, and short names more than long ones.

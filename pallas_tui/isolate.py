@@ -1,7 +1,7 @@
 """Nothing but the workbench writes to the terminal or reads from it (PR-33).
 
 File descriptors 1 and 2 become pipes before anything else is loaded; what arrives in them becomes log
-records. Descriptor 0 is at its end. The screen draws on a private copy of the terminal and has its keys
+records. Descriptor 0 reads end of file. The screen draws on a private copy of the terminal and has its keys
 from another. Child processes inherit the guarded
 descriptors, so what they print ends up in the log too.
 """
@@ -59,7 +59,7 @@ class OutputLines:
             self._rest, self._skipping = b"", True
 
     def flush(self) -> Iterator[str]:
-        """What is there of a line that has no end yet."""
+        """Yield the text of an unfinished line."""
         rest, self._rest = self._rest, b""
         if text := self._text(rest):
             yield text
@@ -136,7 +136,7 @@ class Guard:
             thread.start()
 
     def restore(self) -> None:
-        """Give the terminal back; returns when what was printed so far is logged, in at most 2 s.
+        """Give the terminal back; return when everything printed so far is logged, in at most 2 s.
 
         May be called more than once and from any thread.
         """
@@ -250,7 +250,7 @@ def _prints(handler: logging.Handler) -> bool:
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there; empty at the end of the pipe, None when there is nothing now."""
+    """Return the bytes that can be read; empty at the end of the pipe, None when there are none now."""
     try:
         return os.read(fd, 65_536)
     except BlockingIOError:

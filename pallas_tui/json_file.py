@@ -1,4 +1,4 @@
-"""Small JSON files beside the settings: what the workbench itself keeps between two starts."""
+"""Small JSON files in the settings folder: state that the workbench keeps between two starts."""
 
 from pallas.json_file import MAX_FILE, JsonFile
 

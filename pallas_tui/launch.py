@@ -107,7 +107,7 @@ def _main(show: Callable[[Path], WorkbenchSource]) -> int:
     from .isolate import isolate
 
     guard = isolate()
-    # Nothing of what is loaded now is garbage; looking for some takes a tenth of the way to the first paint.
+    # Nothing loaded so far is garbage; a collection takes a tenth of the time to the first paint.
     gc.disable()
     try:
         from pallas.telemetry.log import close_logging, setup_logging
@@ -176,7 +176,7 @@ def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseExcept
 
 
 def wishes() -> "tuple[Settings, Instances]":
-    """What the user's files and environment ask for; the settings hold what is wrong in any of them."""
+    """Read the user's files and environment; the settings hold the mistakes found in them."""
     from .instances import Instances
     from .instances.agent_poller import PollPace
     from .instances.health_metrics import HealthMetrics, metrics_port
@@ -230,7 +230,7 @@ def _in_flight(fleet: "RunningFleet") -> int:
 
 
 def stopping_text(cut: int) -> str:
-    """What is said while the fleet stops, with so many runs in flight."""
+    """Return the line shown while the fleet stops, with so many runs in flight."""
     if not cut:
         return "Stopping the fleet…\n"
     runs = "1 run is" if cut == 1 else f"{cut} runs are"

@@ -21,7 +21,7 @@ TEXT_LIMIT: Final = 20_000
 
 
 def explain(error: BaseException, url: str, timeout: float) -> Fault:
-    """The Fault for whatever talking to ``url`` raised; ``timeout`` in seconds is what was waited."""
+    """Return the Fault for an error raised while calling ``url``; ``timeout`` is the deadline in seconds."""
     from httpx2 import ConnectError, TimeoutException, TransportError
     from mcp import MCPError
 

@@ -120,7 +120,7 @@ class McpLink:
                     request_read_timeout_seconds=self._read_timeout,
                     progress_callback=hear,
                 )
-            except Exception as error:  # whatever the transport raises becomes one Fault
+            except Exception as error:  # every error of the transport becomes one Fault
                 # The agent was restarted: it refused the call before doing anything, so asking again
                 # in a new session is safe.
                 if attempt == 1 and is_session_gone(error):
@@ -272,7 +272,7 @@ async def _tools(client: "Client", timeout: float) -> tuple[ToolDetail, ...]:
     try:
         async with asyncio.timeout(timeout):
             tools = (await client.list_tools()).tools
-    except Exception:  # whatever is wrong, the call that comes next says it better
+    except Exception:  # the next call reports the error better
         return ()
     return tuple(
         ToolDetail(
@@ -296,7 +296,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
 
 
 def is_plain(url: str) -> bool:
-    """Whether what is sent there can be read on its way: plain HTTP to another machine."""
+    """Return whether others can read the traffic on its way: plain HTTP to another machine."""
     return urlsplit(url).scheme != "https" and not _is_loopback(url)
 
 

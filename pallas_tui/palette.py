@@ -51,7 +51,7 @@ _logger = logging.getLogger("pallas_tui")
 
 @dataclass(frozen=True, slots=True)
 class PaletteCommand:
-    """Something the palette offers: ``kind`` is empty for an action, else what is found."""
+    """An entry of the palette: ``kind`` is empty for an action, else the kind of thing found."""
 
     title: str
     help: str

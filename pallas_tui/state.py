@@ -80,7 +80,7 @@ def again_in(item: Item, now: float) -> str:
 
 
 def stages_of(agent: AgentSnapshot) -> str:
-    """``booted, not ready``: how far it is, and what is next; three things that are told apart."""
+    """Return the stages reached and the first one missing, such as ``booted, not ready``."""
     found = (("booted", agent.booted), ("ready", agent.ready), ("healthy", agent.healthy))
     held = [word for word, holds in found if holds]
     missing = [f"not {word}" for word, holds in found if not holds]
@@ -240,7 +240,7 @@ class Summary:
 
     @property
     def saving(self) -> str:
-        """What was saved and is being made a new version of, empty when nothing is."""
+        """The agents that reload, or the saved files that wait, in words; empty when there are none."""
         if self.paused:
             return ""
         if self.reloading:
@@ -250,7 +250,7 @@ class Summary:
 
 
 def summarise(frame: FleetFrame, before: Headline | None = None, raised: int = 0) -> Summary:
-    """The summary of a frame; ``before`` stays the headline while nothing newer is told."""
+    """Return the summary of a frame; ``before`` stays the headline until there is a newer one."""
     headline = before
     for event in reversed(frame.events):
         if type(event) in _TOLD and (newer := headline_of(event, frame.snapshot)) is not None:

@@ -143,7 +143,7 @@ def width_of(line: Line) -> int:
 
 
 def cropped(line: Line, width: int) -> Line:
-    """``line`` without what is beyond ``width`` cells."""
+    """Return ``line`` cut to ``width`` cells."""
     parts: list[Part] = []
     for text, style in line:
         parts.append((set_cell_size(text, min(width, cell_len(text))), style))

@@ -1,1 +1,1 @@
-"""What the workbench knows of agents beyond a snapshot: their tree, what is under way, what was looked up."""
+"""State of agents beyond a snapshot: their tree, verbs in progress, details and tool calls."""

@@ -1,4 +1,4 @@
-"""What was looked up about agents in this start: details, and the last call of each tool."""
+"""Cache of agent details and of the last call of each tool, for the life of this process."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -39,11 +39,11 @@ class Knowledge:
         return self._memory
 
     def detail(self, agent: str) -> AgentDetail | None:
-        """What is known of an agent."""
+        """Return the cached details of an agent, None before the first look-up."""
         return self._details.get(agent)
 
     def doubt(self, agent: str) -> None:
-        """Another version answers: what is known stays until the user asks again."""
+        """Mark the details as outdated: another version answers. They stay until the user asks again."""
         self._tried.discard(agent)
         self._doubtful.add(agent)
 
@@ -55,7 +55,7 @@ class Knowledge:
                     yield detail.name, server.server, tool.name
 
     async def look_up(self, fleet: FleetPort | None, agent: str) -> AgentDetail:
-        """Ask the fleet. Raises LookupFailed; what was known before stays."""
+        """Ask the fleet. Raises LookupFailed and then keeps the cached details."""
         if fleet is None:
             raise LookupFailed("the fleet is not running; wait until it has started")
         try:

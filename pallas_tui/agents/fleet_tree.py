@@ -124,7 +124,7 @@ def _links(agent: AgentSnapshot, places: dict[_Place, AgentSnapshot]) -> list[Do
 
 
 def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
-    """The line that a line stands below, None at the top."""
+    """Return the index of the parent line, None at the top."""
     depth = branches[index].depth
     return next((i for i in range(index - 1, -1, -1) if branches[i].depth < depth), None) if depth else None
 
@@ -169,7 +169,7 @@ _WORDS: Final = {
 
 @lru_cache(maxsize=4_096)
 def _place(url: str) -> _Place | None:
-    """Host and port of a URL, every name of this machine being the same; None for what is none.
+    """Return host, port and path of a URL, None if it is not a URL. All names of this machine are equal.
 
     Where several agents share a port, their paths tell them apart.
     """

@@ -1,4 +1,4 @@
-"""What was asked of agents and is not done yet: start, stop, restart, reload."""
+"""Verbs in progress by agent: start, stop, restart, reload."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ _DONE: Final[dict[Verb, frozenset[AgentState]]] = {
 
 @dataclass(frozen=True, slots=True)
 class VerbRequest:
-    """What was asked of one agent, and when (Unix seconds, the frames' clock)."""
+    """A verb requested for one agent, and when (Unix seconds, the frames' clock)."""
 
     verb: Verb
     at: float
 
 
 class UnderWay:
-    """What is under way by agent. An outcome is an agent's state or a notice about it, told by the fleet."""
+    """Verbs in progress by agent. The agent's state or a notice from the fleet ends one."""
 
     def __init__(self) -> None:
         self._asked: dict[str, VerbRequest] = {}
@@ -45,7 +45,7 @@ class UnderWay:
         self._news: list[str] = []
 
     def ask(self, agent: str, verb: Verb, now: float) -> None:
-        """Note what was asked; a later wish replaces an earlier one, and what became of it."""
+        """Record a verb. It replaces an earlier one and its outcome."""
         self._asked[agent] = self._last[agent] = VerbRequest(verb, now)
         self._failures.pop(agent, None)
 
@@ -72,7 +72,7 @@ class UnderWay:
         return late
 
     def verb(self, agent: str) -> Verb | None:
-        """What is under way with an agent."""
+        """Return the verb in progress for an agent."""
         asked = self._asked.get(agent)
         return asked.verb if asked is not None else None
 

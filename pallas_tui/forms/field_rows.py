@@ -1,4 +1,4 @@
-"""A form as lines: each field once, with what stands in it, bounded whatever the schema."""
+"""A form as lines: each field once, with its value, bounded for every schema."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def _children(form: Form, path: Path, shape: FieldShape, value: Any, depth: int)
         return
     held = value if isinstance(value, dict) else {}
     names = [*shape.properties, *(key for key in held if key not in shape.properties)]
-    # What is required stands first, as it does for the user who fills in a form.
+    # Required fields come first.
     names.sort(key=lambda name: name not in shape.required)
     names += [name for name in sorted(shape.required) if name not in shape.properties and name not in held]
     for count, name in enumerate(names):

@@ -164,7 +164,7 @@ class Shapes:
             rest = {key: value for key, value in node.items() if key != keyword}
             if len(left) > 1:
                 return {**rest, keyword: left}, True
-            # What is said beside the choice describes it better than what is said inside.
+            # The keywords next to the choice describe it better than those inside.
             inner, _ = self._without_null(self.schema.resolve({"allOf": [left[0], rest]}))
             return inner, True
         return node, node.get("nullable") is True
@@ -217,7 +217,7 @@ def _kind(node: Node) -> FieldKind:
 
 
 def _limits(node: Node) -> str:
-    """What the schema demands of a value beside its kind, in a few words."""
+    """Return the limits that the schema sets for a value, in a few words."""
     found = []
     for keyword, words in _LIMITS.items():
         value = node.get(keyword)

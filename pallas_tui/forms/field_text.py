@@ -15,7 +15,7 @@ _LARGEST: Final = 400
 
 
 def written(shape: FieldShape, value: Any) -> str:
-    """The text to begin editing with; empty for what is not there."""
+    """Return the text to begin editing with; empty for an absent value."""
     if value is ABSENT:
         return ""
     if shape.kind is FieldKind.TEXT and isinstance(value, str):

@@ -58,7 +58,7 @@ class Form:
 
     @property
     def root_shape(self) -> FieldShape:
-        """The shape of the whole; an object, whatever the schema says: MCP knows no other arguments."""
+        """The shape of the whole form: always an object, because MCP knows no other arguments."""
         return self.shapes.of(self.root)
 
     @property
@@ -74,7 +74,7 @@ class Form:
         return replace(found, fields={**found.fields, **refused}) if version == self.version else found
 
     def refuse(self, path: Path, reason: str) -> None:
-        """Whoever got the arguments says that this field is wrong: told there until anything is changed."""
+        """Show at the field that the receiver refused it, until any value changes."""
         self._refused = (self.version, {path: reason})
 
     # As text
@@ -104,7 +104,7 @@ class Form:
     # As fields
 
     def type_in(self, path: Path, shape: FieldShape, text: str, required: bool = False) -> None:
-        """Take what was typed into a field. Raises JsonMistake, and then nothing changes."""
+        """Set a field from typed text. Raises JsonMistake, and then nothing changes."""
         value = meant(shape, text, required)
         if value is ABSENT and path and isinstance(path[-1], int) and shape.kind is FieldKind.TEXT:
             value = ""  # an item of a list is there, or it is removed
@@ -118,7 +118,7 @@ class Form:
             self.unset(path)
 
     def set(self, path: Path, value: Any) -> None:
-        """Put a value there, and whatever it needs above it."""
+        """Set the value at ``path``, and create the parents that it needs."""
         found = put(self._value, self._grounded(path), value)
         self._change(found if isinstance(found, dict) else {})
 

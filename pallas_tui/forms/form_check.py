@@ -80,7 +80,7 @@ class Checker:
 
 
 def _nearest(error: ValidationError) -> list[ValidationError]:
-    """The mistakes of the variant that comes nearest to what stands there."""
+    """Return the mistakes of the variant that is nearest to the value."""
     groups: dict[Any, list[ValidationError]] = {}
     for one in error.context or ():
         groups.setdefault(one.relative_schema_path[0] if one.relative_schema_path else 0, []).append(one)

@@ -36,9 +36,9 @@ class Schema:
         self._resolved: dict[int, tuple[Any, Node]] = {}
 
     def resolve(self, node: Any) -> Node:
-        """``node`` with its ``$ref`` and ``allOf`` joined into one; ``{}`` for what is no schema.
+        """Return ``node`` with its ``$ref`` and ``allOf`` joined into one; ``{}`` if it is no schema.
 
-        Never endless: what refers to itself, or goes on for more than ``MAX_HOPS``, ends in what was found.
+        Always ends: a schema that refers to itself, or takes more than ``MAX_HOPS`` steps, is cut there.
         """
         known = self._resolved.get(id(node))
         if known is None:
@@ -95,7 +95,7 @@ _JOINED: Final = ("$ref", "$dynamicRef", "allOf")
 
 
 def _merge(parts: list[Node]) -> Node:
-    """One schema that says what all of them say; what is said twice, the later one says."""
+    """Merge schemas into one. The later one wins where two set the same keyword."""
     merged: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():

@@ -1,4 +1,4 @@
-"""JSON as text and as values, exact and bounded: what stands in the text is what is sent."""
+"""JSON as text and as values, exact and bounded: the text is sent exactly as it is shown."""
 
 import json
 import math
@@ -45,7 +45,7 @@ def dump(value: Any, indent: int | None = 2) -> str:
 
 
 def brief(value: Any, limit: int = 200) -> str:
-    """A value in one safe line of at most ``limit`` characters: text in quotes, a count of what is large.
+    """Return a value in one safe line of at most ``limit`` characters: text in quotes, large ones as a count.
 
     Never walks through all of a large value, so that it may be called for every line that is painted.
     """

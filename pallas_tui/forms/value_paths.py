@@ -1,4 +1,4 @@
-"""Where something stands in a JSON value, and how to take, put and remove it there."""
+"""Paths into a JSON value: read, set and remove the value at a path."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ ABSENT: Final = _Absent()
 
 
 def at(value: Any, path: Path) -> Any:
-    """What stands there, or ABSENT."""
+    """Return the value at ``path``, or ABSENT."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step, ABSENT)
@@ -32,9 +32,9 @@ def at(value: Any, path: Path) -> Any:
 
 
 def put(value: Any, path: Path, new: Any) -> Any:
-    """A copy with ``new`` there. Objects on the way are made where there are none; a list grows at its end.
+    """Return a copy with ``new`` at ``path``. Creates missing objects on the way; a list grows at the end.
 
-    What stands in the way and is neither object nor list is replaced.
+    A value on the way that is neither object nor list is replaced.
     """
     if not path:
         return new
@@ -52,7 +52,7 @@ def put(value: Any, path: Path, new: Any) -> Any:
 
 
 def remove(value: Any, path: Path) -> Any:
-    """A copy without what stands there; items behind one that is removed from a list move up."""
+    """Return a copy without the value at ``path``; later items of a list move up."""
     if not path or at(value, path) is ABSENT:
         return value
     parent = at(value, path[:-1])
@@ -66,7 +66,7 @@ def remove(value: Any, path: Path) -> Any:
 
 
 def moved(marks: Mapping[Path, Any], gone: Path) -> dict[Path, Any]:
-    """What is kept by path, after the list item at ``gone`` was removed: those behind it move up."""
+    """Return ``marks`` after the list item at ``gone`` was removed: paths of later items move up."""
     found: dict[Path, Any] = {}
     parent, index = gone[:-1], gone[-1]
     for path, mark in marks.items():

@@ -86,7 +86,7 @@ class AgentPoller:
             self.health = Health(status, message, since, now)
             self._told(self)
             if not heard:
-                # Whatever is left of the connection: the next poll makes a new one.
+                # Close the rest of the connection: the next poll makes a new one.
                 await self._wire.close()
             await self._rest()
 

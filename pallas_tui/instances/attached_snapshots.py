@@ -1,4 +1,4 @@
-"""An attached agent in the terms of the fleet, so that whatever shows an agent can show it."""
+"""An attached agent as a snapshot of the fleet, so that every view of agents can show it."""
 
 from typing import Final
 

@@ -19,7 +19,7 @@ _PATH: Final = "/metrics"
 
 
 def metrics_port(environment: Mapping[str, str]) -> tuple[int | None, str]:
-    """The port in ``PALLAS_WORKBENCH_METRICS_PORT``, None without one, and what is wrong with its value."""
+    """Return the port in ``PALLAS_WORKBENCH_METRICS_PORT``, or None, and the mistake in its value."""
     text = environment.get(VARIABLE, "").strip()
     if not text:
         return None, ""
@@ -45,7 +45,7 @@ class HealthMetrics:
         """The gauge, made at the first call."""
         if self._gauge is None:
             registry, gauge = await asyncio.to_thread(_made)
-            if self._gauge is None:  # another call may have made it meanwhile
+            if self._gauge is None:  # another call may have made it by now
                 self._registry, self._gauge = registry, gauge
         return self._gauge
 

@@ -16,7 +16,7 @@ _LONGEST: Final = 86_400.0
 
 
 def poll_interval(environment: Mapping[str, str]) -> tuple[float, str]:
-    """Seconds between two polls (PI-15), and what is wrong with the user's wish, if anything is."""
+    """Return seconds between two polls (PI-15), and the mistake in the user's value, if any."""
     wish = environment.get(VARIABLE, "").strip()
     if not wish:
         return DEFAULT_INTERVAL, ""
@@ -50,7 +50,7 @@ def health_in(result: Any) -> tuple[HealthStatus, str]:
 
 
 def reason_of(fault: Fault, url: str, timeout: float) -> str:
-    """Why a poll failed, in a line; ``timeout`` in seconds is what was waited."""
+    """Return why a poll failed, in one line; ``timeout`` is its deadline in seconds."""
     if fault.type is FaultType.TIMEOUT:
         return f"get_health was not answered within {timeout:g} s at {url}"
     if fault.type is FaultType.TRANSPORT:

@@ -26,9 +26,9 @@ class HealthGauge(Protocol):
 
 
 class InstanceAttachment:
-    """Empty at first; ``follow`` makes it what a registry lists, ``end`` empties it.
+    """The agents of one attached registry. Empty at first; ``follow`` takes a listing, ``end`` empties it.
 
-    ``changed`` is called after each change of what is known of an agent.
+    ``changed`` is called after each change of an agent's data.
     """
 
     def __init__(self, label: str, pace: PollPace, connect: Connect, changed: Callable[[], None]) -> None:

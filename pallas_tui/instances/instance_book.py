@@ -1,4 +1,4 @@
-"""The registered instances and what is done with them; plain, without the screen."""
+"""The registered instances: register, read, attach and detach, without the screen."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,7 +71,7 @@ class Instances:
         self._saving = asyncio.Lock()
         self._closed = False
 
-    # What is known
+    # State
 
     def all(self) -> tuple[RegisteredInstance, ...]:
         """Every instance as it is now, in the order they were registered."""
@@ -102,7 +102,7 @@ class Instances:
     # What can be done
 
     def restore(self) -> tuple[str, ...]:
-        """Take up what was saved, and attach what was attached; returns the mistakes in the file.
+        """Load the saved instances and attach those that were attached; return the mistakes in the file.
 
         Returns at once. A registry that does not answer is asked again at each interval.
         """
@@ -117,7 +117,7 @@ class Instances:
         return mistakes
 
     async def serve_metrics(self) -> str:
-        """Serve the health of attached agents where a port was given; returns what is wrong with it."""
+        """Serve the health of attached agents if a port was given; return the mistake in it."""
         try:
             await self._metrics.serve()
         except Fault as fault:
@@ -146,7 +146,7 @@ class Instances:
                 entry.agents.poke()
 
     async def read_unread(self) -> None:
-        """Read what was registered before this start and not read since; failures are their ``problem``."""
+        """Read the saved instances that were not read in this process; failures become their ``problem``."""
         unread = [entry.url for entry in self._entries.values() if not (entry.read_at or entry.busy)]
         await asyncio.gather(*(self.refresh(url) for url in unread), return_exceptions=True)
 
@@ -180,7 +180,7 @@ class Instances:
         await self._save()
 
     async def close(self) -> None:
-        """End every poll and connection, within 3 s; what was registered stays saved."""
+        """End every poll and connection, within 3 s; registrations stay saved."""
         self._closed = True
         await self._metrics.close()
         entries = self._entries.values()
@@ -250,7 +250,7 @@ class Instances:
         await entry.agents.end()
 
     async def _attach_again(self, entry: _Entry) -> None:
-        """Attach what was attached when the workbench was left, as soon as its registry answers."""
+        """Attach an instance that was attached when the workbench ended, as soon as its registry answers."""
         while True:
             try:
                 async with self._doing(entry, "attaching"):

@@ -1,4 +1,4 @@
-"""What is known of an instance, as values."""
+"""Values that describe a registered instance and its agents."""
 
 from dataclasses import dataclass
 
@@ -54,9 +54,9 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredInstance:
-    """One registered registry. ``url`` is that of its document, ``label`` a short name no one else has.
+    """One registered registry. ``url`` is that of its document, ``label`` a short unique name.
 
-    ``busy`` says what is being done, ``problem`` why the last reading failed; both may be empty. ``read_at``
+    ``busy`` names the current action, ``problem`` why the last reading failed; both may be empty. ``read_at``
     (Unix seconds) is 0 before the first reading.
     """
 

@@ -15,7 +15,7 @@ MAX_INSTANCES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What is kept of an instance: the URL of its document, and whether it was attached."""
+    """A saved instance: the URL of its document, and whether it was attached."""
 
     url: str
     attached: bool = False
@@ -28,7 +28,7 @@ class InstanceStore:
         self.path = path
 
     def load(self) -> tuple[tuple[Saved, ...], tuple[str, ...]]:
-        """What was saved, and a line for each mistake in the file; one that is not there is empty."""
+        """Return the saved instances, and a line for each mistake in the file. A missing file is empty."""
         name = self.path.name
         document, mistake = JsonFile(self.path).load()
         if mistake:

@@ -14,9 +14,9 @@ _DOCUMENTS: Final = ("/server.json", "/servers")
 
 
 def document_url(text: str) -> str:
-    """The URL of the registry's document for what a person typed: ``http://host:port``, or the whole URL.
+    """Return the URL of the registry's document for typed text: ``http://host:port``, or the whole URL.
 
-    Raises Fault CONFIG that says what is wrong and how to write it. What may hold a secret (a password, a
+    Raises Fault CONFIG with the mistake and its fix. A part that may hold a secret (a password, a
     query) is refused, because the URL is shown and stored.
     """
     text = text.strip()
@@ -55,7 +55,7 @@ def origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _problem(url: str) -> str:
-    """What is wrong with a URL, with how to fix it; empty when nothing is."""
+    """Return the mistake in a URL and its fix; empty for a valid one."""
     if len(url) > MAX_URL:
         return f"it has {len(url)} characters; {MAX_URL} are allowed"
     if url != sanitize(url) or any(char.isspace() or char == "\\" for char in url):

@@ -23,10 +23,10 @@ class _Malformed(Exception):
 
 
 def read_document(document: Any, where: str) -> RegistryListing:
-    """The agents of a parsed document (PI-6); ``where`` is its URL, for the message.
+    """Return the agents of a parsed document (PI-6); ``where`` is its URL, for the message.
 
-    Entries that cannot be used are skipped, each with its reason; what is not known, ``_meta`` too, is
-    passed over. Raises Fault PROTOCOL when it is no registry's document at all.
+    Entries that cannot be used are skipped, each with its reason; unknown keys, ``_meta`` too, are
+    ignored. Raises Fault PROTOCOL when it is no registry's document at all.
     """
     servers = document.get("servers") if isinstance(document, Mapping) else None
     if not isinstance(servers, list):

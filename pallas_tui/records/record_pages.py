@@ -13,7 +13,7 @@ MOST: Final = 20_000
 
 
 class PagedRecord(Protocol):
-    """What is listed: known again by its id, and an agent's."""
+    """A listed record of an agent, identified by its id."""
 
     @property
     def id(self) -> str:
@@ -35,8 +35,8 @@ class ListedRecord[R]:
 class RecordPages[R: PagedRecord](ABC):
     """The records that were read so far, in the fleet's order; ``complete`` once there are no more.
 
-    ``port`` gives the fleet, None while there is none. ``agent`` limits the list to one. Whatever is asked of
-    the fleet raises Fault. ``version`` changes with what is known.
+    ``port`` gives the fleet, None while there is none. ``agent`` limits the list to one. Every
+    request to the fleet raises Fault. ``version`` changes with the records.
     """
 
     def __init__(self, port: Callable[[], Any]) -> None:
@@ -68,7 +68,7 @@ class RecordPages[R: PagedRecord](ABC):
         self._take([], "", complete=False)
 
     async def refresh(self) -> None:
-        """Read the first page again; what was read further down stays below it."""
+        """Read the first page again; records read further down stay below it."""
         await self._refresh(lambda each: each)
 
     async def _refresh(self, kept: Callable[[ListedRecord[R]], ListedRecord[R]]) -> None:
@@ -82,7 +82,7 @@ class RecordPages[R: PagedRecord](ABC):
         if not page.next:
             self._take(new, "", complete=True)
         elif not self.listed or not self._known & known:
-            # Nothing of what was known is near: what is between the two is not.
+            # No known record is on this page: those in between are missing.
             self._take(new, page.next, complete=False)
         else:
             rest = [kept(each) for each in self.listed if each.record.id not in known]

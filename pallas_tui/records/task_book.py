@@ -54,7 +54,7 @@ class TaskBook(RecordPages[TaskRecord]):
         return any(each.record.status in UNDER_WAY for each in self.listed[:PAGE])
 
     async def refresh(self) -> None:
-        """Read the first page again; what was read further down stays below it, as events told of it."""
+        """Read the first page again; records read further down stay below it, as events report them."""
         self.stale = False
         moved, self._moved = self._moved, {}
         try:

@@ -14,11 +14,11 @@ _DOCUMENTS: Final = (WELL_KNOWN, "/v0.1/servers", "/server.json", "/servers", ""
 
 
 def control_origin(text: str) -> str:
-    """``http://host:port`` for what a person typed: that, ``host:port``, or the URL of the registry.
+    """Return ``http://host:port`` for typed text: that, ``host:port``, or the URL of the registry.
 
     A path stays, as a proxy has it in front of the whole fleet (``https://example.com/pallas``).
 
-    Raises Fault CONFIG that says what is wrong and how to write it.
+    Raises Fault CONFIG with the mistake and its fix.
     """
     text = text.strip()
     if text and "://" not in text:

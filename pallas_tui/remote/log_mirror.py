@@ -31,10 +31,10 @@ class _Older:
 
 
 class LogMirror:
-    """Fills the file at ``path`` over whatever connection there is, until cancelled.
+    """Fills the file at ``path`` over the current connection, until cancelled.
 
-    Rotation there is followed without a gap; a log that was truncated is read on from its beginning. What
-    stood before the tail comes in the background and becomes ``path.1``, so that whoever reads here keeps the
+    Rotation there is followed without a gap; a log that was truncated is read on from its beginning. The
+    part before the tail comes in the background and becomes ``path.1``, so that a reader here keeps the
     place. Beyond half of ``limit`` the file becomes ``path.1`` and a new one is begun.
     """
 
@@ -78,7 +78,7 @@ class LogMirror:
         parts = _parts(await client.get("/log"))
         if not parts:
             return False
-        if self._size:  # what is here stays, and what is left of what came since follows
+        if self._size:  # the lines here stay, and newer ones follow
             self._at, self._older, self._fetched = (parts[-1][0], 0), [], []
             return True
         (newest, size), *before = parts
@@ -94,7 +94,7 @@ class LogMirror:
         return True
 
     async def _forward(self, client: "ControlClient") -> bool:
-        """Take in what was written since."""
+        """Append the lines written since the last call."""
         assert self._at is not None
         part, offset = self._at
         data, end, newer = await _read(client, part, offset, CHUNK)

@@ -36,9 +36,9 @@ _TITLES = (
 
 
 class AgentScreen(Screen[None]):
-    """Opened by the agents pane, whose knowledge it shares; ``escape`` goes back there.
+    """Details of one agent. The agents pane opens it and shares its cache; ``escape`` goes back there.
 
-    ``section`` is what is shown first; in ``tools`` the cursor goes to ``tool`` of ``server``, and with a
+    ``section`` is shown first; in ``tools`` the cursor goes to ``tool`` of ``server``, and with a
     tool its form opens.
     """
 

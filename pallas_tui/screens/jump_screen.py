@@ -74,7 +74,7 @@ def _seen(widget: Widget, screen: Screen[object]) -> Region | None:
 
 
 class JumpScreen(ModalScreen[None]):
-    """The letters, above what was there. A letter goes; any other key, or a click, stays."""
+    """The letters, over the screen below. A letter goes to a pane; any other key, or a click, stays."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
 

@@ -220,7 +220,7 @@ letter. The edges between them can be dragged with the mouse.
         if old.is_attached:
             self._panes.pop(name, None)
             old.display = False
-            self.notify(f"The {name} pane could not be made anew; leave and start again.", severity="error")
+            self.notify(f"The {name} pane could not be made again; leave and start again.", severity="error")
             return
         await home.mount(new)
         await self._replay(new)

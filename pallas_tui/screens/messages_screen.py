@@ -41,7 +41,7 @@ _TITLES = (
     ("about", "send.about", "About"),
 )
 _SECTIONS = 50
-"""Cells that their titles take, with a gap before what stands right of them."""
+"""Cells that their titles take, with a gap before the text right of them."""
 
 
 class SendScreen(Screen[None]):
@@ -71,7 +71,7 @@ class SendScreen(Screen[None]):
         self.query_one(TitleBar).tell(caption=self._caption())
 
     def _caption(self) -> str:
-        """What is written to whom, as far as that leaves every section its title."""
+        """Return message class and receiver, as far as that leaves every section its title."""
         whole = f"{self._payload.name} to {self._agent}"
         room = self.size.width - _SECTIONS
         return next((each for each in (whole, self._agent) if width_of(((each, ""),)) <= room), "")
@@ -162,7 +162,7 @@ class MessagesScreen(Screen[RunTarget | None]):
         self.watch(pane, "caption", self._say, init=False)
 
     def on_screen_resume(self) -> None:
-        """What came while another screen stood above this one."""
+        """Show the messages that came while another screen covered this one."""
         for pane in self.query(MessagesPane):
             pane.advance(self._feed.now, changed=True)
 
@@ -230,7 +230,7 @@ class MessagesScreen(Screen[RunTarget | None]):
 
 
 class EnvelopeScreen(SinglePane):
-    """One message: what is known of it, and its whole XML."""
+    """One message: its facts and its whole XML."""
 
     def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
         super().__init__(EnvelopePane(letter, running, glyphs), title_of(letter, glyphs.outbound), glyphs)

@@ -171,7 +171,7 @@ class Places(Screen[None]):
         self._arrange()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Whoever clicks or tabs into a pane has gone to it."""
+        """Record that the user went to a pane by a click or a tab."""
         place = self._place_of(event.widget)
         if self._drawer and place != "agents":
             self._drawer = False
@@ -247,7 +247,7 @@ class Places(Screen[None]):
             self.resize_dock(-event.by)
 
     def toggle_rail(self) -> None:
-        """Hide the agents, or show them: beside the rest where there is room, else over it as a drawer."""
+        """Hide the agents, or show them: next to the other panes, or over them in a small terminal."""
         if not self._split or self._zoomed:
             self._toggle_drawer()
             return

@@ -56,11 +56,11 @@ class Layouts:
         self._kept: dict[SizeClass, Layout] = {}
         self._saved: dict[SizeClass, Layout] = {}
         self.folded: frozenset[str] = frozenset()
-        """Agents that are folded in the tree, whatever the size."""
+        """Agents that are folded in the tree, at every size."""
         self._saved_folds = self.folded
 
     def load(self) -> str:
-        """Read the file; returns what is wrong with it in one line. What it does not say is as at first."""
+        """Read the file; return its mistake in one line. Missing values keep their defaults."""
         document, mistake = self._file.load() if self._file is not None else (None, "")
         if isinstance(document, dict):
             for size in _SIZES:
@@ -93,7 +93,7 @@ class Layouts:
         self._saved, self._saved_folds = dict(self._kept), self.folded
 
     def save_if_possible(self) -> None:
-        """``save``; a disk that cannot is told in the log, since nothing depends on it."""
+        """Save the layout; log a failure of the disk, since nothing depends on the file."""
         try:
             self.save()
         except OSError as error:

@@ -110,7 +110,7 @@ class SettingsList(LineView):
 
 
 class SettingsScreen(ModalScreen[None]):
-    """Look at every setting and change it. A mistake is told in place, and nothing is written then."""
+    """Shows every setting and changes it. A mistake is shown in place, and then nothing is written."""
 
     HORIZONTAL_BREAKPOINTS = CRAMPED
     VERTICAL_BREAKPOINTS = LOW
@@ -142,7 +142,7 @@ class SettingsScreen(ModalScreen[None]):
         return not (typing and action in ("dismiss", "change", "default"))
 
     def _say(self, problem: str = "") -> None:
-        """What the selected setting is, or what is wrong with what was typed."""
+        """Describe the selected setting, or the mistake in the typed value."""
         setting = self.query_one(SettingsList).selected
         said = self.query_one("#setting-said", Static)
         if setting is None:
@@ -268,7 +268,7 @@ def typed_as(value: Any) -> str:
 
 
 def parsed(setting: Setting, text: str) -> tuple[Any, str]:
-    """The value of what was typed, and what is wrong with it; empty is the default."""
+    """Return the value of the typed text, and the mistake in it; empty text is the default."""
     problems: list[str] = []
     if not text.strip():
         return setting.default, ""

@@ -38,11 +38,11 @@ class Sheet(ModalScreen[None]):
             yield StatusLine()
 
     def body(self) -> Iterable[Widget]:
-        """What is read."""
+        """Yield the widgets to read."""
         return ()
 
     def plain(self) -> str:
-        """What is copied; empty when nothing is to be."""
+        """Return the text to copy; empty if there is none."""
         return ""
 
     def on_mount(self) -> None:

@@ -10,7 +10,7 @@ from pallas.model.safe_text import one_line
 Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices"]
 Scope = Literal["look", "keys", "notices", "chat", "logs"]
 Told = Callable[[str], None]
-"""Takes what is wrong, without the name of the file and of the setting."""
+"""Receives a mistake, without the name of the file and of the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class ModelPrice:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. ``key`` is where it stands in the file; a dot leads into a mapping.
+    """One setting. ``key`` is its place in the file; a dot leads into a mapping.
 
-    ``kind`` says what is allowed: ``flag`` is true or false, ``auto`` also left out (None: as the terminal
+    ``kind`` is the allowed type: ``flag`` is true or false, ``auto`` also left out (None: as the terminal
     says), ``choice`` one of ``choices``, ``number`` from ``least`` to ``most``, ``text`` one line, ``keys``
-    and ``prices`` mappings. ``live`` is false for what counts only from the next start on.
+    and ``prices`` mappings. ``live`` is false if a change takes effect at the next start.
     """
 
     key: str
@@ -116,9 +116,9 @@ _MANY: Final = 1_000
 
 
 def check(setting: Setting, value: Any, told: Told) -> Any:
-    """``value`` as the workbench uses it; the default where it is wrong, which ``told`` hears why.
+    """Return ``value`` as the workbench uses it; the default if it is wrong, and then report to ``told``.
 
-    A mapping keeps what is right in it.
+    A mapping keeps its valid entries.
     """
     return _CHECKS[setting.kind](setting, value, told)
 

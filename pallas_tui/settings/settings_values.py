@@ -21,7 +21,7 @@ MAX_FILE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """What is told while no one looks, and how; ``after`` is in seconds."""
+    """Which notifications are sent while the user is away, and how; ``after`` is in seconds."""
 
     runs: bool = True
     agents: bool = True
@@ -34,11 +34,11 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings as the workbench uses them; ``settings_schema.SCHEMA`` says what each is.
+    """All settings as the workbench uses them; ``settings_schema.SCHEMA`` describes each.
 
     ``theme`` is empty for Pallas's own choice; ``keys`` maps action ids to keys. ``ascii`` draws shapes and
-    lines with ASCII characters only; None leaves that to the locale. ``prices`` maps model patterns to what
-    a million tokens cost. ``mistakes`` are lines to show: what was wrong in the file and so is ignored.
+    lines with ASCII characters only; None leaves that to the locale. ``prices`` maps model patterns to the
+    price of a million tokens. ``mistakes`` are lines to show: values of the file that are ignored.
     """
 
     theme: str = ""
@@ -80,12 +80,12 @@ def settings_path() -> Path:
 
 
 def state_path(name: str) -> Path:
-    """Where the workbench keeps ``name`` between two starts: beside the settings, a file it never writes."""
+    """Return the file where the workbench keeps ``name`` between two starts: in the settings folder."""
     return settings_path().with_suffix(f".{name}.json")
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """The user's settings. A file that is not there is none; what is wrong in one is told, never raised."""
+    """Return the user's settings. A missing file is empty; mistakes in one are reported, never raised."""
     path = path or settings_path()
     try:
         with path.open("rb") as file:
@@ -119,7 +119,7 @@ def _settings(document: dict[Any, Any], name: str) -> Settings:
 
 
 def _flat(document: dict[Any, Any], name: str, mistakes: list[str]) -> dict[str, Any]:
-    """What stands in the file by the full key; what is unknown goes to ``mistakes``."""
+    """Return the values of the file by their full key; add unknown keys to ``mistakes``."""
     flat: dict[str, Any] = {}
 
     def unknown(key: object, group: str) -> None:

@@ -20,7 +20,7 @@ def as_meant(event: Event) -> None:
 
 
 class EarlyKeys:
-    """What is typed before the panes stand: text for the line that has the focus then, and no shortcuts."""
+    """Keys typed before the panes exist: text for the line that gets the focus, never shortcuts."""
 
     def __init__(self) -> None:
         self._held: list[Key] | None = []

@@ -31,7 +31,7 @@ _FRAMES: Final = 100
 
 
 def in_one_line(error: BaseException) -> str:
-    """``KeyError: 'x'``: clean, short, with whatever looks like a secret masked."""
+    """Return an error as ``KeyError: 'x'``: sanitised, short, with secrets masked."""
     error = root_of(error)
     text = one_line(redact_text(str(error)), 160)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -148,7 +148,7 @@ class Bounded(App[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Run an action; one that fails is told, and ends nothing but itself."""
+        """Run an action; show its failure, which ends nothing else."""
         name = action.partition("(")[0] if isinstance(action, str) else str(action[1])
         try:
             ran = await super().run_action(action, default_namespace, namespaces)
@@ -195,7 +195,7 @@ class Bounded(App[int]):
             self._broken.discard(pane)
 
     def _check(self, error: Exception) -> None:
-        """Whoever drew the pane may have stopped with it: nothing would move any more."""
+        """End the workbench if the task that draws the pane has ended: nothing would move any more."""
         if self.is_running and not self.main._running:
             self._die(error)
 

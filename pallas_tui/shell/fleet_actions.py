@@ -15,7 +15,7 @@ from .error_boundary import Bounded
 _TWICE: Final = 2.0
 _NAMED: Final = 4
 """Agents that are named when one is asked whether to leave their runs."""
-_NO_WATCH: Final = "Nobody looks after the files of this fleet: it was started without --watch."
+_NO_WATCH: Final = "The files of this fleet are not watched: it was started without --watch."
 
 
 class Overseer(Bounded):
@@ -43,14 +43,14 @@ class Overseer(Bounded):
             self.notify(paused if verb == "pause" else "Saved files are looked after again.", markup=False)
 
     def action_reload_all(self) -> None:
-        """Have every agent take what is saved now."""
+        """Reload every agent from the saved files."""
         watch = self.fleet.snapshot().watch if self.fleet is not None else None
         if self._control("reload"):
             files = f" {count(len(watch.waiting), 'file')}" if watch is not None and watch.waiting else ""
             self.notify(f"Reloading whatever is different{':' if files else ''}{files}.", markup=False)
 
     def _control(self, verb: FleetVerb) -> bool:
-        """Ask for it; what is in the way is told, and then it is False."""
+        """Send the verb to the fleet; show why and return False if it cannot run."""
         fleet = self.fleet
         if fleet is None:
             self._refuse("The fleet is not running.")
@@ -81,12 +81,12 @@ class Overseer(Bounded):
         self.main.ask(self._question(), partial(self.exit, 0), lambda: (self._question(), ""))
 
     def _question(self) -> str:
-        """What is asked whether to quit as things are now; nothing where no run is in flight."""
+        """Return the question to confirm quitting; empty if no run is in flight."""
         snapshot = self.fleet.snapshot() if self.fleet is not None else None
         busy = [agent for agent in snapshot.agents if agent.runs_active] if snapshot is not None else []
         busy.sort(key=lambda agent: -agent.runs_active)
         runs = sum(agent.runs_active for agent in busy)
-        # A fleet elsewhere goes on; only what was asked from here ends with its connection.
+        # A fleet elsewhere goes on; only runs started from here end with the connection.
         which = "; those of this chat" if outlives(self.fleet) else " and"
         names = [f"{agent.name} {agent.runs_active}" if runs > 1 else agent.name for agent in busy[:_NAMED]]
         names += [f"{len(busy) - _NAMED} more"] if len(busy) > _NAMED else []

@@ -101,7 +101,7 @@ class FleetScreens(Overseer):
         self.push_screen(ThreadsScreen(self.threads, self.glyphs), chosen)
 
     def action_tasks(self) -> None:
-        """Durable tasks of all agents; what is chosen of one is shown where it is."""
+        """Open the durable tasks of all agents; show the run or thread that the user chooses."""
         from ..screens.record_screens import TasksScreen
 
         def chosen(target: Target | None) -> None:
@@ -142,7 +142,7 @@ class FleetScreens(Overseer):
         return f"No handler has written to {agent} yet: messages are what handlers say and hear."
 
     def _show_run(self, target: RunTarget) -> None:
-        """Go to a run on the main screen, from whatever stands above that."""
+        """Go to a run on the main screen, from any screen above it."""
 
         async def show() -> None:
             while self.screen is not self.main:
@@ -152,7 +152,7 @@ class FleetScreens(Overseer):
         self.call_next(show)
 
     def action_todos(self) -> None:
-        """What handlers wait for; the run of what is chosen is shown."""
+        """Open the todos of handlers; show the run of the chosen one."""
         from ..screens.record_screens import TodosScreen
 
         def chosen(found: tuple[str, bool] | None) -> None:

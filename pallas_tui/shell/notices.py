@@ -28,7 +28,7 @@ _PROGRAM_TIMEOUT: Final = 2.0
 
 
 class Notices(App[int]):
-    """Watches the frames for what is worth telling, and tells it where no one would see it otherwise."""
+    """Watches the frames for news, and notifies the user where they would not see it otherwise."""
 
     settings: Settings
 

@@ -1,4 +1,4 @@
-"""What is worth telling a person who looks elsewhere, and how a terminal is asked to tell it."""
+"""Notifications for a user who looks elsewhere, and the terminal sequences that send them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -120,7 +120,7 @@ class NotificationSource:
 
 
 def _edits(frame: FleetFrame) -> list[DesktopNotification]:
-    """A broken edit: whoever sees any pane sees the top line, which tells it."""
+    """Return notifications of broken edits. The top line shows them on every screen."""
     return [
         DesktopNotification(
             _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
@@ -161,7 +161,7 @@ class NotificationLimit:
         self._held = 0
 
     def pass_on(self, telling: DesktopNotification, now: float) -> DesktopNotification | None:
-        """The notification, with what was held back before it; None when it is held back itself."""
+        """Return the notification, joined with those held back before; None when it is held back itself."""
         if not self._allowance.take(now):
             self._held += 1
             return None
@@ -173,7 +173,7 @@ class NotificationLimit:
         return DesktopNotification(telling.title, text, telling.grave, telling.panes)
 
 
-# What is written to the terminal. Whatever goes in has to be clean; it is made so once more here, since
+# Sequences for the terminal. The text in them has to be sanitised; it is made so once more here, since
 # one escape in a title is a command.
 
 PUSH_TITLE: Final = "\x1b[22;2t"
@@ -183,7 +183,7 @@ _TITLE_LENGTH: Final = 80
 
 
 def title_of(summary: Summary | None, name: str) -> str:
-    """The terminal's title: the project, and what is wrong with it or what it does."""
+    """Return the terminal's title: the project, and its problem or its activity."""
     project = (summary.name if summary is not None else "") or name or "pallas"
     parts: list[str] = []
     if summary is not None:
@@ -228,7 +228,7 @@ def _safe(text: str) -> str:
 
 
 def program(telling: DesktopNotification, platform: str, environ: Mapping[str, str]) -> Sequence[str] | None:
-    """The command that notifies on this desktop, None where there is none. No shell reads what is in it."""
+    """Return the command that notifies on this desktop, None where there is none. No shell runs it."""
     title, text = _safe(telling.title), _safe(telling.text)
     urgency: Literal["critical", "normal"] = "critical" if telling.grave else "normal"
     if platform == "darwin":

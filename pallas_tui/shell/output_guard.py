@@ -1,6 +1,6 @@
-"""The last look at what is drawn: no character that drives a terminal leaves by way of a widget.
+"""The last filter of drawn text: no widget can send a control character to the terminal.
 
-Text is made safe where it comes in; this is for the place where that was forgotten. One filter stands behind
+Text is made safe where it comes in; this is for the place where that was forgotten. One filter runs after
 every widget, the notifications and the palette included, and works on lines that changed only.
 """
 
@@ -19,7 +19,7 @@ _HOSTILE: Final = re.compile(
 
 
 class OutputGuard(LineFilter):
-    """Takes out of each segment what is no text."""
+    """Removes control characters from each segment."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The same segments; those with something hostile in them without it."""

@@ -63,7 +63,7 @@ class Look(App[int]):
             self.register_theme(theme)
 
     def tell_mistake(self, mistake: str) -> None:
-        """Say what is wrong with something of the user's."""
+        """Show a mistake in a file of the user."""
         _logger.warning(mistake)
         self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
 
@@ -72,7 +72,7 @@ class Look(App[int]):
         """Use another value for a setting from now on, and write it to the user's file."""
 
     def read_themes(self) -> None:
-        """Register the user's own themes, and tell what is wrong with any."""
+        """Register the user's own themes, and show the mistakes in them."""
         if self.home is None:
             return
         themes, mistakes = user_themes(themes_folder(self.home))

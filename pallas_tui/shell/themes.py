@@ -184,7 +184,7 @@ def opposite(theme: str, dark: bool, available: set[str]) -> str:
 
 
 def themes_folder(settings_file: Path) -> Path:
-    """Where the user's own themes are: ``themes`` beside the settings."""
+    """Return the folder of the user's own themes: ``themes`` in the settings folder."""
     return settings_file.parent / "themes"
 
 
@@ -268,6 +268,6 @@ def _colour_problem(value: Any) -> str:
         return ""
     try:
         Color.parse(value if isinstance(value, str) else "")
-    except Exception:  # whatever the parser says of it, it is no colour
+    except Exception:  # any error of the parser means that it is no colour
         return f'{one_line(str(value), 40)} is no colour; write it as "#rrggbb" or by its name'
     return ""

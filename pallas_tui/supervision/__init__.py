@@ -1,4 +1,4 @@
-"""What became of edits, and what is wrong with a running fleet; nothing of the screen in here."""
+"""Outcomes of edits and problems of a running fleet, without the screen."""
 
 from .agent_versions import Attempt, Versions
 from .reload_history import History

@@ -1,4 +1,4 @@
-"""The attempts at new versions, by agent: what came of each, and which edit is broken now."""
+"""The attempts at new versions, by agent: the outcome of each, and which edit is broken now."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ MAX_TEXT: Final = 8_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempt:
-    """What came of an edit, and the version that ``answers`` beside one that failed (0: not known)."""
+    """The outcome of an edit, and the version that ``answers`` if it failed (0: not known)."""
 
     event: Reloaded
     answers: int = 0
@@ -98,7 +98,7 @@ class Versions:
                 self._broken[event.agent] = attempt
             return
         self._broken.pop(event.agent, None)
-        # A mistake in a file of the project is fixed by whatever the fixed file makes different.
+        # A mistake in a file of the project is fixed by any change of the fixed file.
         project = self._broken.get("")
         if project is not None and not set(project.event.files).isdisjoint(event.files):
             del self._broken[""]

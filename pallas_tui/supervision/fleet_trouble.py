@@ -1,4 +1,4 @@
-"""What stands wrong and stays on the top line until it does not: the worst and newest of it."""
+"""The current problem for the top line: the worst and newest one, until it is solved."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from .reload_history import History
 from .reload_words import error_of, name_of
 
 LINGERS: Final = 8.0
-"""Seconds for which something new and bad is told in place of what stands."""
+"""Seconds for which a new problem is shown instead of the current one."""
 
 
 @dataclass(frozen=True, slots=True)

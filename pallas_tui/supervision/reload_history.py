@@ -27,7 +27,7 @@ class Blocks:
         return tuple(self._open.values())
 
     def of(self, agent: str) -> LoopBlocked | None:
-        """What is known of the last time that this agent did it, if it ever did."""
+        """Return the last time that this agent blocked the loop, None if it never did."""
         return next((event for event in reversed(self.last) if event.agent == agent), None)
 
     def absorb(self, events: Iterable[Event], now: float, lost: bool = False) -> None:

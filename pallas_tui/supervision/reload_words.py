@@ -8,7 +8,7 @@ from pallas.model import Change, LoopBlocked, Part, Reloaded
 from ..text import count, duration
 
 PROJECT: Final = "project"
-"""What stands in place of an agent's name for what concerns all of it."""
+"""The name used instead of an agent's for changes of the whole project."""
 ISOLATION_HINT: Final = "`isolation: process` gives it a loop of its own"
 
 _COUNTED: Final[dict[Part, str]] = {"servers": "server", "tools": "tool", "config": "key", "file": "file"}
@@ -17,7 +17,7 @@ _TOLD: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "c
 
 
 def tally(changes: Sequence[Change]) -> str:
-    """``instruction, 2 tools``: what is different; files only where nothing more exact is known."""
+    """Return the changes as ``instruction, 2 tools``; files only if nothing more exact is known."""
     parts = [change.part for change in changes]
     told: tuple[Part, ...] = _TOLD if any(part in _TOLD for part in parts) else ("file",)
     moved = [f"{change.name} {change.kind}" for change in changes if change.part == "agent" and change.name]
@@ -38,7 +38,7 @@ def failed_version(event: Reloaded, answers: int) -> int:
 
 
 def error_of(event: Reloaded) -> str:
-    """Why it failed, without the place, which whoever makes the event may have put before it."""
+    """Return why it failed, without the place that the event may have before the reason."""
     return event.error.removeprefix(f"{event.place}: ") if event.place else event.error
 
 
@@ -100,11 +100,11 @@ def blocked(event: LoopBlocked) -> str:
 
 def blocked_story(event: LoopBlocked) -> str:
     """Everything about it, to read and to copy."""
-    over = "It is over." if event.over else "It goes on; nobody else of the fleet can do anything meanwhile."
-    mend = (
+    over = "It is over." if event.over else "It goes on; until it ends, no other agent of the fleet can work."
+    fix = (
         "While Python code of one agent computes or waits without `await`, every agent in this process stands"
         " still. Use `await`, `asyncio.to_thread` or, in `agents.yaml`, `isolation: process` for "
         + (event.agent or "the agent")
         + ", which gives it a process and a loop of its own."
     )
-    return "\n\n".join(part for part in (f"{blocked(event)}. {over}", mend, event.stack.rstrip()) if part)
+    return "\n\n".join(part for part in (f"{blocked(event)}. {over}", fix, event.stack.rstrip()) if part)

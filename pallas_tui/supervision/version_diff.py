@@ -1,4 +1,4 @@
-"""What is different in a new version, as paragraphs to read: signs say what colours say."""
+"""The changes of a new version, as paragraphs: signs repeat the colours."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

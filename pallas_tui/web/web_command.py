@@ -24,7 +24,7 @@ def main(root: Path, *, attach: str | None, token: str, token_variable: str, hos
     """Serve the workbench to browsers until a signal; returns the exit status.
 
     With ``attach`` on the fleet there, else on that of the project in ``root``, which is started and stopped.
-    0 after an orderly stop, 2 when something is wrong with what was asked for: a line on stderr says what.
+    0 after an orderly stop, 2 for a mistake in the arguments, which a line on stderr names.
     """
     try:
         origin = control_origin(attach) if attach is not None else _origin_of(root)

@@ -83,7 +83,7 @@ class WebSession(AppService):
         )
 
     async def run(self) -> None:
-        """Pass on what the workbench draws until it ends; then the tab is told."""
+        """Pass on the output of the workbench until it ends; then tell the tab."""
         assert self._process is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

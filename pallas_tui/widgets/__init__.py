@@ -1,1 +1,1 @@
-"""What stands on the screen."""
+"""The panes, dialogs and bars on the screen."""

@@ -273,7 +273,7 @@ async def test_verbs_of_one_agent_come_one_after_the_other_and_others_are_free(t
         fleet.control("one", "explode")  # type: ignore[arg-type]
         assert [text.partition(": ")[2] for text in notices(fleet)[1:4]] == [
             "stop was not done: it is stopped already",
-            "reload was not done: it is stopped; start it, which reads its files anew",
+            "reload was not done: it is stopped; start it, which reads its files again",
             "start was not done: it is running already",
         ]
         assert "no agent three; this fleet has one, two" in notices(fleet)[4]

@@ -96,7 +96,7 @@ class AgentControl:
         if verb == "stop" and agent.state is AgentState.STOPPED:
             return "it is stopped already"
         if verb == "reload" and agent.state is AgentState.STOPPED:
-            return "it is stopped; start it, which reads its files anew"
+            return "it is stopped; start it, which reads its files again"
         if verb == "reload" and agent.predecessors >= MAX_PREDECESSORS:
             return (
                 f"{agent.predecessors} earlier versions still answer runs; wait for those or cancel them, "

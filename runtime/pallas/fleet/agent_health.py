@@ -1,4 +1,4 @@
-"""The health of one agent: probes, outcomes of real calls, what is shown, and since when."""
+"""The health of one agent: probes, outcomes of real calls, the shown state, and since when."""
 
 import asyncio
 import logging
@@ -63,7 +63,7 @@ class AgentHealth:
     async def watch_over(
         self, downstreams: Sequence[DownstreamConfig], required: Collection[str] = ()
     ) -> None:
-        """Watch these downstreams from now on; what is known of those that stay is kept.
+        """Watch these downstreams from now on; keep the health of those that stay.
 
         Without the ``required`` ones the agent does not answer.
         """
@@ -84,7 +84,7 @@ class AgentHealth:
     async def ask(self, problems: Collection[str]) -> Health:
         """Return the health as it is found now; probe at most every ten seconds and never a model (PI-9).
 
-        The caller gets what was found; what the fleet shows does not flap. ``problems`` as for
+        The caller gets the result; the state that the fleet shows does not flap. ``problems`` as for
         ``Prober.probe``.
         """
         if self._condition()[0] is not AgentState.READY:
@@ -103,7 +103,7 @@ class AgentHealth:
             log.exception("%s: its health could not be looked at", self._name)
 
     def refresh(self) -> Health:
-        """Show what is known already, and publish it if it has changed."""
+        """Compute the health from known results, and publish it if it has changed."""
         health, before = self._compose(self._prober.latest), self._shown
         since = health.since if before.status is not health.status else before.since
         self._shown = replace(health, since=since)

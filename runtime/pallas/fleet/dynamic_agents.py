@@ -72,7 +72,7 @@ class DynamicAgents:
     # What the fleet asks
 
     def live(self) -> None:
-        """Make what is registered from now on at once: the fleet has its agents."""
+        """Apply registrations at once from now on: the fleet has its agents."""
         self._began = True
 
     async def open_catalog(self, ledger: "Ledger") -> None:
@@ -111,7 +111,7 @@ class DynamicAgents:
         return replace(project, agents=self.among(self.files).agents)
 
     async def close(self) -> None:
-        """Cancel what is being made."""
+        """Cancel the changes in progress."""
         tasks = [*self._tasks.values(), *([self._declaring] if self._declaring is not None else [])]
         for task in tasks:
             task.cancel()
@@ -219,7 +219,7 @@ class DynamicAgents:
         return agent.config.definition is None and own != wanted
 
     def _settling(self, name: str) -> asyncio.Task[None]:
-        """Return the task that makes the agent what is wanted, and have it look once more."""
+        """Return the task that brings the agent to its desired state, and make it check once more."""
         self._again.add(name)
         task = self._tasks.get(name)
         if task is None or task.done():
@@ -259,7 +259,7 @@ class DynamicAgents:
 
     async def _add(self, config: AgentConfig) -> None:
         await self._members.gone([config])
-        if config.name in self._context.agents.by_name:  # a file has declared it meanwhile
+        if config.name in self._context.agents.by_name:  # a file has declared it by now
             return
         agent = self._members.add(self._context.project, config)
         self._context.current.adopt_agent(config)
@@ -268,7 +268,7 @@ class DynamicAgents:
         self._problems.pop(config.name, None)
 
     async def _change(self, name: str) -> Reloaded:
-        """Make the agent what is wanted; no verb runs on it until that is done."""
+        """Bring the agent to its desired state; no verb runs on it until that is done."""
         if (starting := self._context.agents.get(name)) is not None:
             async with asyncio.timeout(DEADLINE):
                 await starting.settled.wait()

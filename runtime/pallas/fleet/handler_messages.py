@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need 
     from .message_peers import MessagePeers
 
 BOOT_SECONDS: Final = 10.0
-"""How long a message from outside waits, while a fleet starts, for what its handlers are told first."""
+"""Seconds that a message from outside waits, while a fleet starts, for the start messages of handlers."""
 
 
 class HandlerMessages:
@@ -108,7 +108,7 @@ class HandlerMessages:
                 async with asyncio.timeout(BOOT_SECONDS):
                     await self._booted.wait()
         run, asker = first.asker.run_id, first.asker
-        # A thread has one budget, by whatever name and with whatever token it is continued (HC-33).
+        # A thread has one budget, under every name and with every token that continues it (HC-33).
         own = f"{asker.agent}\0{first.thread}"
         conversation = self.peers.budget_above(run) or own
         with self.peers.counting(run, conversation) as tally:

@@ -60,7 +60,7 @@ class PendingCalls:
             raise Fault(
                 FaultType.TRANSPORT, f"{MAX_PENDING} questions are being answered; ask again in a moment"
             )
-        # An empty context: nothing of who asks, nor of its own request, goes along.
+        # An empty context: neither the caller nor its request goes along.
         task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._done)

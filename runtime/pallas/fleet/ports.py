@@ -164,7 +164,7 @@ class FleetPorts:
                 except Fault as fault:
                     problems[address] = fault
                     del wanted[address]
-            # Whoever wants the port of one that stays cannot have it either.
+            # An agent that wants the port of one that stays cannot have it either.
             for address, port in list(ports.items()):
                 if port is not None and port.holder in problems and not port.is_free:
                     del ports[address]
@@ -334,7 +334,7 @@ def reserve_ports(
 
 
 def reachable_host(host: str) -> str:
-    """The host, as in a URL, by which this machine reaches what is bound to ``host``."""
+    """Return the host, as in a URL, by which this machine reaches a listener bound to ``host``."""
     if host in (ANYWHERE, "::", "", "localhost"):
         return LOOPBACK
     return f"[{host}]" if ":" in host else host

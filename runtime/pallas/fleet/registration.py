@@ -29,7 +29,7 @@ SOURCE: Final = "code"
 """Where an agent is declared that was registered."""
 MAX_REGISTERED: Final = 1_000
 PATIENCE: Final = 60.0
-"""Seconds that whoever awaits a registration waits for its agent; it goes on without them."""
+"""Seconds that the caller of a registration waits for its agent; the start goes on without the caller."""
 _RANKS: Final = ("in this process", "as a worker", "as a remote agent")
 
 
@@ -46,7 +46,7 @@ class RegistrationHost(Protocol):
         ...
 
     def changed(self, name: str) -> asyncio.Task[None] | None:
-        """Make the agent what is wanted now; None before the start and after the end."""
+        """Bring the agent to its desired state; return None before the start and after the end."""
         ...
 
     def agent(self, name: str) -> FleetAgent | None:
@@ -58,7 +58,7 @@ class RegistrationHost(Protocol):
 class _Entry:
     config: AgentConfig
     first: bool
-    """Whether it stands before what a file declares under the same name, too."""
+    """Whether it also takes precedence over an agent that a file declares under the same name."""
 
 
 class Registration:

@@ -24,7 +24,7 @@ STOP_WITHIN: Final = 4.9
 LEAST: Final = 0.4
 """Seconds that a fleet has to stop, its ledger included, and what that one has of them at least."""
 CUT_TIMEOUT: Final = 0.5
-"""Seconds after which the callers of runs that are cut short are told, whether or not the work has ended."""
+"""Seconds after which callers of cancelled runs get their error, even if the work has not ended."""
 HELPERS_TIMEOUT: Final = 1.7
 LAST_TIMEOUT: Final = 0.9
 CANCEL_TIMEOUT: Final = 0.3
@@ -32,9 +32,9 @@ CANCEL_TIMEOUT: Final = 0.3
 cancelled."""
 AFTER: Final = 1.0
 """Seconds that ports stay open behind the last answer of a drain: MCP clients list the tools after their
-first call, and one that finds nobody there loses the answer that it has."""
+first call, and one that finds no server loses the answer that it has."""
 TELL_EVERY: Final = 5.0
-"""Seconds between two lines that say what is waited for."""
+"""Seconds between two log lines about the runs still awaited."""
 _NAMED: Final = 5
 
 
@@ -42,7 +42,7 @@ _NAMED: Final = 5
 class ShutdownParts:
     """The parts of a fleet to end, as they are when the end begins.
 
-    ``helpers`` cancel what was asked for by hand; ``layers`` are the agents, each layer needing only those
+    ``helpers`` cancel operations requested by hand; ``layers`` are the agents, each layer needing only those
     before it; ``pages`` are ended with the listeners that serve them.
     """
 
@@ -110,9 +110,9 @@ def _runs(count: int) -> str:
 
 
 async def end(kernel: Kernel, parts: ShutdownParts) -> None:
-    """End everything within ``STOP_TIMEOUT``; cancel what is left then. Never raises for a part.
+    """End everything within ``STOP_TIMEOUT``; then cancel the rest. Never raises for a part.
 
-    A part that takes long does not keep another from its end.
+    A slow part does not delay another.
     """
     ending = _Ending(kernel, parts)
     try:
@@ -161,7 +161,7 @@ class _Ending:
         await self._wait(self._left, *self._begun)
 
     async def cut(self) -> int:
-        """Cancel what is not over, and return how many tasks that was."""
+        """Cancel the unfinished tasks, and return their number."""
         late = {task for task in self._begun if not task.done()}
         for task in late:
             task.cancel()

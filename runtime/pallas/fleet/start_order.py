@@ -59,7 +59,7 @@ class StartOrder:
     async def _wait_for(self, agent: FleetAgent, need: Need) -> None:
         """Until what it needs is as it has to be, 60 s at most; then go on with a warning."""
         needed = self._context.agents.get(need.name)
-        if needed is None:  # it was removed meanwhile
+        if needed is None:  # it has been removed
             return
         with _Changes(self._context.hub, needed.name) as changes:
             try:

@@ -100,9 +100,9 @@ class Storage:
             self._hub.publish(Notice(level="warning", text=text))
 
     async def close(self, seconds: float = CLOSE_TIMEOUT) -> None:
-        """Write what waits and close the database within so many seconds. Safe to call twice.
+        """Write pending data and close the database within ``seconds``. Safe to call twice.
 
-        A database that does not answer is left as it is: the next start completes what was not written.
+        A database that does not answer is left as it is: the next start completes missing data.
         """
         ledger, self.ledger, self.threads = self.ledger, None, None
         if ledger is None:

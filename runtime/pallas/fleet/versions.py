@@ -24,7 +24,7 @@ MAX_PREDECESSORS: Final = 4
 # and when the fleet ends.
 _PATIENCE: Final = 65.0
 _HURRY: Final = 3.0
-# Seconds until it is told that a version failed, though its executor has not ended yet.
+# Seconds until a failed version is reported, even if its executor has not ended yet.
 _GRACE: Final = 1.0
 
 
@@ -102,9 +102,9 @@ class AgentVersions:
     ) -> AgentVersion:
         """Make a new version, ready to answer. ``loaded`` is called before it connects.
 
-        ``also`` are files that affect it besides those that it reads. Waits while many others are just being
+        ``also`` are further files that affect it. Waits while many others are just being
         closed. Raises what its ``load`` and ``start`` raise; a version that did not get ready is closed, and
-        ``attempted`` is what is known of it, None after a success.
+        ``attempted`` describes it, None after a success.
         """
         while len(self._ending) >= MAX_PREDECESSORS:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)

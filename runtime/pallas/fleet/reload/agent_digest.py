@@ -71,7 +71,7 @@ def _payload(info: ExecutorInfo) -> dict[str, str]:
 
 def _plain(value: Any, root: Path) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        # What may hold a secret is told apart by its mark alone.
+        # Values that may hold a secret are compared by their mark alone.
         return {each.name: _plain(getattr(value, each.name), root) for each in fields(value) if each.repr}
     if isinstance(value, tuple | list):
         return [_plain(each, root) for each in value]

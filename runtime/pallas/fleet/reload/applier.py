@@ -26,7 +26,7 @@ from .affected_agents import MADE_OF, ReloadPlan, file_of
 
 log = logging.getLogger(__name__)
 
-# Seconds until a version that does not get ready is given up, whatever its own limits.
+# Seconds until a version that does not get ready is given up, even if its own limits are longer.
 DEADLINE: Final = 90.0
 # Keys that are written otherwise than they are called here.
 _KEYS: Final[Mapping[str, str]] = {"log_level": "logger.level"}
@@ -117,7 +117,7 @@ class Applier:
         try:
             if name in plan.add:
                 return await self._add(name, new, began)
-            if name not in self._agents.by_name:  # it was deleted meanwhile
+            if name not in self._agents.by_name:  # it has been deleted
                 return None
             why = frozenset(plan.reload[name])
             late = (failed | (self.failed if name in self.owed else set())) & plan.needs.get(
@@ -142,7 +142,7 @@ class Applier:
 
     async def _reload(self, name: str, plan: ReloadPlan, new: Project, began: float) -> Reloaded:
         agent, new = self._agents.get(name), self._on.now(new)
-        if agent is None or name not in new.agents:  # it was deleted meanwhile
+        if agent is None or name not in new.agents:  # it has been deleted
             return Reloaded(agent=name, outcome="unchanged")
         config = replace(new.agents[name], port=agent.config.port)
         why = plan.reload[name]

@@ -110,7 +110,7 @@ class WordSearch:
         return word in self._texts[path]
 
 
-# Larger ones are told apart by size and time alone.
+# Larger ones are compared by size and time alone.
 _MAX_BYTES: Final = 8 * 1024 * 1024
 
 

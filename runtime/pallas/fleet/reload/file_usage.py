@@ -63,7 +63,7 @@ def usage_of(project: Project, agents: Sequence[AgentFacts], *, only: bool = Fal
     config = frozenset(
         {
             project.agents_file,
-            # Either of them may come, be it beside the other or in its place.
+            # Either of them may appear, next to the other or instead of it.
             *(project.root / name for name in (AGENTS_FILE, ORGANISM_FILE)),
             project.root / ENV_FILE,
             *(project.root / name for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
@@ -93,7 +93,7 @@ def _complete(known: AgentFacts) -> AgentFacts:
     root, config = known.project.root, known.config
     own = _own(root, config)
     files = known.files | own
-    if known.failed and own:  # what it lacks may be what comes next
+    if known.failed and own:  # the missing file may appear next
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
     return replace(known, files=files, scripts={name: _scripts(known.project, name) for name in names})

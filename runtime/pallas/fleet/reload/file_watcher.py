@@ -21,12 +21,12 @@ from .watched_folders import (
 
 log = logging.getLogger(__name__)
 
-# Milliseconds without another change after which what changed is told, and how long others hold it up.
+# Milliseconds without another change before changes are reported, and how long others delay that.
 STEP: Final = 20
 DEBOUNCE: Final = 200
-# Seconds in which all that was heard is told.
+# Seconds within which every change seen is reported.
 _LAST_WORDS: Final = (DEBOUNCE + 2 * STEP) / 1000
-# Files of which it is remembered when they were told; with more, some are told twice.
+# Files whose last report is remembered; with more, some are reported twice.
 _MAX_LATELY: Final = 1_000
 # Seconds between two looks where the system tells nothing by itself.
 POLL: Final = 0.25

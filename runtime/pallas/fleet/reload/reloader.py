@@ -249,7 +249,7 @@ class Reloader:
     ) -> frozenset[Path]:
         """Return the files whose contents are new, and remember them as acted on."""
         different = await asyncio.to_thread(self._contents.different, candidates)
-        # Whoever saves a file of an agent that does not answer wants it tried again.
+        # Saving a file of an agent that does not answer means: try it again.
         failed = [each for each in self._known(uses) if each.failed]
         different |= {path for each in failed for path in heard & each.files}
         if self._broken:
@@ -344,7 +344,7 @@ class Reloader:
             self._heard = set(uses.among(self._heard))
             if self._watcher is not None:  # nothing was heard before the watch began
                 self._heard |= later
-            if not self._is_due():  # what was heard while it started affects no agent
+            if not self._is_due():  # changes seen while it started affect no agent
                 self._since = None
             elif self._since is None:
                 self._since = monotonic()

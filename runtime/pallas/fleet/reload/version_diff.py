@@ -15,7 +15,7 @@ from pallas.toolbox.plain_json import text_of
 from .agent_digest import AgentDigest
 from .source_files import SourceFiles, text_now
 
-# Changes that are told, and characters of one's diff.
+# Most changes reported, and characters of the diff of one.
 MAX_CHANGES: Final = 100
 MAX_DIFF: Final = 19_000
 # Characters of all diffs of one event together: many events are kept.
@@ -209,7 +209,7 @@ def _cut(text: str) -> str:
 
 
 def bounded(found: Iterable[Change]) -> tuple[Change, ...]:
-    """Return ``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs; say what is left out."""
+    """Return ``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs; count those left out."""
     told: list[Change] = []
     left, more = MAX_ALL, 0
     for change in found:

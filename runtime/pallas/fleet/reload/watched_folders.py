@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# More than a project has; one with more is told, and the rest is not looked at.
+# More than a project has. If there are more, that is reported and the rest is not watched.
 MAX_FOLDERS: Final = 4_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
-# What editors, compilers and programs leave beside a person's files.
+# Files that editors, compilers and programs leave in a user's folders.
 _LEFT: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".orig", ".pyc", ".log")
 _DATABASE: Final = (".sqlite", ".sqlite3", ".db", "-journal", "-wal", "-shm")
 

@@ -141,7 +141,7 @@ class LifecycleHost(Protocol):
 
 
 class AgentLifecycle:
-    """Starts and ends what answers for ``agent``; its tasks end with it. One event loop only.
+    """Starts and ends the executor of ``agent``; its tasks end with it. One event loop only.
 
     Nothing is started while something else is started, stopped or swapped. An executor that fails by itself
     fails the agent, whose restart policy (``RestartPolicy``) decides whether ``Supervisor`` starts it again.

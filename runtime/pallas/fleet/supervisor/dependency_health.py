@@ -67,7 +67,7 @@ class DependencyHealth:
 
 
 def trouble_of(agent: FleetAgent) -> str:
-    """What is wrong with an agent that others need, in one line; empty if nothing is."""
+    """Return the problem of an agent that others need, in one line; empty if there is none."""
     if agent.state is AgentState.STOPPED:
         return one_line(agent.reason, _MAX_REASON)  # without a reason it is only being restarted
     state = agent.state

@@ -10,7 +10,7 @@ from pallas.model import AgentState, Fault, FaultType
 from .restart_policy import AfterFailure, RestartDecision
 
 FOR_EVER: Final = 1_000
-"""So many failures within the window are never reached with the waits between them: no end is told."""
+"""A number of failures that the waits make unreachable within the window: no limit is shown."""
 _LASTING: Final = frozenset({FaultType.CONFIG, FaultType.AUTH, FaultType.PROTOCOL})
 
 
