@@ -8,7 +8,6 @@ import yaml
 from ..programs import ECHO, free_ports
 
 AGENTS: Final = ("plain", "alone", "front")
-WRITTEN: Final = "version "
 _MODULE: Final = """
 from fast_agent import FastAgent
 

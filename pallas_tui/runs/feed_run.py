@@ -48,12 +48,6 @@ def backend_text(event: BackendChosen) -> str:
     return f"{event.actor}: {event.model} of {event.backend}, {event.why}{attempt}"
 
 
-def tokens_text(event: BackendChosen) -> str:
-    """Return its tokens; empty where they are not known."""
-    known = [each for each in (event.tokens_in, event.tokens_out) if each is not None]
-    return count(sum(known), "token") if known else ""
-
-
 MAX_NESTING: Final = 20
 """How deep runs nest at most; a deeper run stands on its own."""
 

@@ -56,7 +56,7 @@ async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_
             try:
                 await Delegation(fleet.context, fleet.messages).ask_peer(turn, name, "{}")
             except Fault as fault:
-                refusals.add((fault.message, fault.system_code, fault.to_system_error()))
+                refusals.add((fault.message, fault.system_code, fault.system_message, fault.system_retryable))
         assert len(refusals) == 1
 
 

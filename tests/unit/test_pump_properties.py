@@ -261,4 +261,8 @@ def test_refusals_are_the_same_to_the_byte() -> None:
     made = PayloadType.of(SystemError).pack(
         SystemError(fault.system_code, fault.system_message, fault.system_retryable)
     )
-    assert made.xml.decode() == fault.to_system_error()
+    assert made.xml.decode() == (
+        "<SystemError><code>routing</code>"
+        "<message>Message could not be delivered. Please verify your target and try again.</message>"
+        "<retry-allowed>true</retry-allowed></SystemError>"
+    )

@@ -150,10 +150,6 @@ class FeedList(LineView):
     def line_count(self) -> int:
         return len(self._outline)
 
-    def row_at(self, index: int) -> RunTreeRow | FeedRemark:
-        """Return the content of a line."""
-        return self._outline.at(index)
-
     def line_at(self, index: int, width: int) -> Line:
         row = self._outline.at(index)
         opened = isinstance(row, RunTreeRow) and self.is_open(row.run)

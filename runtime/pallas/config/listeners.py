@@ -52,7 +52,6 @@ CONSOLE: Final = "console"
 """The listener that asks a person for lines; it gets its first prompt from the fleet (SPEC HC-26)."""
 CONSOLE_TIMEOUT: Final = 7 * 86_400.0
 """Seconds that it waits for a line unless it says otherwise: a person may take long."""
-MAX_LISTENERS: Final = 1_000
 MAX_DESCRIPTION: Final = 1_000
 
 

@@ -18,7 +18,6 @@ from .tree import Items
 from .upstream import PROVIDERS
 
 MAX_ID: Final = 100
-MAX_PROVIDERS: Final = 50
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # What is before the first dot of a model may be a part of its name (gpt-4.1), which ends in a digit then.
 _PREFIX: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")

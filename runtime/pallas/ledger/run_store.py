@@ -127,15 +127,6 @@ class RunStore:
 
         await self._database.write(work)
 
-    async def by_key(self, owner: str, key: str) -> str | None:
-        """The run that this owner began with that idempotency key within a day."""
-        wanted = select(idempotency.c.run_id).where(
-            idempotency.c.owner == owner,
-            idempotency.c.key == key,
-            idempotency.c.created_at > self._clock() - KEY_SECONDS,
-        )
-        return await self._database.read(lambda connection: connection.execute(wanted).scalar_one_or_none())
-
     async def release_key(self, owner: str, key: str, run_id: str) -> None:
         """Free a key whose run was refused."""
         place = (idempotency.c.owner == owner, idempotency.c.key == key, idempotency.c.run_id == run_id)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from html import escape
 from typing import Any, Final
 
 
@@ -94,11 +93,3 @@ class Fault(Exception):
     def system_retryable(self) -> bool:
         """Whether a handler may try again; always if the message was its own mistake."""
         return self.retryable or self.system_code in ("routing", "validation")
-
-    def to_system_error(self) -> str:
-        """The XML that handlers get (SPEC 5.1): byte by byte the same for all that must look the same."""
-        return (
-            f"<SystemError><code>{escape(self.system_code, quote=False)}</code>"
-            f"<message>{escape(self.system_message, quote=False)}</message>"
-            f"<retry-allowed>{str(self.system_retryable).lower()}</retry-allowed></SystemError>"
-        )
