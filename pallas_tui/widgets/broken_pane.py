@@ -1,4 +1,4 @@
-"""What stands in place of a pane that broke."""
+"""The placeholder of a pane that failed."""
 
 from typing import ClassVar
 
@@ -31,7 +31,7 @@ what the fleet still remembers. The log has the details, without what was in the
             self.pane = pane
 
     def __init__(self, title: str, reason: str, story: str, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
-        """``reason`` is one clean line without secrets, ``story`` what is copied for a report."""
+        """``reason`` is one clean line without secrets, ``story`` the text to copy for a report."""
         super().__init__(id=id, classes="broken")
         self._title = title
         self._reason = reason

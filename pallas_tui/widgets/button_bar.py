@@ -31,7 +31,7 @@ class Bar(Widget):
         self._right: Line = ()
 
     def put(self, left: tuple[Button, ...], right: Line = ()) -> None:
-        """Show that from now on. Buttons that do not fit beside the right part are left out."""
+        """Show that from now on. Buttons that do not fit left of the right part are left out."""
         if (left, right) != (self._left, self._right):
             self._left, self._right = left, right
             self.refresh()

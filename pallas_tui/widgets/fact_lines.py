@@ -1,4 +1,4 @@
-"""The lines of the details beside a list: facts with their labels, and an end where the room ends."""
+"""The lines of the details next to a list: facts with their labels, cut to the height of the pane."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _LABEL_WIDTH: Final = 8
 
 
 def fact(label: str, text: str, width: int) -> list[Line]:
-    """A label and what stands beside it, in as many lines as it takes."""
+    """Return a label and its text, in as many lines as needed."""
     first, *rest = wrapped(text, width - _LABEL_WIDTH)
     lines: list[Line] = [((f"{label:<{_LABEL_WIDTH}}", DIM), (first, ""))]
     return lines + [((" " * _LABEL_WIDTH, ""), (line, "")) for line in rest]

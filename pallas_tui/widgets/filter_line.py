@@ -35,13 +35,13 @@ class FilterLine(Input):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is asked for."""
+        """The words of the filter."""
         return tuple(self.value.lower().split())
 
     def open(self) -> None:
         """Show the line and type into it."""
         self.display = True
-        # At once: what is typed right after the key must not reach the list as keys.
+        # At once: text typed right after the key must not reach the list as keys.
         self.screen.set_focus(self)
 
     def clear_filter(self) -> None:

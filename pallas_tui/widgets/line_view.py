@@ -32,7 +32,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-idle", "lines--empty"}
 
     class CursorMoved(Message):
-        """The cursor stands on another line, or the view was scrolled."""
+        """The cursor is on another line, or the view was scrolled."""
 
         def __init__(self, view: "LineView") -> None:
             super().__init__()
@@ -75,7 +75,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         """Where the line of that key is now, or the one to show instead."""
 
     def empty(self, width: int) -> list[Line]:
-        """What stands there when there are no lines."""
+        """Return the text shown when there are no lines."""
         return []
 
     # Where things are; a subclass whose items take several lines says otherwise
@@ -85,15 +85,15 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         return self.line_count()
 
     def last_top(self) -> int:
-        """What stands at the top when the end is in view."""
+        """Return the top line when the end is in view."""
         return max(0, self.line_count() - self._height)
 
     def top_showing(self, index: int) -> int:
-        """What has to stand at the top to bring line ``index`` into view, with the least movement."""
+        """Return the top line that brings line ``index`` into view, with the least movement."""
         return max(min(self.scroll_offset.y, index), index - self._height + 1)
 
     def index_at(self, y: int) -> int:
-        """Which line stands that far below the top of the view."""
+        """Return the index of the line ``y`` cells below the top of the view."""
         return y + self.scroll_offset.y
 
     # Painting
@@ -132,7 +132,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             self.virtual_size = size
 
     def repaint(self) -> None:
-        """Paint the visible lines that look different from what was painted last."""
+        """Paint the visible lines that have changed since the last paint."""
         top, count, width = self.scroll_offset.y, self.line_count(), self.line_width
         for index in range(top, min(count, top + self._height)):
             if self._painted.get(index) != self.line_at(index, width):
@@ -218,14 +218,14 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self.follow = follow
 
     def follow_from(self, scrolled: bool) -> None:
-        """After a move: whoever goes to the end wants to stay there, whoever leaves it wants to read."""
+        """Follow the end after a move to it; stop following after a move away."""
         last = self.line_count() - 1
         self.set_follow(self.at_end() if scrolled else self.cursor >= last)
         if self.follow and self.cursor < last:
             self.cursor = last
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolled, by whatever means."""
+        """React to any scrolling."""
         super().watch_scroll_y(old_value, new_value)
         if not self._settling and round(old_value) != round(new_value):
             self.moved(scrolled=True)

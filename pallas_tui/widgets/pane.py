@@ -19,7 +19,7 @@ class Pane(Widget):
     """
 
     TITLE: ClassVar[str] = ""
-    """One word, as it stands in the border."""
+    """One word, as shown in the border."""
     HELP: ClassVar[str | None] = None
     """What F1 shows when the focus is in this pane: Markdown, without the list of keys."""
 

@@ -1,4 +1,4 @@
-"""What stands in place of the chat when the fleet could not start."""
+"""The pane shown instead of the chat when the fleet could not start."""
 
 from typing import ClassVar
 

@@ -72,13 +72,13 @@ class QuestionLine(Widget, can_focus=True):
         self.app.screen_change_signal.subscribe(self, self._elsewhere)
 
     def _elsewhere(self, screen: Screen[object]) -> None:
-        """Another screen came over this one: no. What is asked below it no one sees."""
+        """Answer no when another screen covers this one: the user no longer sees the question."""
         if self._yes is not None and screen is not self.screen:
             self.action_answer(False)
 
     @property
     def question(self) -> str:
-        """What is being asked, empty when nothing is."""
+        """The current question, empty when there is none."""
         return self._question if self._yes is not None else ""
 
     def ask(self, question: str, yes: Callable[[], None], now: Now | None = None) -> None:
@@ -143,7 +143,7 @@ class QuestionLine(Widget, can_focus=True):
 
 
 def _offers(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> Iterator[tuple[Button, ...]]:
-    """What is offered, each action once: its buttons. The keys of a group stand together before one word."""
+    """Yield the buttons of each action once. The keys of a group share one label."""
     words: dict[str, str] = {}
     keys: dict[str, list[Binding]] = {}
     actions: set[str] = set()

@@ -9,7 +9,7 @@ from ..text import Line, wrapped
 from .line_view import LineView
 
 MAX_SHOWN: Final = 400_000
-"""Characters that are shown; what is copied is not cut."""
+"""Most characters that are shown; a copy is not cut."""
 _PROSE: Final = 20_000
 
 Paragraphs = Iterable[tuple[str, str]]

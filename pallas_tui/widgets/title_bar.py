@@ -83,7 +83,7 @@ class TitleBar(Bar):
         self._held.drop()
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the pane whose title was hit; what was dragged was not hit."""
+        """Go to the pane whose title was clicked; a drag is not a click."""
         event.stop()
         if self._held.moved:
             self._held.moved = False

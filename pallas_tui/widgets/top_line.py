@@ -11,14 +11,14 @@ from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 _WIDE = 100
 _ROOMY = 78
 _NEWS = 36
-"""Columns that news should have: the words beside the figures give way to it."""
+"""Columns reserved for news: the words next to the figures are dropped first."""
 _ENDING = (FleetState.DRAINING, FleetState.STOPPING)
 
 
 class TopLine(Bar):
     """Project, agents by how they are, runs in flight, registry, and the last thing that happened.
 
-    What stands wrong is told in place of that until it does not, but for a moment when something bad is new.
+    The current problem replaces the last event until it is solved; a new failure is shown first for a moment.
     """
 
     def __init__(self, glyphs: Glyphs) -> None:
@@ -32,7 +32,7 @@ class TopLine(Bar):
         """Say how the fleet is ``now`` (Unix seconds)."""
         self._summary, self._trouble, self._now = summary, trouble, now
         width = self.content_size.width
-        # What stands wrong has more to say than the words beside the figures.
+        # The current problem matters more than the words next to the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
         parts, right, todos = self._parts(summary, wide), _right(wide), self._todos(summary, wide)
         told = summary.headline is not None or bool(summary.saving)

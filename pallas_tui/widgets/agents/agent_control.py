@@ -70,7 +70,7 @@ def _problem(agent: AgentSnapshot, verb: Verb, under_way: UnderWay) -> str:
 
 
 def _question(agent: AgentSnapshot, verb: Verb) -> str:
-    """What is asked before, empty where nothing can be lost."""
+    """Return the question to confirm first, empty if nothing can be lost."""
     if verb == "rollback":
         return f"Roll {agent.name} back to v{agent.previous}, from v{agent.version}?"
     if verb not in ("stop", "restart"):

@@ -90,7 +90,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         yield Static(id="agent-said", markup=False)
 
     def on_mount(self) -> None:
-        """Show what is known, and ask for what is not."""
+        """Show the cached details, and ask for missing ones."""
         self.show_pane()
         self._show_section()
         self._take(self._known)
@@ -107,7 +107,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         return self._agents.knowledge.detail(self._agent)
 
     def look_up(self) -> None:
-        """Ask for everything again; what is shown stays until the answer is there."""
+        """Ask for everything again; the old details stay until the answer arrives."""
         self._loading, self._problem = True, ""
         self._say()
         self.run_worker(
@@ -115,7 +115,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         )
 
     async def _look_up(self) -> None:
-        # Whoever looks at tools may open a form next, and loading its check takes a moment.
+        # The user may open a form next, and loading its check takes a moment.
         self.run_worker(asyncio.to_thread(warm_up), group="forms", description="load the forms")
         try:
             detail = await self._agents.knowledge.look_up(fleet_of(self), self._agent)
@@ -146,7 +146,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             self._fill(top=False)
         version = agent.version if agent is not None else 0
         if version and version != self._version:
-            # What was looked up is of the version before.
+            # The cached details are of the previous version.
             self._version, before = version, self._version
             if before and not self._loading:
                 self.look_up()
@@ -271,7 +271,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             self.notify(f"{self._agent} is no longer in the fleet.", severity="warning", markup=False)
 
     def action_changes(self) -> None:
-        """Its last versions, and what is different in each."""
+        """Open the last versions of the agent, with the changes of each."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_changes(self._agent)
 

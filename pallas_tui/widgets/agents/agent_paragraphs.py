@@ -1,4 +1,4 @@
-"""What is known of an agent and of a tool, as paragraphs to read."""
+"""The details of an agent and of a tool, as paragraphs."""
 
 from pallas.model import AgentDetail, AgentSnapshot
 

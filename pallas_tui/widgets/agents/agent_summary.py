@@ -1,4 +1,4 @@
-"""What is said of the selected line: the reason for anything red first, then figures that hold still."""
+"""The summary of the selected line: the reason for anything red first, then figures in fixed places."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,11 +20,10 @@ _LABEL: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What is known besides the snapshot, ``at`` a time (Unix seconds).
+    """Facts about an agent that the snapshot lacks, ``at`` a time (Unix seconds).
 
-    ``asked``: what is being done with it; ``failure``: why the last that was asked of it failed; ``broken``:
-    the edit of it that failed; ``block``: the last time that it blocked the loop; ``rolled_back``: it is by a
-    rollback that its version answers.
+    ``asked``: the verb in progress; ``failure``: why its last verb failed; ``broken``: its failed edit;
+    ``block``: the last time that it blocked the loop; ``rolled_back``: its version answers after a rollback.
     """
 
     at: float
@@ -36,7 +35,7 @@ class Now:
 
 
 def details(item: Item | DownstreamLink, width: int, height: int, known: Now, glyphs: Glyphs) -> list[Line]:
-    """What is known of one line; what is too much is behind a key."""
+    """Return the facts about one line; further ones are behind a key."""
     now, asked, failure = known.at, known.asked, known.failure
     if isinstance(item, DownstreamLink):
         return ended(_of_link(item, width, now, glyphs), height)

@@ -22,9 +22,9 @@ class AgentTree(LineView):
         keep: Callable[[frozenset[str]], None] = lambda folded: None,
         broken: Callable[[AgentSnapshot], int] = lambda agent: 0,
     ) -> None:
-        """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on.
+        """``asked`` returns the verb in progress for an agent; ``keep`` gets the folded agents on change.
 
-        ``broken`` tells the version of an agent that failed and was not fixed yet, 0 for none.
+        ``broken`` returns the version of an agent that failed and was not fixed yet, 0 for none.
         """
         super().__init__(id="agent-list")
         self._glyphs = glyphs

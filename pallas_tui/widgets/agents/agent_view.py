@@ -30,7 +30,7 @@ _STEPS: Final = {
 def tree_line(
     branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "", broken: int = 0
 ) -> Line:
-    """One line in exactly ``width`` cells; ``asked`` is what is being done with the agent just now.
+    """Return one line in exactly ``width`` cells; ``asked`` is the verb in progress for the agent.
 
     ``broken`` is the version that failed and was not fixed yet, 0 for none.
     """

@@ -1,4 +1,4 @@
-"""The agents pane: a tree, and the selected line's details beside or below it."""
+"""The agents pane: a tree, and the selected line's details to its right or below it."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -72,9 +72,9 @@ file it is configured in.
         keep: Callable[[frozenset[str]], None] = lambda folded: None,
         history: History | None = None,
     ) -> None:
-        """``folded`` are the agents to begin with folded; ``keep`` is told when others are.
+        """``folded`` are the agents folded at first; ``keep`` is called when others are.
 
-        ``history`` is what is kept of reloads, which someone else feeds.
+        ``history`` holds past reloads; the caller feeds it.
         """
         super().__init__(id=id)
         self._glyphs = glyphs
@@ -108,7 +108,7 @@ file it is configured in.
         return self._now
 
     def doing(self, name: str) -> str:
-        """What is being done with an agent just now, whoever asked for it; empty for nothing."""
+        """Return the verb in progress for an agent, from any user; empty for none."""
         return self.under_way.doing(name) or (DOING["reload"] if name in self._reloading else "")
 
     def broken(self, agent: AgentSnapshot) -> int:
@@ -145,7 +145,7 @@ file it is configured in.
         self._tell(force=True)
 
     def _tell(self, force: bool = False) -> None:
-        """Say what is known of the selected line, if that is anything new."""
+        """Show the facts about the selected line, if they have changed."""
         static = self.query_one("#agent-details", Static)
         branch, size = self.agents.selected, static.content_region.size
         lines: list[Line] = []
@@ -224,7 +224,7 @@ file it is configured in.
             self._tell()
 
     def action_changes(self) -> None:
-        """The versions of the selected agent, and what is different in each."""
+        """Open the versions of the selected agent, with the changes of each."""
         if (branch := self.agents.selected) is not None and branch.agent:
             self._opened(lambda opener: opener.open_changes(branch.agent))
 

@@ -1,4 +1,4 @@
-"""The last versions of agents, and what is different in each."""
+"""The last versions of agents, and the changes of each."""
 
 from .changes_pane import ChangesPane
 

@@ -1,4 +1,4 @@
-"""The last versions above, what is different in the selected one below."""
+"""The changes pane: the last versions above, the changes of the selected one below."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -54,7 +54,7 @@ the versions of all agents, or of this one only.
         yield TextLines(id="changes-text")
 
     def on_mount(self) -> None:
-        """Show what is known, and what comes."""
+        """Show the known versions, and follow new ones."""
         self._take()
         self.versions.go_to(self._wanted)
         self._tell()
@@ -72,7 +72,7 @@ the versions of all agents, or of this one only.
 
     @property
     def text(self) -> TextLines:
-        """What is different."""
+        """The text of the changes."""
         return self.query_one("#changes-text", TextLines)
 
     def focus_pane(self) -> None:
@@ -89,7 +89,7 @@ the versions of all agents, or of this one only.
         agent = "" if self._shows_all else self._only
         at_top = self.versions.cursor == 0 and self.versions.has_focus
         self.versions.take(self._agents.history.versions.of(agent), named=not agent)
-        if at_top:  # whoever looks at the newest wants the newest
+        if at_top:  # a cursor on the newest stays on the newest
             self.versions.go_to(None)
         self._tell()
 
@@ -128,7 +128,7 @@ the versions of all agents, or of this one only.
 
     @property
     def _agent(self) -> str:
-        """The agent that is meant by what is done, empty for none."""
+        """Return the agent that actions apply to, empty for none."""
         attempt = self.versions.selected
         return attempt.event.agent if attempt is not None and self._shows_all else self._only
 
@@ -157,6 +157,6 @@ the versions of all agents, or of this one only.
             self.notify(f"{self._agent} is not in the fleet.", severity="warning", markup=False)
 
     async def action_copy(self) -> None:
-        """Copy all of what is different."""
+        """Copy all changes."""
         if (attempt := self.versions.selected) is not None:
             self.notify(await copy(self.app, plain(attempt.event, attempt.answers)), markup=False)

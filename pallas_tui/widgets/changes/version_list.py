@@ -43,7 +43,7 @@ class VersionList(LineView):
         self.refresh()
 
     def go_to(self, event: Reloaded | None) -> None:
-        """Put the cursor on what came of an edit, else on the newest."""
+        """Put the cursor on the outcome of an edit, else on the newest."""
         found = (i for i, attempt in enumerate(self._attempts) if attempt.event is event)
         self.action_move_to(next(found, 0))
 

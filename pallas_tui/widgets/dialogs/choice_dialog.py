@@ -19,7 +19,7 @@ _SHOWN = 200
 
 
 class ChoiceScreen(ModalScreen[int | None]):
-    """Ends with the index of what was chosen, None when nothing was. ``choices`` are safe to show."""
+    """Ends with the index of the choice, None when there was none. ``choices`` are safe to show."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("choice"),

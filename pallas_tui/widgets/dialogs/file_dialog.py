@@ -158,7 +158,7 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         self._told.display = bool(text)
 
     def action_enter(self) -> None:
-        """Open a folder, or end with what is marked, else with the file under the cursor."""
+        """Open a folder, or end with the marked files, else with the file under the cursor."""
         item = self._list.selected
         if item is not None and item.problem:
             self._tell(f"{item.shown}: {item.problem}")

@@ -19,9 +19,9 @@ from ...chat import chat_principal as principals
 
 
 class LineScreen(ModalScreen[str | None]):
-    """Asks for one line; ends with it, or with None. ``check`` says what is wrong with a line, else nothing.
+    """Asks for one line; ends with it, or with None. ``check`` returns the mistake in a line, or ``""``.
 
-    A ``secret`` line shows no character of what is typed, offers nothing and is cleared when it is left.
+    A ``secret`` line shows no typed character, offers nothing and is cleared when it is left.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("line_screen")

@@ -84,7 +84,7 @@ class PictureScreen(ModalScreen[None]):
             yield StatusLine()
 
     def on_unmount(self) -> None:
-        """A terminal that draws pixels keeps them until it is told."""
+        """Clear the picture: a terminal that draws pixels keeps them until then."""
         if self._pixels is not None:
             let_go(self._pixels)
 

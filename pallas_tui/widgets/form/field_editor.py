@@ -16,7 +16,7 @@ from ..tones import DIM, STRONG
 
 
 class _Text(TextArea):
-    """Enter takes what was written, alt+enter breaks the line."""
+    """A text area where enter submits and alt+enter breaks the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("field")
 
@@ -57,7 +57,7 @@ class _Text(TextArea):
 
 
 class FieldEditor(Vertical):
-    """Hidden until ``open``. Whoever uses it takes ``text`` in ``finish``, and closes it or refuses.
+    """Edits one field. Hidden until ``open``. ``finish`` reads ``text``, and closes the editor or refuses.
 
     ``finish`` gets the step to the field that comes next (0: none), ``abandon`` means that nothing is taken.
     Both are called at once and not by message: keys typed right behind belong to what comes then.
@@ -82,7 +82,7 @@ class FieldEditor(Vertical):
 
     @property
     def text(self) -> str:
-        """What is written now."""
+        """The current text."""
         return self.area.text
 
     @property
@@ -101,7 +101,7 @@ class FieldEditor(Vertical):
         self.screen.set_focus(self.area)
 
     def refuse(self, reason: str) -> None:
-        """Say why what is written cannot be taken."""
+        """Show why the text is not accepted."""
         self._say(reason)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class FieldKeys(Pane):
         self._take: Callable[[str], str] | None = None
 
     def compose_fields(self) -> ComposeResult:
-        """The list, what is known of the selected field, and the line it is written in."""
+        """Yield the list, the hints for the selected field, and its editor."""
         yield FormList(self.form, self.glyphs)
         yield Static(id="form-hint", markup=False)
         yield FieldEditor(self._finished, self._close)
@@ -67,7 +67,7 @@ class FieldKeys(Pane):
         if first is not None:
             self.fields.select(first.path)
             if first.shape.kind in _WRITTEN:
-                # At once: what is typed right after the form opened must not reach the list as keys.
+                # At once: text typed right after the form opened must not reach the list as keys.
                 self.action_edit()
 
     def form_changed(self) -> None:
@@ -76,11 +76,11 @@ class FieldKeys(Pane):
         self.call_after_refresh(self.hint)
 
     def focus_fields(self) -> None:
-        """The keys go to what is written, else to the list."""
+        """Focus the open editor, else the list."""
         self.screen.set_focus(self.editor.area if self.writing else self.fields)
 
     def hint(self) -> None:
-        """Say what is known of the selected field."""
+        """Show the hints for the selected field."""
         static, row = self.query_one("#form-hint", Static), self.fields.selected
         size = static.content_region.size
         reason = self.fields.reason(row) if row is not None else ""
@@ -88,7 +88,7 @@ class FieldKeys(Pane):
         static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
 
     def on_resize(self) -> None:
-        """What is known is wrapped to a width."""
+        """Show the hints again: they are wrapped to the width."""
         self.call_after_refresh(self.hint)
 
     @on(LineView.CursorMoved)
@@ -111,7 +111,7 @@ class FieldKeys(Pane):
         self.editor.open(label, text, hint)
 
     def finish_writing(self) -> bool:
-        """Take what is being written; False when it cannot be taken, which is said there."""
+        """Submit the open editor; return False when it refuses, and show why in it."""
         take = self._take
         if take is None:
             return True
@@ -177,7 +177,7 @@ class FieldKeys(Pane):
         self.write(row.label, written(shape, row.value), f"{kind_of(row)}{empty}", do)
 
     def action_as_json(self) -> None:
-        """Write the selected field as JSON, whatever its kind."""
+        """Edit the selected field as JSON, whichever its kind."""
         row = self.fields.selected
         if row is None or row.more or not row.path:
             return

@@ -31,7 +31,7 @@ class FormList(LineView):
         return self._rows
 
     def reason(self, row: FormRow) -> str:
-        """What is wrong with a field; nothing is while it is only waiting to be filled in."""
+        """Return the mistake in a field; empty for a field that is only not filled in yet."""
         reason = self._reasons.get(row.path, "")
         return "" if reason == "required" and row.value is ABSENT else reason
 

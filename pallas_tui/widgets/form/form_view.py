@@ -1,4 +1,4 @@
-"""How a field looks: its name, what stands in it, and what is wrong with that."""
+"""The look of a field: its name, its value, and the mistake in it."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _MASK: Final = "••••••"
 
 
 def form_line(row: FormRow, reason: str, width: int, glyphs: Glyphs) -> Line:
-    """One field in ``width`` cells; ``reason`` says what is wrong with it."""
+    """Return one field in ``width`` cells; ``reason`` is the mistake in it."""
     if row.more:
         return cropped((("  " * row.depth + f"  {glyphs.ellipsis} ", DIM), (row.label, DIM)), width)
     fold = (glyphs.open if row.opened else glyphs.closed) if row.foldable else " "
@@ -75,7 +75,7 @@ def kind_of(row: FormRow) -> str:
 
 
 def hint_lines(row: FormRow | None, reason: str, width: int, height: int) -> list[Line]:
-    """What is known of the selected field, and the keys that change it."""
+    """Return the facts about the selected field, and the keys that change it."""
     if row is None or height <= 0:
         return []
     lines: list[Line] = []

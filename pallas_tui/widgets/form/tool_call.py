@@ -16,7 +16,7 @@ _NAME: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is called: a tool of the agent itself where ``server`` is empty, else of that downstream."""
+    """The tool to call: one of the agent itself if ``server`` is empty, else one of that downstream."""
 
     agent: str
     server: str

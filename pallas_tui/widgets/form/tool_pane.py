@@ -97,7 +97,7 @@ are kept until the workbench ends.
         return len(self.form.mistakes.fields)
 
     def came_back(self, outcome: ToolOutcome) -> str:
-        """The section that shows what came of a call."""
+        """Return the section that shows the outcome of a call."""
         return "result"
 
     def compose(self) -> ComposeResult:
@@ -117,7 +117,7 @@ are kept until the workbench ends.
     # Showing
 
     def form_changed(self) -> None:
-        """The arguments changed, by whatever view."""
+        """Follow a change of the arguments, from either view."""
         super().form_changed()
         self._say()
 
@@ -162,7 +162,7 @@ are kept until the workbench ends.
         return [(texts, "" if outcome.ok else "$text-error")]
 
     def _say(self) -> None:
-        """The line at the bottom: the call, its outcome, or what is wrong with the arguments."""
+        """Show the line at the bottom: the call, its outcome, or the mistake in the arguments."""
         parts: list[tuple[str, str]] = []
         if self._calling:
             seconds = duration(monotonic() - self._began, running=True)
@@ -240,7 +240,7 @@ are kept until the workbench ends.
         self._say()
 
     async def action_copy(self) -> None:
-        """Copy the arguments as JSON, or what is read."""
+        """Copy the arguments as JSON, or the text of the shown section."""
         text = plain(self._result()) if self._section == "result" else self.form.raw
         if self._section == "about":
             text = plain(self._about())

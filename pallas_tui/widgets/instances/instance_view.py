@@ -1,4 +1,4 @@
-"""How an instance and its agents look: their lines in the list, and what is said of the selected one."""
+"""The look of an instance and its agents: their lines in the list, and the details of the selected one."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _WORST_FIRST: Final = (Tone.ERROR, Tone.DEGRADED, Tone.STARTING)
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
-    """A line of the list: an instance, or one of its agents; ``last`` when no other stands below it."""
+    """A line of the list: an instance, or one of its agents; ``last`` for the last agent."""
 
     instance: RegisteredInstance
     agent: Remote | None = None
@@ -109,7 +109,7 @@ def instance_line(row: InstanceRow, width: int, glyphs: Glyphs) -> Line:
 
 
 def details(row: InstanceRow, width: int, height: int, now: float, glyphs: Glyphs) -> list[Line]:
-    """What is known of one line, the reason for anything red first; what is too much is behind a key."""
+    """Return the facts about one line, the reason for anything red first; further ones are behind a key."""
     lines: list[Line] = []
     agent = row.agent
     title = row.instance.label if agent is None else agent.listed.title

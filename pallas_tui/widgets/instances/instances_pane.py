@@ -1,4 +1,4 @@
-"""The instances pane: registries elsewhere with their agents, and the selected one's details beside them."""
+"""The instances pane: registries elsewhere with their agents, and the details of the selected one."""
 
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ from .instance_view import InstanceRow, can_talk, details, instance_line, rows, 
 
 
 class UrlLine(Input):
-    """Hidden until ``open``; enter sends what was typed, and it stays until that went well."""
+    """The URL input. Hidden until ``open``; enter submits, and the text stays until that succeeds."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("url_line")
 
@@ -55,7 +55,7 @@ class UrlLine(Input):
     def open(self) -> None:
         """Show the line and type into it."""
         self.display = True
-        # At once: what is typed right after the key must not reach the list as keys.
+        # At once: text typed right after the key must not reach the list as keys.
         self.screen.set_focus(self)
 
     def close(self) -> None:
@@ -64,12 +64,12 @@ class UrlLine(Input):
         self.display = False
 
     def action_leave(self) -> None:
-        """Go back; what was typed is gone."""
+        """Go back, and drop the text."""
         self.close()
         self.post_message(self.UrlLineLeft())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand over what was typed."""
+        """Submit the text."""
         event.stop()
         self.post_message(self.UrlEntered(self.value))
 
@@ -179,7 +179,7 @@ and attached is kept for the next start.
         yield UrlLine()
 
     def on_mount(self) -> None:
-        """Follow what is known; read what was registered in an earlier start."""
+        """Follow changes; read the instances registered in an earlier start."""
         self._say("")
         self.show_pane()
         self.set_interval(PERIOD, self._beat)
@@ -199,14 +199,14 @@ and attached is kept for the next start.
             self.refresh_bindings()
 
     def _tell(self) -> None:
-        """Say what is known of the selected line."""
+        """Show the facts about the selected line."""
         static, row = self.query_one("#instance-details", Static), self.rows.selected
         size, now = static.content_region.size, self._instances.pace.clock()
         lines = details(row, size.width, size.height, now, self._glyphs) if row is not None and size else []
         static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
 
     def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """A line above the one that is typed in: what is being done, or why it went wrong."""
+        """Show a line above the input: the current action, or why it failed."""
         said = self.query_one("#instance-said", Static)
         said.display = bool(text)
         glyph = getattr(self._glyphs, tone.value)

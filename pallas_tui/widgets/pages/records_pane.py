@@ -36,8 +36,8 @@ _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 class RecordsPane[R: PagedRecord, W](ListPane):
     """Reads as many records as the user looks at, however many there are.
 
-    ``W`` is what is read of the selected one besides, once the user stays on it. A subclass says when to read
-    again (``on_mount``), and what can be done with one.
+    ``W`` is the additional data of the selected record, read once the user stays on it. A subclass decides
+    when to read again (``on_mount``), and adds the actions.
     """
 
     NOUN: ClassVar[str]
@@ -47,7 +47,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     FILTERED: ClassVar[str]
     """What a filter looks in."""
     EMPTY: ClassVar[str]
-    """What stands there when there are none at all."""
+    """The text shown when there are no records."""
 
     class AskAboutRecord(Message):
         """Something to be sure of first; ``yes`` does it."""
@@ -64,7 +64,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         """Whether a further page is being read."""
         self._problem = ""
         self._again = False
-        """Whether what is wrong may be over at the next look."""
+        """Whether the next look may succeed after a failure."""
         self._within: dict[Hashable, W] = {}
         self._resting: Timer | None = None
 
@@ -77,7 +77,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     @property
     def _stands(self) -> bool:
-        """Whether there is something to paint on: what is in a pane goes before the pane does."""
+        """Return whether the children still exist: they are removed before the pane is."""
         parts = f"#{self.NOUN}-list, #{self.NOUN}-said, #{self.NOUN}-details"
         return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
 
@@ -94,7 +94,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     @abstractmethod
     def _key(self, record: R) -> Hashable:
-        """By what it is known whether what was read within a record is still so."""
+        """Return a key that changes when the additional data of a record may have changed."""
 
     @abstractmethod
     async def _look_into(self, record: R) -> W | None:
@@ -102,13 +102,13 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     @abstractmethod
     def _details(self, record: R, within: W | None, width: int, height: int) -> Iterable[Line]:
-        """What stands beside the list of the selected one."""
+        """Yield the details of the selected record."""
 
     def _was_painted(self, shown: bool) -> None:
         """The list was painted; ``shown`` says whether anything is in it."""
 
     def _not_looked_into(self) -> None:
-        """The selected one's details were told without what is within."""
+        """The details were shown without the additional data."""
 
     # Reading
 
@@ -141,7 +141,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read the next page where the end of what is known is near."""
+        """Read the next page when the end of the known records is near."""
         if not self._stands:
             return
         book = self._book
@@ -153,7 +153,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
             self.run_worker(self._read_more(), group=f"{what} more", description=f"read more {what}")
 
     def _paint(self) -> None:
-        """List what is known and fits the filter."""
+        """List the known records that match the filter."""
         if not self._stands:
             return
         shown = [each for each in self._book.listed if all(word in each.words for word in self._words)]
@@ -209,7 +209,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self._tell()
 
     def _tell(self) -> None:
-        """Say what is known of the selected one."""
+        """Show the details of the selected record."""
         if not self._stands:
             return
         static, record = self.query_one(f"#{self.NOUN}-details", Static), self.rows.selected
@@ -273,7 +273,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self.app.run_worker(doing(), group=f"{self.NOUN}s doing", description=what)
 
     def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """A line below the list: what is being done, or why it went wrong."""
+        """Show a line below the list: the current action, or why it failed."""
         said = self.query_one(f"#{self.NOUN}-said", Static)
         said.display = bool(text)
         glyph = getattr(self._glyphs, tone.value)

@@ -36,7 +36,7 @@ EMPTY: Final = (
 
 
 class TaskList(RecordList[TaskRecord]):
-    """One line a task: how it is, its agent, its age, how far it is or what was asked."""
+    """One line a task: its state, its agent, its age, its progress or its question."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(glyphs, id="task-list")

@@ -1,4 +1,4 @@
-"""What is told of one task: beside the list, and as text."""
+"""The details of one task: next to the list, and as text."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -20,11 +20,11 @@ _IDS: Final = frozenset({"thread", "run", "id"})
 _MAX_FAULT: Final = 4_000
 _MAX_PART: Final = 4_000
 Said = list[tuple[str, str, str]]
-"""A heading, what stands below it, and in which style."""
+"""A heading, the text below it, and the style."""
 
 
 def facts_of(record: TaskRecord, now: float, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """What is known of a task, by name; ids only as far as they tell two apart."""
+    """Yield the facts about a task, by name; ids are shortened but distinct."""
     took = record.updated_at - record.created_at
     under_way = record.status in UNDER_WAY
     spent = duration(now - record.created_at, running=True) if under_way else duration(took)
@@ -66,7 +66,7 @@ def questions(record: TaskRecord) -> list[str]:
 
 
 def problem(record: TaskRecord) -> list[str]:
-    """What went wrong, how it is fixed, and what was written until then; each in a paragraph."""
+    """Return the error, its fix, and the text written until then; each in a paragraph."""
     body = record.fault
     if not isinstance(body, Mapping):
         return []
@@ -83,7 +83,7 @@ def problem(record: TaskRecord) -> list[str]:
 
 
 def said_of(record: TaskRecord, *, whole: bool) -> Said:
-    """What it waits for, how far it is, or what came of it; the answer only where ``whole``."""
+    """Return what the task waits for, its progress, or its outcome; the answer only if ``whole``."""
     said: Said = []
     for question in questions(record):
         said.append(("it asks its caller, and waits", question, STYLES[Tone.DEGRADED]))
@@ -101,7 +101,7 @@ def said_of(record: TaskRecord, *, whole: bool) -> Said:
 def details(
     record: TaskRecord, whole: TaskRecord | None, width: int, height: int, now: float, glyphs: Glyphs
 ) -> list[Line]:
-    """What was asked, facts, and what came of it; ``whole`` is it with its answer, None while not read."""
+    """Return question, facts and outcome; ``whole`` is the task with its answer, None until it is read."""
     low = height < _LOW
     lines: list[Line] = [((line, STRONG),) for line in _asked(record, width)[: 1 if low else 3]]
     if low:

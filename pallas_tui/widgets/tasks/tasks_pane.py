@@ -20,9 +20,9 @@ from .task_list import EMPTY, TaskList
 from .task_view import details, story_of
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two looks whether anything moved meanwhile."""
+"""Seconds between two checks for changes."""
 READ_EVERY: Final = 4
-"""Looks between two readings while something is under way: how far it is stands in no event."""
+"""Checks between two reads while a task runs: no event reports progress."""
 
 
 class TasksPane(RecordsPane[TaskRecord, TaskRecord]):
@@ -62,7 +62,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         self._told_problem = False
 
     def on_mount(self) -> None:
-        """Show what is known, then what there is now."""
+        """Show the known tasks, then read the current ones."""
         self._say("")
         self.show_pane()
         self.set_interval(LOOK_EVERY, self._look)
@@ -101,7 +101,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         self._read_on()
 
     def _was_painted(self, shown: bool) -> None:
-        # What is listed already stays to be read; why there is nothing newer stands below it.
+        # The list stays; the line below it says why there is nothing newer.
         if self._problem and shown:
             self._say(self._problem, Tone.ERROR)
         elif not self._problem and self._told_problem:
@@ -168,7 +168,7 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
             self.post_message(Story(title, story_of(whole, self._clock(), self._glyphs)))
 
     def action_thread(self) -> None:
-        """Open what was said in the chat."""
+        """Open the thread of the task in the chat."""
         if (record := self.rows.selected) is not None and record.thread:
             self._do(self._open_thread(record), "looking for its thread")
 

@@ -1,4 +1,4 @@
-"""What is told of one thread: beside the list, and as text."""
+"""The details of one thread: next to the list, and as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,14 +12,14 @@ from ..tones import DIM, STRONG, STYLES
 from .thread_list import used
 
 SEEN_ROWS = 6
-"""Rows whose words are shown beside the list."""
+"""Rows whose text is shown next to the list."""
 _LOW = 14
 """Lines below which the facts stand in one."""
 _LESS = frozenset({"begun", "rows"})
 
 
 def facts_of(record: ThreadRecord, now: float) -> Iterator[tuple[str, str]]:
-    """What is known of a thread, by name."""
+    """Yield the facts about a thread, by name."""
     yield "agent", record.agent
     yield "from", record.origin
     yield "owner", record.owner

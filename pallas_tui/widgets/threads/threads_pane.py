@@ -30,7 +30,7 @@ MAX_TITLE = 200
 
 
 class TitleLine(Input):
-    """Hidden until ``open``; enter gives what was typed, escape leaves the title as it is."""
+    """The title input. Hidden until ``open``; enter submits, escape keeps the old title."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("title_line")
 
@@ -56,7 +56,7 @@ class TitleLine(Input):
         self._thread, self.value = thread, title
         self.display = True
         self.cursor_position = len(title)
-        # At once: what is typed right after the key must not reach the list as keys.
+        # At once: text typed right after the key must not reach the list as keys.
         self.screen.set_focus(self)
 
     def action_leave(self) -> None:
@@ -64,7 +64,7 @@ class TitleLine(Input):
         self._close()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand over what was typed."""
+        """Submit the text."""
         event.stop()
         self.post_message(self.TitleEntered(self._thread, self.value.strip()))
         self._close()
@@ -97,7 +97,7 @@ async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: f
 
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks whether anything was said meanwhile."""
+"""Seconds between two checks for new messages."""
 
 
 class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):
@@ -145,7 +145,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         yield TitleLine()
 
     def on_mount(self) -> None:
-        """Show what is known, then what there is now."""
+        """Show the known threads, then read the current ones."""
         self._say("")
         self.show_pane()
         self._paint()

@@ -1,4 +1,4 @@
-"""The board: one line a todo, what was raised first."""
+"""The board: one line a todo, raised ones first."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
@@ -102,7 +102,7 @@ def awaited(todo: BoardTodo) -> str:
 
 
 def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
-    """What is known of a todo, by name."""
+    """Yield the facts about a todo, by name."""
     word = WORDS[todo.status][0]
     if todo.status == "closed":
         came = "what it waited for had come" if todo.was_raised else "nothing had come"
@@ -122,7 +122,7 @@ def facts_of(todo: BoardTodo, now: float) -> Iterator[tuple[str, str]]:
 
 
 def details(todo: BoardTodo, width: int, height: int, now: float) -> list[Line]:
-    """All of a todo, beside the list."""
+    """Return all facts about a todo, for the details next to the list."""
     lines: list[Line] = [((line, STRONG),) for line in wrapped(todo.description or awaited(todo), width)[:6]]
     lines.append(())
     for label, text in facts_of(todo, now):

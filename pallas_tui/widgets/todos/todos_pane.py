@@ -65,7 +65,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
         return self.query_one(TodoLines)
 
     def on_mount(self) -> None:
-        """Show what is known, and what comes."""
+        """Show the known todos, and follow new ones."""
         self.show_pane()
         self.set_interval(PERIOD, self._look)
         self.call_after_refresh(self._paint)
@@ -95,7 +95,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
         self.refresh_bindings()
 
     def _tell(self) -> None:
-        """Say what is known of the selected one."""
+        """Show the details of the selected todo."""
         static, todo = self.query_one("#todo-details", Static), self.rows.selected
         size = static.content_region.size
         lines = details(todo, size.width, size.height, self._clock()) if todo is not None and size else []
