@@ -92,7 +92,7 @@ ACTIONS = (
         "traces",
         "Only findings",
         "Show only requests with a finding, or all again",
-        "odd",
+        "findings",
         "o",
         "findings",
     ),

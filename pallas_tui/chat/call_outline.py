@@ -114,7 +114,7 @@ def figures_of(node: Node, now: float, dot: str = "·") -> str:
     return f" {dot} ".join(parts)
 
 
-def story_of(tree: Tree, now: float) -> str:
+def tree_details(tree: Tree, now: float) -> str:
     """Return the whole tree as indented lines, for copying and for an export."""
     lines: list[str] = []
 

@@ -47,7 +47,7 @@ def result_text(exchange: Exchange) -> str:
     return sanitize(exchange.response, MAX_RESULT)
 
 
-def story(node: Node, exchange: Exchange | None, figures: str) -> str:
+def call_details(node: Node, exchange: Exchange | None, figures: str) -> str:
     """Return the details of a call: figures, arguments, result, and the text of an agent below it."""
     parts = [node.label + (f"  {figures}" if figures else "")]
     if exchange is None and (node.arguments or node.result):

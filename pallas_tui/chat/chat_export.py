@@ -15,7 +15,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 
 from ..pictures.images import ChatPicture, size_text
-from .call_outline import story_of
+from .call_outline import tree_details
 from .call_tree import Node, Tree
 from .conversation import ChatConversation, ChatEntry
 from .token_prices import money
@@ -70,7 +70,7 @@ def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str
     for entry in _entries(conversation):
         lines += ["", f"## {_heading(entry, about.agent)}", ""]
         if entry.tree:
-            lines += [story_of(entry.tree, _end(entry.tree)), ""]
+            lines += [tree_details(entry.tree, _end(entry.tree)), ""]
         if entry.text:
             lines.append(sanitize(entry.text).strip("\n"))
         if entry.attachments:

@@ -9,7 +9,7 @@ from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, Tool
 from ..frame import FleetFrame
 from .run_requests import kind_of, short
 
-MAX_HOPS: Final = 5_000
+MAX_REQUESTS: Final = 5_000
 """Requests that are kept; the runs that began first are dropped first."""
 MAX_KINDS: Final = 500
 """Different requests that are kept of one run."""
@@ -44,7 +44,7 @@ class TraceLine:
     status: int | None = None
     outcome: str = ""
     times: int = 1
-    odd: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     caller: str = ""
 
     @property
@@ -70,7 +70,7 @@ class TraceLine:
         if colon and (parts := self._parts(name)) is not None:
             return any(wanted in part.lower() for part in parts)
         texts = (self.sender, self.to, self.source, self.fingerprint, self.method, self.answer)
-        return any(word in text.lower() for text in (*texts, *self.audience, *self.odd, *self.runs))
+        return any(word in text.lower() for text in (*texts, *self.audience, *self.findings, *self.runs))
 
     def _parts(self, name: str) -> tuple[str, ...] | None:
         match name:
@@ -90,7 +90,7 @@ class TraceLine:
 
 
 @dataclass(slots=True)
-class _Hop:
+class _CountedRequest:
     event: AuthHop
     times: int = 1
 
@@ -108,7 +108,7 @@ class _Run:
     outcome: str = "running"
     asked_by: "_Run | None" = None
     asked_as: str = ""
-    hops: dict[tuple[object, ...], _Hop] = field(default_factory=dict)
+    requests: dict[tuple[object, ...], _CountedRequest] = field(default_factory=dict)
     spans: set[str] = field(default_factory=set)
     children: list["_Run"] = field(default_factory=list)
     left_out: int = 0
@@ -137,21 +137,21 @@ class Traces:
         self._spans: dict[str, tuple[_Run, str]] = {}
         self._made: dict[str, list[TraceLine]] = {}
         self._usual: dict[tuple[str, str], set[str]] = {}
-        self._hops = 0
+        self._requests = 0
         self.version = 0
         self.lost = 0
         self.left_out = 0
         self._take: dict[type[Event], Callable[[Any], None]] = {
             RunStarted: self._started,
             ToolEvent: self._called,
-            AuthHop: self._hopped,
+            AuthHop: self._requested,
             RunFinished: self._finished,
         }
 
     @property
-    def hops(self) -> int:
+    def requests(self) -> int:
         """How many requests are kept, including those that began a run."""
-        return self._hops
+        return self._requests
 
     def absorb(self, frame: FleetFrame) -> bool:
         """Take in a frame; return whether anything changed."""
@@ -165,7 +165,7 @@ class Traces:
         self._trim()
         return self.version != before
 
-    def lines(self, words: Iterable[str] = (), *, odd_only: bool = False) -> list[TraceLine]:
+    def lines(self, words: Iterable[str] = (), *, findings_only: bool = False) -> list[TraceLine]:
         """Return the table: runs in order of their start, below each its requests and the runs it called."""
         words = tuple(words)
         lines: list[TraceLine] = []
@@ -175,8 +175,8 @@ class Traces:
             if (made := self._made.get(run.id)) is None:
                 made = self._made[run.id] = _Group(run, self._usual).lines()
             lines += made
-        if odd_only:
-            lines = [line for line in lines if line.odd]
+        if findings_only:
+            lines = [line for line in lines if line.findings]
         return [line for line in lines if line.matches(words)] if words else lines
 
     def _run_of(self, event: RunEvent, started: float | None = None) -> _Run:
@@ -184,7 +184,7 @@ class Traces:
         if run is None:
             run = _Run(event.run_id, event.agent, event.at if started is None else started)
             self._runs[run.id] = run
-            self._hops += 1
+            self._requests += 1
         self._changed(run)
         return run
 
@@ -214,17 +214,17 @@ class Traces:
             run.spans.add(span)
             self._spans[span] = (run, server)
 
-    def _hopped(self, event: AuthHop) -> None:
+    def _requested(self, event: AuthHop) -> None:
         run = self._run_of(event)
         kind = kind_of(event)
-        if (hop := run.hops.get(kind)) is not None:
-            hop.times += 1
-        elif len(run.hops) >= MAX_KINDS:
+        if (request := run.requests.get(kind)) is not None:
+            request.times += 1
+        elif len(run.requests) >= MAX_KINDS:
             run.left_out += 1
             self.left_out += 1
         else:
-            run.hops[kind] = _Hop(event)
-            self._hops += 1
+            run.requests[kind] = _CountedRequest(event)
+            self._requests += 1
         sources = self._usual.setdefault((event.agent, event.downstream), set())
         if event.source != "none" and event.source not in sources:
             sources.add(event.source)
@@ -234,14 +234,14 @@ class Traces:
         self._run_of(event, event.at - event.seconds).outcome = event.outcome
 
     def _trim(self) -> None:
-        while self._runs and (self._hops > MAX_HOPS or len(self._runs) > MAX_RUNS):
+        while self._runs and (self._requests > MAX_REQUESTS or len(self._runs) > MAX_RUNS):
             self._drop(next(iter(self._runs.values())))
             self.version += 1
 
     def _drop(self, run: _Run) -> None:
         self._made.pop(run.root.id, None)
         del self._runs[run.id]
-        self._hops -= 1 + len(run.hops)
+        self._requests -= 1 + len(run.requests)
         for span in run.spans:
             self._spans.pop(span, None)
         if run.asked_by is not None:
@@ -263,9 +263,9 @@ class _Group:
         runs = (run.id, *above)
         lines = [self._inbound(run, runs, depth, asked)]
         waiting = list(run.children)
-        for place, hop in enumerate(run.hops.values(), 1):
-            event = hop.event
-            lines.append(self._outbound(run, runs, depth + 1, place, hop))
+        for place, request in enumerate(run.requests.values(), 1):
+            event = request.event
+            lines.append(self._outbound(run, runs, depth + 1, place, request))
             if event.method == _ASKING:
                 for child in [child for child in waiting if child.asked_as == event.downstream]:
                     waiting.remove(child)
@@ -276,18 +276,25 @@ class _Group:
 
     def _inbound(self, run: _Run, runs: tuple[str, ...], depth: int, asked: AuthHop | None) -> TraceLine:
         # Facts from its own requests with the same credential apply to it too.
-        same = next((hop.event for hop in run.hops.values() if hop.event.fingerprint == run.principal), asked)
+        same = next(
+            (
+                request.event
+                for request in run.requests.values()
+                if request.event.fingerprint == run.principal
+            ),
+            asked,
+        )
         if same is not None and same.fingerprint != run.principal:
             same = None
         sender = run.asked_by_whom
         expires_at = same.expires_at if same is not None and run.principal else None
-        odd = []
+        findings = []
         if asked is not None and run.known and asked.fingerprint != run.principal:
             was = f"key {short(asked.fingerprint)}" if asked.fingerprint else "no key"
             came = f"key {short(run.principal)}" if run.principal else "none"
-            odd.append(f"sent with {was}, arrived with {came}")
+            findings.append(f"sent with {was}, arrived with {came}")
         if expires_at is not None and expires_at < run.at:
-            odd.append("the key had expired")
+            findings.append("the key had expired")
         return TraceLine(
             key=(run.id, 0),
             depth=depth,
@@ -301,11 +308,13 @@ class _Group:
             expires_at=expires_at,
             method="send_message",
             outcome=run.outcome,
-            odd=tuple(odd),
+            findings=tuple(findings),
         )
 
-    def _outbound(self, run: _Run, runs: tuple[str, ...], depth: int, place: int, hop: _Hop) -> TraceLine:
-        event = hop.event
+    def _outbound(
+        self, run: _Run, runs: tuple[str, ...], depth: int, place: int, request: _CountedRequest
+    ) -> TraceLine:
+        event = request.event
         return TraceLine(
             key=(run.id, place),
             depth=depth,
@@ -319,12 +328,12 @@ class _Group:
             expires_at=event.expires_at,
             method=event.method,
             status=event.status,
-            times=hop.times,
-            odd=tuple(self._oddities(run, event)),
+            times=request.times,
+            findings=tuple(self._findings(run, event)),
             caller=run.asked_by_whom,
         )
 
-    def _oddities(self, run: _Run, event: AuthHop) -> Iterable[str]:
+    def _findings(self, run: _Run, event: AuthHop) -> Iterable[str]:
         usual = self._usual.get((event.agent, event.downstream), set())
         if event.source == "none":
             if "configured" in usual:

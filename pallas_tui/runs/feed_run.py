@@ -22,7 +22,7 @@ from pallas.model.safe_text import one_line
 
 from ..chat.token_prices import tokens
 from ..text import count
-from .run_requests import Hops
+from .run_requests import DownstreamRequests
 
 
 def refused_text(event: MessagePassed) -> str:
@@ -140,7 +140,7 @@ class FeedRun:
     version: int = 0
     tree_version: int = 0
     steps: list[RunStep] = field(default_factory=list)
-    hops: Hops = field(default_factory=Hops)
+    requests: DownstreamRequests = field(default_factory=DownstreamRequests)
     parent: "FeedRun | None" = field(default=None, repr=False)
     parent_step: RunStep | None = field(default=None, repr=False)
     _open: dict[str, RunStep] = field(default_factory=dict, repr=False)
@@ -291,19 +291,19 @@ class FeedRun:
             self._end_children(event)
         return new
 
-    def hop(self, event: AuthHop) -> None:
+    def request(self, event: AuthHop) -> None:
         """Take in a request to a downstream. Only a failed one gets a line, and equal ones share it."""
-        hop = self.hops.add(event)
-        if hop is None or not hop.notice:
+        request = self.requests.add(event)
+        if request is None or not request.notice:
             return
-        if (step := self._noticed.get(hop.likeness)) is None:
+        if (step := self._noticed.get(request.likeness)) is None:
             depth = 1 if self.agent in self._loops else 0  # a connection is made before the first step
-            step = RunStep(event.at, hop.label, depth, "error", notice=hop.notice)
-            self._noticed[hop.likeness] = step
+            step = RunStep(event.at, request.label, depth, "error", notice=request.notice)
+            self._noticed[request.likeness] = step
             self._add(step)
         else:
             step.times += 1
-            step.label = f"{hop.label} ({count(step.times, 'time')})"
+            step.label = f"{request.label} ({count(step.times, 'time')})"
 
     def finish(self, event: RunFinished) -> None:
         """End it, and everything in it."""

@@ -67,7 +67,7 @@ class Feed:
             RunStarted: self._started,
             StepStarted: self._stepped,
             ToolEvent: self._called,
-            AuthHop: self._hopped,
+            AuthHop: self._requested,
             LoopStopped: self._stopped,
             Compacted: self._compacted,
             Routed: self._routed,
@@ -201,10 +201,10 @@ class Feed:
                 self._adopt(child, run, step)
         self._grew(run, 1)
 
-    def _hopped(self, event: AuthHop) -> None:
+    def _requested(self, event: AuthHop) -> None:
         run = self._run_of(event)
         before = len(run.steps)
-        run.hop(event)
+        run.request(event)
         self._grew(run, len(run.steps) - before)
 
     def _stopped(self, event: LoopStopped) -> None:

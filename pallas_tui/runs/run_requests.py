@@ -8,14 +8,14 @@ from pallas.model import AuthHop, LoopStopped
 
 from ..text import clock, count, since
 
-MAX_HOPS: Final = 100
+MAX_REQUESTS: Final = 100
 """Different requests that are kept of one run."""
 
 _REFUSED: Final = frozenset({401, 403, 407, 429})
 
 
 @dataclass(slots=True)
-class Hop:
+class DownstreamRequest:
     """Requests that are the same but for their time: the first of them, and how many there were."""
 
     event: AuthHop
@@ -48,7 +48,7 @@ class Hop:
         return event.downstream, event.source, event.fingerprint, self.notice
 
     @property
-    def story(self) -> str:
+    def details(self) -> str:
         """All of it, in one line."""
         event = self.event
         parts = [f"{event.downstream} {event.method}".strip(), credential_of(event)]
@@ -62,27 +62,27 @@ class Hop:
         return f"{clock(event.at)} {', '.join(parts)}{again}"
 
 
-class Hops:
+class DownstreamRequests:
     """The requests of one run, oldest first; ``left_out`` counts those beyond ``MAX_REQUESTS`` kinds."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[object, ...], Hop] = {}
+        self._kinds: dict[tuple[object, ...], DownstreamRequest] = {}
         self.left_out = 0
 
-    def __iter__(self) -> Iterator[Hop]:
+    def __iter__(self) -> Iterator[DownstreamRequest]:
         return iter(self._kinds.values())
 
-    def add(self, event: AuthHop) -> Hop | None:
+    def add(self, event: AuthHop) -> DownstreamRequest | None:
         """Count a request; return its kind, None when there are too many kinds."""
         kind = kind_of(event)
-        if (hop := self._kinds.get(kind)) is not None:
-            hop.times += 1
-            return hop
-        if len(self._kinds) >= MAX_HOPS:
+        if (request := self._kinds.get(kind)) is not None:
+            request.times += 1
+            return request
+        if len(self._kinds) >= MAX_REQUESTS:
             self.left_out += 1
             return None
-        hop = self._kinds[kind] = Hop(event)
-        return hop
+        request = self._kinds[kind] = DownstreamRequest(event)
+        return request
 
 
 def kind_of(event: AuthHop) -> tuple[object, ...]:

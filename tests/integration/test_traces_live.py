@@ -69,7 +69,7 @@ async def test_a_key_is_followed_through_two_agents(tmp_path: Path, recorder: Re
         "forwarded",
     )
     assert ("worker", "rec", "tools/call") in [(line.sender, line.to, line.method) for line in found]
-    assert not any(line.odd for line in found)
+    assert not any(line.findings for line in found)
     assert "token-a" not in repr(found)
 
 

@@ -169,7 +169,7 @@ async def test_a_run_is_revealed_with_what_it_asked_for(traces: Traces) -> None:
     assert traces.pane.reveal(RunTarget("r1", pane="traces"))
     await traces.until_shown("→ vault")
     assert "→ docs" not in traces.app.screen_text()
-    assert traces.pane.hops.cursor == 0
+    assert traces.pane.requests.cursor == 0
     assert not traces.pane.reveal(RunTarget("gone", pane="traces"))
 
 

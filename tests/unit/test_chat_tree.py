@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas_tui.chat.call_outline import LIVE_ROWS, CallOutline, story_of
+from pallas_tui.chat.call_outline import LIVE_ROWS, CallOutline, tree_details
 from pallas_tui.chat.call_tree import MAX_CALLS, Node, Tree
 from pallas_tui.chat.run_progress import parse
 
@@ -232,7 +232,7 @@ def test_a_call_that_ends_takes_everything_below_it_along() -> None:
 
 def test_the_story_is_the_whole_tree_in_lines() -> None:
     tree = tree_of(*DELEGATED)
-    assert story_of(tree, 99) == (
+    assert tree_details(tree, 99) == (
         "- research/send_message (9.0 s · 2 tools)\n"
         "  - agent research (8.0 s · 2 tools)\n"
         "    - docs/search (2.0 s)\n"

@@ -9,9 +9,9 @@ from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunSt
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.run_feed import Feed, FeedRun
 from pallas_tui.runs.run_filter import parse
-from pallas_tui.runs.run_requests import MAX_HOPS
+from pallas_tui.runs.run_requests import MAX_REQUESTS
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.widgets.feed.feed_view import HEAD, RunOutline, feed_line, run_story
+from pallas_tui.widgets.feed.feed_view import HEAD, RunOutline, feed_line, run_details
 
 START = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello")
 END = RunFinished(at=NOON + 2, run_id="r1", agent="research", outcome="ok", seconds=2)
@@ -61,7 +61,7 @@ def test_a_request_that_went_well_has_no_line_in_the_feed_and_stands_in_the_stor
     run = run_of(event, END)
     assert run.steps == []
     assert len(lines(run, opened=True)) == 1
-    story = run_story(run, NOON)
+    story = run_details(run, NOON)
     assert "Requests to downstreams" in story
     assert f"vault {event.method}".strip() in story
 
@@ -94,7 +94,7 @@ def test_requests_of_one_kind_are_one_line_that_counts_them() -> None:
         "vault: key 3fc2 forwarded (500 times)",
         "docs: key 3fc2 forwarded",
     ]
-    assert "500 times" in run_story(run, NOON)
+    assert "500 times" in run_details(run, NOON)
 
 
 def test_requests_that_would_read_the_same_share_a_line_before_the_first_step() -> None:
@@ -107,21 +107,21 @@ def test_requests_that_would_read_the_same_share_a_line_before_the_first_step() 
         ("vault: key 3fc29a10 forwarded (3 times)", 0),
         ("step 1 (llm)", 0),
     ]
-    assert all(f"vault {method}, key {key}" in run_story(run, NOON) for method in methods)
+    assert all(f"vault {method}, key {key}" in run_details(run, NOON) for method in methods)
 
 
 def test_the_story_tells_audience_expiry_and_status_of_every_kind() -> None:
     audience = ("https://vault", "x")
-    story = run_story(run_of(hop(200, audience=audience, expires_at=NOON - 60), hop(None), END), NOON)
+    story = run_details(run_of(hop(200, audience=audience, expires_at=NOON - 60), hop(None), END), NOON)
     assert "vault tools/call, key 3fc2 forwarded, for https://vault, x, expired " in story
     assert ", HTTP 200" in story
     assert "no answer" in story
 
 
 def test_there_is_an_end_to_the_kinds_that_are_kept() -> None:
-    run = run_of(*(hop(401, fingerprint=f"f{number}") for number in range(MAX_HOPS + 30)), END)
-    assert len(run.steps) == MAX_HOPS
-    assert "and 30 requests of other kinds" in run_story(run, NOON)
+    run = run_of(*(hop(401, fingerprint=f"f{number}") for number in range(MAX_REQUESTS + 30)), END)
+    assert len(run.steps) == MAX_REQUESTS
+    assert "and 30 requests of other kinds" in run_details(run, NOON)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_loop_that_a_guard_stopped_is_a_warning_also_of_a_folded_run(
     run = run_of(call, stopped, END)
     for opened in (True, False):
         assert lines(run, opened)[1].strip() == f"◐ {told}"
-    assert told in run_story(run, NOON)
+    assert told in run_details(run, NOON)
     assert parse("loop stopped").matches(run)
 
 

@@ -23,7 +23,7 @@ from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.runs.run_filter import Sieve, parse
 from pallas_tui.runs.run_tree import HEAD, RunOutline, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
-from pallas_tui.widgets.feed.feed_view import feed_line, run_story
+from pallas_tui.widgets.feed.feed_view import feed_line, run_details
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
 
 TRACE = "ab" * 16
@@ -67,7 +67,7 @@ def test_a_server_that_a_run_did_without_is_a_line_of_the_run() -> None:
     absorb(feed, begin("a", "front"), missing)
     (line,) = [line for line in shown(feed, width=160) if "vault" in line]
     assert "without vault" in line
-    assert "cannot be reached" in run_story(feed.roots[0], NOON + 1)
+    assert "cannot be reached" in run_details(feed.roots[0], NOON + 1)
 
 
 def shown(feed: Feed, sieve: Sieve | None = None, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
@@ -191,7 +191,7 @@ def test_what_is_kept_is_bounded_and_what_stood_within_something_gone_stands_on_
 
 
 def test_the_story_of_a_run_says_who_asked_for_it_and_its_trace(feed: Feed) -> None:
-    stories = {run.id: run_story(run, NOON) for run in feed.runs}
+    stories = {run.id: run_details(run, NOON) for run in feed.runs}
     assert "asked by concierge (run top)" in stories["mid"]
     assert "asked by claude code, with key 3fc2" in stories["solo"]
     assert f"trace {TRACE}" in stories["top"]

@@ -22,7 +22,7 @@ from pallas_tui.frame import FleetFrame
 from pallas_tui.json_file import JsonFile
 from pallas_tui.runs.run_feed import Feed
 from pallas_tui.runs.run_filter import parse
-from pallas_tui.widgets.feed.feed_view import run_story
+from pallas_tui.widgets.feed.feed_view import run_details
 from pallas_tui.widgets.feed.run_list import facts_of
 
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07\u202egnp.exe"
@@ -215,7 +215,7 @@ def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:
     assert [step.label for step in run.steps] == [
         "40 older messages told by a summary now: about 90.0k tokens were 12.0k"
     ]
-    story = run_story(run, NOON)
+    story = run_details(run, NOON)
     assert "over rest, as token:ci, with key 9f31" in story
     assert "What it had written when it was cut short:\nAcme was" in story
     for query, fits in (("surface:rest", True), ("surface:mcp", False), ("caller:token:ci", True)):

@@ -8,7 +8,7 @@ from pallas_tui.frame import FleetFrame
 from pallas_tui.runs import credential_traces as trace_state
 from pallas_tui.runs.credential_traces import TraceLine, Traces
 from pallas_tui.text import UNICODE, width_of
-from pallas_tui.widgets.traces.trace_view import expiry, header, hop_story, trace_line
+from pallas_tui.widgets.traces.trace_view import expiry, header, request_details, trace_line
 
 ALICE, BOB, VAULT = "a11ce" + "0" * 19, "b0b" + "0" * 21, "ca11ab1e" + "0" * 16
 
@@ -43,7 +43,7 @@ def shape(lines: Iterable[TraceLine]) -> list[str]:
 
 
 def odd(*events: Event) -> list[str]:
-    return [reason for line in traces(*events).lines() for reason in line.odd]
+    return [reason for line in traces(*events).lines() for reason in line.findings]
 
 
 def test_a_run_and_its_hops_are_lines() -> None:
@@ -64,8 +64,8 @@ def test_a_run_and_its_hops_are_lines() -> None:
     assert (first.audience, first.expires_at) == (("api://vault",), NOON + 60)
     assert (second.answer, second.method) == ("200", "tools/call")
     assert third.answer == "200"
-    assert made.hops == 3
-    assert not any(line.odd for line in made.lines())
+    assert made.requests == 3
+    assert not any(line.findings for line in made.lines())
 
 
 def test_an_anonymous_run_that_still_goes_on() -> None:
@@ -98,7 +98,7 @@ def test_a_run_that_another_agent_asked_for_stands_below_its_hop() -> None:
         "a client > vision none",
     ]
     assert [line.runs for line in made.lines()][3] == ("r2", "r1")
-    assert not any(line.odd for line in made.lines())
+    assert not any(line.findings for line in made.lines())
 
 
 def test_before_the_answer_is_there_it_stands_below_the_run() -> None:
@@ -186,10 +186,10 @@ def test_only_what_is_odd_and_what_the_filter_wants() -> None:
         hop("r2", "papers", agent="research", source="none", fingerprint="", status=None, method="ping"),
     )
 
-    def shown(*words: str, odd_only: bool = False) -> list[str]:
-        return [line.to for line in made.lines(words, odd_only=odd_only)]
+    def shown(*words: str, findings_only: bool = False) -> list[str]:
+        return [line.to for line in made.lines(words, findings_only=findings_only)]
 
-    assert shown(odd_only=True) == ["tickets"]
+    assert shown(findings_only=True) == ["tickets"]
     assert shown("refused") == ["tickets"]
     assert shown("agent:concierge") == ["concierge", "vault", "tickets"]
     assert shown("to:vault") == ["vault"]
@@ -200,11 +200,11 @@ def test_only_what_is_odd_and_what_the_filter_wants() -> None:
     assert shown("run:r2") == ["research", "papers"]
     assert shown("api://t") == ["tickets"]
     assert shown("ping") == ["papers"]
-    assert shown("agent:research", odd_only=True) == []
+    assert shown("agent:research", findings_only=True) == []
 
 
 def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_state, "MAX_HOPS", 30)
+    monkeypatch.setattr(trace_state, "MAX_REQUESTS", 30)
     monkeypatch.setattr(trace_state, "MAX_KINDS", 5)
     made = Traces()
     for run in range(50):
@@ -213,7 +213,7 @@ def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         hops = [hop(name, f"server{n}") for n in range(8)]
         child = started(f"k{run}", "research", parent_span=f"c{run}-0")
         made.absorb(FleetFrame(desk(), (started(name), *asked, *hops, child), NOON))
-        assert made.hops == len(made.lines()) <= 30
+        assert made.requests == len(made.lines()) <= 30
     assert made.left_out == 150
     assert len(made._spans) <= 10 * 5
     monkeypatch.setattr(trace_state, "MAX_RUNS", 2)
@@ -225,7 +225,7 @@ def test_what_is_kept_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_hop_whose_run_began_unseen_is_kept() -> None:
     made = traces(hop(), ended())
     assert shape(made.lines()) == ["a client > concierge none", ". concierge > vault forwarded"]
-    assert not any(line.odd for line in made.lines())
+    assert not any(line.findings for line in made.lines())
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
     made = traces(
         started(principal=ALICE), hop(status=401, audience=("api://vault",), expires_at=NOON - 5), hop(to="x")
     )
-    text = hop_story(made.lines()[1], NOON + 2)
+    text = request_details(made.lines()[1], NOON + 2)
     for part in (
         "concierge",
         "vault",
@@ -275,18 +275,18 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
         "refused",
     ):
         assert part in text
-    assert "not told" in hop_story(made.lines()[2], NOON)
+    assert "not told" in request_details(made.lines()[2], NOON)
 
 
 def test_a_hop_that_stands_alone_says_who_called_where_there_is_room() -> None:
     made = traces(started(caller="mallory", principal=ALICE), hop(status=401))
-    (line,) = made.lines(odd_only=True)
+    (line,) = made.lines(findings_only=True)
     wide, small = (
         "".join(text for text, _ in trace_line(line, width, NOON, UNICODE, alone=True)) for width in (120, 60)
     )
     assert f"mallory → {line.sender} → {line.to}" in wide
     assert "mallory" not in small
     assert f" {line.sender} → {line.to}" in small
-    assert "caller    mallory" in hop_story(line, NOON)
+    assert "caller    mallory" in request_details(line, NOON)
     beside = "".join(text for text, _ in trace_line(line, 120, NOON, UNICODE))
     assert "mallory" not in beside

@@ -11,8 +11,8 @@ from pallas.commands import Typed
 from pallas.model import AgentSnapshot, Exchange, Fault
 
 from ...chat.answer_runs import Runs
-from ...chat.call_outline import figures_of, story_of
-from ...chat.call_results import exchange_of, result_text, story
+from ...chat.call_outline import figures_of, tree_details
+from ...chat.call_results import call_details, exchange_of, result_text
 from ...chat.call_tree import Node, Tree
 from ...chat.conversation import ChatConversation, ChatEntry, last_answer
 from ...chat.mcp_talk import ERAS, Options
@@ -34,15 +34,15 @@ _TIMEOUT: Final = 10.0
 async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> tuple[str, str]:
     """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
     if node is None:
-        return "Tool calls", story_of(tree, now)
+        return "Tool calls", tree_details(tree, now)
     exchange = await _exchange(fleet, run_id, tree, node)
-    return node.label, story(node, exchange, figures_of(node, now))
+    return node.label, call_details(node, exchange, figures_of(node, now))
 
 
 async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> str:
     """Return the result of a call where it is kept; else what its progress messages reported."""
     if node is None:
-        return story_of(tree, now)
+        return tree_details(tree, now)
     exchange = await _exchange(fleet, run_id, tree, node)
     if exchange is not None:
         return result_text(exchange)

@@ -20,7 +20,7 @@ from ...text import Glyphs, clock, count
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from .feed_list import FeedList
-from .feed_view import remark_story, run_story
+from .feed_view import remark_details, run_details
 
 _ENTITIES = 100
 
@@ -183,8 +183,8 @@ them must hold; `-` before one says that it must not. What a run stands within s
     def story(self) -> tuple[str, str] | None:
         run = self.runs.selected
         if (remark := self.runs.remark) is not None:
-            return f"{remark.agent}", remark_story(remark)
-        return None if run is None else (f"{run.agent} run", run_story(run, self._now))
+            return f"{remark.agent}", remark_details(remark)
+        return None if run is None else (f"{run.agent} run", run_details(run, self._now))
 
     def action_turn(self) -> None:
         """Toggle the fold of the selected run."""

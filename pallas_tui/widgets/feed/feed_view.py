@@ -14,7 +14,7 @@ from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, d
 from ..tones import DIM, STRONG, STYLES, shape
 from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
 
-__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "RunOutline", "feed_line", "run_story"]
+__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "RunOutline", "feed_line", "run_details"]
 
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
@@ -190,7 +190,7 @@ def _outcome(
     return (*parts, mark, (f" {word:<{_STATE_WIDTH - 2}}", STYLES[tone]))
 
 
-def run_story(run: FeedRun, now: float) -> str:
+def run_details(run: FeedRun, now: float) -> str:
     """Return the details of a run, as text to read and to copy."""
     took = run.elapsed(now)
     head = [
@@ -224,14 +224,14 @@ def run_story(run: FeedRun, now: float) -> str:
         steps.append(f"{clock(step.at)} {'  ' * step.depth}{step.label}{took_text}  {word}".rstrip())
     if steps:
         parts.append("\n".join(steps))
-    if hops := [f"  {hop.story}" for hop in run.hops]:
-        if run.hops.left_out:
-            hops.append(f"  and {count(run.hops.left_out, 'request')} of other kinds")
-        parts.append("Requests to downstreams, and the credential of each:\n" + "\n".join(hops))
+    if requests := [f"  {request.details}" for request in run.requests]:
+        if run.requests.left_out:
+            requests.append(f"  and {count(run.requests.left_out, 'request')} of other kinds")
+        parts.append("Requests to downstreams, and the credential of each:\n" + "\n".join(requests))
     return "\n\n".join(parts)
 
 
-def remark_story(remark: FeedRemark) -> str:
+def remark_details(remark: FeedRemark) -> str:
     """Return the details of a line between the runs."""
     if isinstance(remark.about, LoopBlocked):
         return blocked_story(remark.about)

@@ -22,7 +22,7 @@ from ..folded_lines import FoldedLines
 from ..line_view import LineView
 from ..list_pane import Story
 from ..pane import Pane
-from .feed_view import run_story
+from .feed_view import run_details
 from .run_list import ListedExchange, RunList
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
 
     def action_story(self) -> None:
         """Show the details of the run as text."""
-        self.post_message(Story(f"{self.run.agent} run", run_story(self.run, self._feed.now)))
+        self.post_message(Story(f"{self.run.agent} run", run_details(self.run, self._feed.now)))
 
     def action_messages(self) -> None:
         """Show the messages between its handlers."""
@@ -180,7 +180,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
     async def action_copy(self) -> None:
         """Copy the exchange under the cursor as text, anywhere else the details of the run."""
         exchange = self._exchange
-        text = run_story(self.run, self._feed.now) if exchange is None else as_text(exchange)
+        text = run_details(self.run, self._feed.now) if exchange is None else as_text(exchange)
         self.notify(await copy(self.app, text), markup=False)
 
     async def action_copy_json(self) -> None:

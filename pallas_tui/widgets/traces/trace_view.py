@@ -77,7 +77,7 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
         "answer": _answer_style(line),
     }
     parts = [(text, styles.get(name, "")) for text, name in columns]
-    mark = (glyphs.degraded, "bold $text-warning") if line.odd else (" ", "")
+    mark = (glyphs.degraded, "bold $text-warning") if line.findings else (" ", "")
     return cropped((mark, *parts), width)
 
 
@@ -94,7 +94,7 @@ def expiry(expires_at: float | None, now: float) -> tuple[str, bool]:
     return (f"{days} d {left // 3600 % 24:02} h" if days < 1000 else f"{days} d"), False
 
 
-def hop_story(line: TraceLine, now: float) -> str:
+def request_details(line: TraceLine, now: float) -> str:
     """Return the details of one request."""
     left, expired = expiry(line.expires_at, now)
     facts = [
@@ -118,8 +118,8 @@ def hop_story(line: TraceLine, now: float) -> str:
         facts.append(("expires", "not told"))
     width = max(len(name) for name, _ in facts) + 2
     lines = [f"{name:<{width}}{text}" for name, text in facts if text]
-    if line.odd:
-        lines += ["", "Findings:", *(f"  {reason}" for reason in line.odd)]
+    if line.findings:
+        lines += ["", "Findings:", *(f"  {reason}" for reason in line.findings)]
     lines += [
         "",
         "A key is told by its fingerprint: the same one is the same key, as long as this fleet lives.",

@@ -17,7 +17,7 @@ from ..filter_line import FilterLine
 from ..line_view import LineView
 from ..list_pane import ListPane, Story
 from ..tones import DIM
-from .trace_view import header, hop_story, trace_line
+from .trace_view import header, request_details, trace_line
 
 _TEACHING = (
     "No requests yet.\n"
@@ -45,7 +45,7 @@ class TraceList(LineView):
     def __init__(self, traces: Traces, glyphs: Glyphs) -> None:
         super().__init__(id="trace-list")
         self.follow = True
-        self.odd_only = False
+        self.findings_only = False
         self._traces = traces
         self._glyphs = glyphs
         self._words: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class TraceList(LineView):
 
     def rebuild(self) -> None:
         """Rebuild the lines."""
-        self._lines = self._traces.lines(self._words, odd_only=self.odd_only)
+        self._lines = self._traces.lines(self._words, findings_only=self.findings_only)
         self._places = {line.key: place for place, line in enumerate(self._lines)}
         self.reload()
         if not self._lines:
@@ -85,9 +85,9 @@ class TraceList(LineView):
         self._words = words
         self.rebuild()
 
-    def set_odd_only(self, odd_only: bool) -> None:
+    def set_findings_only(self, findings_only: bool) -> None:
         """Show only requests with findings, or all."""
-        self.odd_only = odd_only
+        self.findings_only = findings_only
         self.rebuild()
 
     def set_follow(self, follow: bool) -> None:
@@ -109,7 +109,7 @@ class TraceList(LineView):
         return len(self._lines)
 
     def line_at(self, index: int, width: int) -> Line:
-        return trace_line(self._lines[index], width, self._now, self._glyphs, alone=self.odd_only)
+        return trace_line(self._lines[index], width, self._now, self._glyphs, alone=self.findings_only)
 
     def key_at(self, index: int) -> Hashable:
         return self._lines[index].key
@@ -118,8 +118,8 @@ class TraceList(LineView):
         return self._places.get(key)
 
     def empty(self, width: int) -> list[Line]:
-        kept = self._traces.hops
-        if kept and self.odd_only:
+        kept = self._traces.requests
+        if kept and self.findings_only:
             hint = f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
         elif kept:
             hint = "No request matches.\nEscape takes the filter away."
@@ -165,7 +165,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         yield FilterLine("words, agent:x, to:x, source:none, status:401, key:x", id="trace-filter")
 
     @property
-    def hops(self) -> TraceList:
+    def requests(self) -> TraceList:
         """The list of requests."""
         return self.query_one(TraceList)
 
@@ -183,20 +183,22 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
             return
         changed = self.traces.version != self._painted_version
         self._painted_version = self.traces.version
-        self.hops.advance(self._now, changed)
+        self.requests.advance(self._now, changed)
         self._say()
 
     def _say(self) -> None:
         """Update the title bar with what the list cannot show."""
         words = []
-        if unseen := self.hops.unseen:
+        if unseen := self.requests.unseen:
             words.append(f"{unseen} new below")
-        if self.hops.odd_only:
-            words.append(f"{count(self.hops.line_count(), 'request')} of {self.traces.hops} with a finding")
+        if self.requests.findings_only:
+            words.append(
+                f"{count(self.requests.line_count(), 'request')} of {self.traces.requests} with a finding"
+            )
         if self.filter.words:
             words.append("filter: " + " ".join(self.filter.words))
         if self.traces.left_out:
-            words.append(f"{count(self.traces.left_out, 'hop')} left out")
+            words.append(f"{count(self.traces.left_out, 'request')} left out")
         if self.traces.lost:
             words.append(f"{count(self.traces.lost, 'event')} missed")
         self.caption = f" {self._glyphs.dot} ".join(words)
@@ -205,30 +207,30 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         self._say()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
-        self.hops.filter_by(words)
+        self.requests.filter_by(words)
 
     def story(self) -> tuple[str, str] | None:
-        line = self.hops.selected
-        return None if line is None else (f"{line.sender} to {line.to}", hop_story(line, self._now))
+        line = self.requests.selected
+        return None if line is None else (f"{line.sender} to {line.to}", request_details(line, self._now))
 
     def choose(self) -> None:
         """Show the details of the request."""
         if (story := self.story()) is not None:
             self.post_message(Story(*story))
 
-    def action_odd(self) -> None:
+    def action_findings(self) -> None:
         """Show only requests with findings, or all again."""
-        self.hops.set_odd_only(not self.hops.odd_only)
+        self.requests.set_findings_only(not self.requests.findings_only)
         self._say()
         self.refresh_bindings()
 
     def action_follow(self) -> None:
         """Go to the end and follow it."""
-        self.hops.action_last()
+        self.requests.action_last()
 
     def action_elsewhere(self, pane: str) -> None:
         """Show the run in another pane."""
-        if (line := self.hops.selected) is not None:
+        if (line := self.requests.selected) is not None:
             self.post_message(Reveal(RunTarget(line.run_id, pane)))
 
     def action_unfilter(self) -> None:
@@ -236,14 +238,14 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
         if self.filter.words:
             super().action_unfilter()
         else:
-            self.hops.set_odd_only(False)
+            self.requests.set_findings_only(False)
             self._say()
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow escape only where some requests are hidden."""
         if action == "unfilter" and self.is_mounted:
-            return bool(self.filter.words) or self.hops.odd_only
+            return bool(self.filter.words) or self.requests.findings_only
         return super().check_action(action, parameters)
 
     def reveal(self, target: Target) -> bool:
@@ -255,9 +257,9 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
             return False
         self.filter.value = words[0]
         self.filter.display = True
-        self.hops.odd_only = False
-        self.hops.set_follow(False)
-        self.hops.filter_by(words)
-        self.hops.action_move_to(0)
+        self.requests.findings_only = False
+        self.requests.set_follow(False)
+        self.requests.filter_by(words)
+        self.requests.action_move_to(0)
         self._say()
         return True
