@@ -138,7 +138,7 @@ def test_text_that_is_taken_back_is_told_and_is_no_part_of_the_answer(api: ChatA
     ]
     done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
     assert done.stdout == "I look.\n\nIt is a la\n\n\nA lamp.\n"
-    said = "[the provider broke off and was asked again: the text since the last tool begins anew]"
+    said = "[the provider broke off and was asked again: the text since the last tool starts again]"
     assert said in done.stderr.splitlines()
     one = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json")
     assert json.loads(one.stdout)["text"] == "I look.\n\nA lamp." and said in one.stderr

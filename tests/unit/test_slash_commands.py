@@ -125,7 +125,7 @@ async def test_set_shows_what_there_is_and_what_stands_in_one() -> None:
         ("/set eras modern", "Did you mean era?"),
         ("/set zzz 1", "There are era, stream."),
         ("/set era bad", "bad is bad"),
-        ("/system be brief", "over MCP nobody can change it"),
+        ("/system be brief", "no MCP client can change it"),
         ("/expotr x", "Did you mean /export?"),
         ("/exp", "Did you mean /export?"),
         ("/qqqq", "/help lists all of them"),

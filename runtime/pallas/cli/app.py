@@ -130,8 +130,8 @@ def dev(
     from pallas.cli.dev import DevOptions
     from pallas.cli.dev import dev as run_dev
 
-    wish = DevOptions(_root(context, directory), headless, attach, token, token_env, web, host, port)
-    raise typer.Exit(run_dev(wish))
+    options = DevOptions(_root(context, directory), headless, attach, token, token_env, web, host, port)
+    raise typer.Exit(run_dev(options))
 
 
 class _CheckGroup(TyperGroup):
@@ -293,10 +293,10 @@ def systemd(
     from pallas.cli.systemd import UnitOptions
     from pallas.cli.systemd import systemd as print_unit
 
-    wish = UnitOptions(
+    options = UnitOptions(
         _root(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ())
     )
-    raise typer.Exit(print_unit(wish))
+    raise typer.Exit(print_unit(options))
 
 
 def _root(context: typer.Context, directory: Path | None) -> Path:

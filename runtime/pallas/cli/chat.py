@@ -113,7 +113,7 @@ def chat(
 
     try:
         params["systemOverride"] = system_of(system, system_file)
-        wish = ChatOptions(
+        options = ChatOptions(
             agent=agent,
             root=(project or given).absolute(),
             params=params_of(params, extra or (), more or ()),
@@ -125,7 +125,7 @@ def chat(
             url=url,
             token=token,
         )
-        if wish.as_json and wish.message is None:
+        if options.as_json and options.message is None:
             raise ChatExit(USAGE, "--json belongs to one message: write it behind -m, or pipe it in")
     except ChatExit as left:
         print(f"pallas chat: {left.message}", file=sys.stderr)
@@ -134,7 +134,7 @@ def chat(
         raise typer.Exit(130) from None
     for line in slips(more or ()):
         print(f"warning: {line}", file=sys.stderr)
-    raise typer.Exit(run(wish))
+    raise typer.Exit(run(options))
 
 
 def _is_terminal(stream: Any) -> bool:

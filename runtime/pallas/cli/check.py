@@ -16,7 +16,7 @@ from pallas.config.textfile import read_text
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
-    """Print what is wrong with the project and return the exit status: 2 on mistakes, 0 otherwise.
+    """Print the project's mistakes and return the exit status: 2 on mistakes, 0 otherwise.
 
     Mistakes and warnings go to stderr, one per line, and a summary to stdout. With ``as_json`` one JSON
     object goes to stdout and nothing to stderr. The agents' code is parsed; with ``do_import`` it is also

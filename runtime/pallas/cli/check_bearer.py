@@ -59,4 +59,4 @@ def _summary(checked: int, callers: int, ok: bool) -> str:
     if not checked:
         return "ok: no agent has a downstream with a URL, so no bearer goes anywhere"
     outcome = "ok: no bearer crossed" if ok else "NOT ok: see the lines above"
-    return f"{outcome} ({checked} downstreams, {callers} callers at once in each protocol era)"
+    return f"{outcome} ({checked} downstreams, {callers} callers at once in each protocol version)"

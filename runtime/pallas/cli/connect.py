@@ -66,7 +66,7 @@ def connect(
     """Print the configuration with which an MCP client reaches an agent, or all of them.
 
     The configuration goes to stdout, where it belongs and what else to do to stderr. There is never a token
-    in it: clients are told to take it from PALLAS_TOKEN.
+    in it: clients take it from PALLAS_TOKEN.
 
     \b
     pallas connect reviewer --client claude-code > .mcp.json

@@ -24,40 +24,40 @@ class DevOptions:
     port: int | None = None
 
 
-def dev(wish: DevOptions) -> int:
+def dev(options: DevOptions) -> int:
     """Run the workbench. Returns the exit status, 2 for options that do not go together."""
-    if problem := _problem(wish):
+    if problem := _problem(options):
         print(f"pallas dev: {problem}", file=sys.stderr)
         return 2
-    if wish.serve:
+    if options.serve:
         from pallas.cli.serve import serve
 
-        return serve(wish.root, dev=True, watch=True)
-    if wish.web:
+        return serve(options.root, dev=True, watch=True)
+    if options.web:
         return int(
             _workbench("pallas_tui.web").main(
-                wish.root,
-                attach=wish.attach,
-                token=wish.token,
-                token_variable=wish.token_variable,
-                host=wish.host or WEB_HOST,
-                port=WEB_PORT if wish.port is None else wish.port,
+                options.root,
+                attach=options.attach,
+                token=options.token,
+                token_variable=options.token_variable,
+                host=options.host or WEB_HOST,
+                port=WEB_PORT if options.port is None else options.port,
             )
         )
-    if wish.attach is not None:
+    if options.attach is not None:
         launch = _workbench("pallas_tui.launch")
-        return int(launch.attach(wish.attach, wish.token, wish.token_variable))
-    return int(_workbench("pallas_tui.launch").main(wish.root))
+        return int(launch.attach(options.attach, options.token, options.token_variable))
+    return int(_workbench("pallas_tui.launch").main(options.root))
 
 
-def _problem(wish: DevOptions) -> str:
-    if wish.serve and (wish.attach is not None or wish.web):
+def _problem(options: DevOptions) -> str:
+    if options.serve and (options.attach is not None or options.web):
         return "--serve starts a fleet without a workbench; leave it out with --attach and --web"
-    if wish.attach is None and (wish.token or wish.token_variable):
+    if options.attach is None and (options.token or options.token_variable):
         return "--token and --token-env belong to --attach URL"
-    if wish.token and wish.token_variable:
+    if options.token and options.token_variable:
         return "give --token or --token-env, not both"
-    if not wish.web and (wish.host is not None or wish.port is not None):
+    if not options.web and (options.host is not None or options.port is not None):
         return "--host and --port belong to --web; agents and registry have theirs in agents.yaml"
     return ""
 

@@ -73,8 +73,8 @@ def get(
     from pallas.cli.resources.resource_lists import ListOptions
     from pallas.cli.resources.resource_lists import get as show
 
-    wish = ListOptions(tuple(words), output, project_name, agent, thread, status, limit)
-    raise typer.Exit(show(wish, reach_of(context, folder, url, token)))
+    options = ListOptions(tuple(words), output, project_name, agent, thread, status, limit)
+    raise typer.Exit(show(options, reach_of(context, folder, url, token)))
 
 
 def describe(

@@ -26,7 +26,7 @@ _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re
 
 
 def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
-    """Return what is wrong with the agents' code, in the order of the agents; empty when they all import.
+    """Return the mistakes in the agents' code, in the order of the agents; empty when they all import.
 
     Each import has ``deadline`` seconds. User code runs in child processes, which have all ended on return.
     """

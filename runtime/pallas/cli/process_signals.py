@@ -17,7 +17,7 @@ _NOTES: Final = (DONE, DRAINING)
 
 
 class Signals:
-    """A pipe that the C-level handlers write to: no signal is lost, whatever the interpreter does.
+    """A pipe that the C-level handlers write to: no signal is lost, even when the interpreter is busy.
 
     A handler written in Python runs only when the main thread comes back to Python code; a signal that
     arrives just before a blocking call would wait for that call to end. Use as ``with``, in the main thread;
@@ -51,7 +51,7 @@ class Signals:
                 os.write(self._write, bytes([what]))
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Return the next signal's number, or what was noted; None after ``timeout`` seconds."""
+        """Return the next signal's number, or the noted event; None after ``timeout`` seconds."""
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())

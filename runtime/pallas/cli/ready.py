@@ -23,7 +23,7 @@ _MAX_BODY: Final = 1024 * 1024
 def ready(root: Path, wait: float = 0.0) -> int:
     """Ask ``/readyz`` of the project's registry port, for up to ``wait`` seconds until it is ready.
 
-    Returns 0 when it is ready, 1 with a line on stderr that says what is not, 2 when the project cannot be
+    Returns 0 when it is ready, 1 with a line on stderr when it is not, 2 when the project cannot be
     read.
     """
     try:

@@ -9,7 +9,7 @@ from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOp
 
 def route(
     context: typer.Context,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What somebody would ask.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question to route.")],
     capability: Annotated[
         str,
         typer.Option(
@@ -48,7 +48,7 @@ def route(
     """Say which agent would answer a question, and why; who else could, and who was left out.
 
     Nothing is run. Where the fleet of the project runs, agents count as they are now; else what its files
-    declare decides, and that is said. Exit status 1: nobody fits.
+    declare decides, and that is said. Exit status 1: no agent fits.
 
     \b
     pallas route "Why does this test fail?"
@@ -58,5 +58,5 @@ def route(
     from pallas.cli.resources.route_preview import RouteOptions
     from pallas.cli.resources.route_preview import route as show
 
-    wish = RouteOptions(question, capability, router, by, asked, as_json)
-    raise typer.Exit(show(wish, reach_of(context, project, url, token)))
+    options = RouteOptions(question, capability, router, by, asked, as_json)
+    raise typer.Exit(show(options, reach_of(context, project, url, token)))

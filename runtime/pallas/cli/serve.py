@@ -64,7 +64,7 @@ def serve(
 
 
 def _leave_stdin() -> None:
-    """Close stdin for agents' code: from now on descriptor 0 is at its end."""
+    """Close stdin for agents' code: from now on descriptor 0 returns end-of-file."""
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     if nowhere:

@@ -1,4 +1,4 @@
-"""A fleet on its own thread, while the main thread handles signals whatever the agents' code does."""
+"""A fleet on its own thread, while the main thread handles signals even when the agents' code blocks."""
 
 import asyncio
 import faulthandler

@@ -38,11 +38,11 @@ class UnitOptions:
     writable: tuple[Path, ...] = field(default=())
 
 
-def systemd(wish: UnitOptions) -> int:
+def systemd(options: UnitOptions) -> int:
     """Print the unit; returns the exit status, 2 when the project or an option cannot be used."""
     try:
-        project = load_project(wish.root)
-        text = unit(project, wish, program=(sys.executable, "-m", "pallas.server"))
+        project = load_project(options.root)
+        text = unit(project, options, program=(sys.executable, "-m", "pallas.server"))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return UNUSABLE
@@ -50,23 +50,23 @@ def systemd(wish: UnitOptions) -> int:
         print(f"pallas systemd: {error}", file=sys.stderr)
         return UNUSABLE
     sys.stdout.write(text)
-    if hint := _hidden(project, wish):
+    if hint := _hidden(project, options):
         print(hint, file=sys.stderr)
     return 0
 
 
-def unit(project: Project, wish: UnitOptions, *, program: Sequence[str]) -> str:
+def unit(project: Project, options: UnitOptions, *, program: Sequence[str]) -> str:
     """Return the unit's text. Raises ValueError that names the unusable option."""
-    name = wish.name or re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-") or "fleet"
+    name = options.name or re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-") or "fleet"
     if not _NAME.fullmatch(name):
         raise ValueError(f"--name {name}: allowed are letters, digits and : _ . -")
     sections = {
         "Unit": _unit(project),
-        "Service": [*_service(project, name, program), *_rights(project, wish, name), *_secrets(wish)],
-        "Install": [f"WantedBy={'default' if wish.user else 'multi-user'}.target"],
+        "Service": [*_service(project, name, program), *_rights(project, options, name), *_secrets(options)],
+        "Install": [f"WantedBy={'default' if options.user else 'multi-user'}.target"],
     }
-    kind = "user" if wish.user else "system"
-    place = "~/.config/systemd/user" if wish.user else "/etc/systemd/system"
+    kind = "user" if options.user else "system"
+    place = "~/.config/systemd/user" if options.user else "/etc/systemd/system"
     head = f"# Made by `pallas systemd`: save it as {place}/pallas-{name}.service, then\n"
     head += f"#   systemctl --{kind} daemon-reload && systemctl --{kind} enable --now pallas-{name}\n"
     body = "\n\n".join(f"[{title}]\n" + "\n".join(lines) for title, lines in sections.items())
@@ -93,7 +93,7 @@ def _service(project: Project, name: str, program: Sequence[str]) -> list[str]:
         f"WatchdogSec={_WATCHDOG}",
         f"WorkingDirectory={_escaped(str(project.root))}",
         f"ExecStart={command}",
-        "# Reads the configuration and the certificate anew; nothing is dropped.",
+        "# Reads the configuration and the certificate again; nothing is dropped.",
         "ExecReload=/bin/kill -HUP $MAINPID",
         f"TimeoutStartSec={_START}",
         "# Runs in flight may finish (drain_timeout), and the programs they use stay up until then.",
@@ -101,7 +101,7 @@ def _service(project: Project, name: str, program: Sequence[str]) -> list[str]:
         "KillMode=mixed",
         "Restart=on-failure",
         "RestartSec=2",
-        f"# {UNUSABLE}: the project has mistakes, which another start would not mend. {CUT}: it stopped, "
+        f"# {UNUSABLE}: the project has mistakes, which another start would not fix. {CUT}: it stopped, "
         "and runs were cut short.",
         f"RestartPreventExitStatus={UNUSABLE}",
         f"SuccessExitStatus={CUT}",
@@ -113,12 +113,12 @@ def _service(project: Project, name: str, program: Sequence[str]) -> list[str]:
     ]
 
 
-def _rights(project: Project, wish: UnitOptions, name: str) -> list[str]:
+def _rights(project: Project, options: UnitOptions, name: str) -> list[str]:
     lines = ["UMask=0077", "NoNewPrivileges=yes", "PrivateTmp=yes", "ProtectSystem=strict"]
-    lines += [f"ReadWritePaths={_escaped(str(path.absolute()))}" for path in wish.writable]
-    if wish.user:
+    lines += [f"ReadWritePaths={_escaped(str(path.absolute()))}" for path in options.writable]
+    if options.user:
         return lines
-    lines += [f"User={wish.run_as}"] if wish.run_as else ["DynamicUser=yes"]
+    lines += [f"User={options.run_as}"] if options.run_as else ["DynamicUser=yes"]
     low = [port for port in _ports(project) if port < _LOWEST_FREE_PORT]
     capability = "CAP_NET_BIND_SERVICE" if low else ""
     return [
@@ -146,9 +146,9 @@ def _rights(project: Project, wish: UnitOptions, name: str) -> list[str]:
     ]
 
 
-def _secrets(wish: UnitOptions) -> list[str]:
+def _secrets(options: UnitOptions) -> list[str]:
     lines = []
-    for given in wish.credentials:
+    for given in options.credentials:
         match = _CREDENTIAL.fullmatch(given)
         if match is None:
             raise ValueError(f"--credential {given.partition('=')[0]}: write NAME=/path/of/its/file")
@@ -160,9 +160,9 @@ def _ports(project: Project) -> list[int]:
     return [project.registry_port, *(agent.port for agent in project.agents.values() if agent.port)]
 
 
-def _hidden(project: Project, wish: UnitOptions) -> str:
+def _hidden(project: Project, options: UnitOptions) -> str:
     """Return why a dynamic user could not read the project; empty when it can."""
-    if wish.user or wish.run_as:
+    if options.user or options.run_as:
         return ""
     for folder in (project.root, *project.root.parents):
         try:

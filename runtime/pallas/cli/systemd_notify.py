@@ -102,7 +102,7 @@ class ServiceReport:
         self._status = "reloading"
 
     def reloaded(self) -> None:
-        """Report the end of a reload, whatever its outcome: the fleet serves."""
+        """Report the end of a reload, successful or not: the fleet serves."""
         self._status = status_of(self._snapshot())
         self._notifier.send(READY=1, STATUS=self._status)
 

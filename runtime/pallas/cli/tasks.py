@@ -54,8 +54,8 @@ def list_tasks(
     """List tasks, the newest first."""
     from pallas.cli.resources.task_commands import TaskOptions, show_list
 
-    wish = TaskOptions("json" if as_json else output, agent, status, limit)
-    raise typer.Exit(show_list(wish, reach_of(context, folder, url, token)))
+    options = TaskOptions("json" if as_json else output, agent, status, limit)
+    raise typer.Exit(show_list(options, reach_of(context, folder, url, token)))
 
 
 @tasks.command("show")
@@ -68,7 +68,7 @@ def show_task(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Show everything about a task: how far it is, or what came of it."""
+    """Show everything about a task: its progress, or its result."""
     from pallas.cli.resources.task_commands import show
 
     output = "json" if as_json else output

@@ -37,7 +37,7 @@ def new(name: str, scopes: str = "", expires: str = "") -> int:
         return _wrong(f"--expires {expires}: that is over")
     token = make_token()
     _say(
-        "# The token is shown this once: only its hash is kept. Give it to whoever calls, who sends it as",
+        "# The token is shown this once: only its hash is kept. Give it to the caller, who sends it as",
         "#   Authorization: Bearer TOKEN",
         "# and put these lines into agents.yaml:",
         *_lines(name, token, words, last),
@@ -59,7 +59,7 @@ def hash_token() -> int:
     if not MIN_LENGTH <= len(token) <= MAX_TOKEN:
         return _wrong(
             f"a token has {MIN_LENGTH} to {MAX_TOKEN} characters, and this one {len(token)}; "
-            "`pallas token new NAME` makes one that nobody guesses"
+            "`pallas token new NAME` makes one that cannot be guessed"
         )
     print(sha256_of(token), flush=True)
     return 0

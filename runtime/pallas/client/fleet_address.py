@@ -23,7 +23,7 @@ _ANYWHERE: Final = ("", "0.0.0.0", "::", "localhost")
 class FleetAddress:
     """A fleet's address, without a trailing slash. ``project`` is the expected project, if known.
 
-    ``certificate`` is the certificate of a fleet on this machine, trusted whatever name is in it.
+    ``certificate`` is the certificate of a fleet on this machine, trusted for any host name.
     """
 
     origin: str
@@ -47,7 +47,7 @@ class FleetAddress:
 
     @property
     def in_the_clear(self) -> bool:
-        """Whether others on the network could read what is sent there."""
+        """Whether others on the network could read requests to it."""
         return self.origin.startswith("http:") and not self.is_loopback
 
     def trust(self) -> ssl.SSLContext | bool:

@@ -100,7 +100,7 @@ class Registry[Host]:
             return CommandOutcome(fault.message, ok=False)
 
     def complete(self, host: Host, line: str) -> CommandCompletion:
-        """Return how ``line``, with the cursor at its end, may continue; empty if it is no command."""
+        """Return how ``line``, with the cursor behind it, may continue; empty if it is no command."""
         if not line.startswith("/") or line.startswith("//") or "\n" in line:
             return CommandCompletion(len(line))
         name, space, rest = line[1:].partition(" ")

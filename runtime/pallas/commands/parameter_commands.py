@@ -67,7 +67,7 @@ async def system(host: ChatHost, rest: str) -> CommandOutcome:
         told = _taken_back(host, "systemOverride")
     elif rest:
         return CommandOutcome(
-            "An agent's instruction stands where it is defined; over MCP nobody can change it. /system alone "
+            "An agent's instruction stands where it is defined; no MCP client can change it. /system alone "
             "shows it.",
             ok=False,
         )

@@ -93,7 +93,7 @@ def unset(params: Params, name: str) -> Params:
 
 
 def lines(params: Params) -> list[tuple[str, str]]:
-    """Return what is set, as names and values to show; keys below ``extra`` one by one."""
+    """Return the set parameters, as names and values to show; keys below ``extra`` one by one."""
     found: list[tuple[str, str]] = []
     for key in KEYS:
         if key not in params.values:

@@ -78,7 +78,7 @@ class Hosted:
             return HandlerReply()
         payload = pack_payload(returned.payload)
         if not isinstance(returned.to, str | None):
-            raise Fault(FaultType.INTERNAL, f"{self.name} answered nobody")
+            raise Fault(FaultType.INTERNAL, f"{self.name} has no caller to answer")
         return HandlerReply(((returned.to, payload),))
 
     def ended(self, frame: str) -> None:

@@ -46,7 +46,7 @@ class MessageDelivery:
 
     def __init__(self, peers: MessagingPeers) -> None:
         self._peers = peers
-        self._hall = MessagingState(peers)
+        self._state = MessagingState(peers)
         self._runs: set[MessageRun] = set()
         self._boots: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -54,31 +54,31 @@ class MessageDelivery:
     @property
     def root(self) -> str:
         """The UUID of the root thread, which exists before any message (HC-25)."""
-        return self._hall.root
+        return self._state.root
 
     @property
     def open_frames(self) -> int:
         """The number of open frames."""
-        return len(self._hall.frames)
+        return len(self._state.frames)
 
     @property
     def handling(self) -> int:
         """The number of messages being handled."""
-        return self._hall.slots.running
+        return self._state.slots.running
 
     @property
     def waiting(self) -> int:
         """The number of messages and runs that wait for their turn."""
-        return self._hall.queued + self._hall.pipelines.waiting
+        return self._state.queued + self._state.pipelines.waiting
 
     @property
     def log(self) -> MessageLog:
         """The messages of recent runs."""
-        return self._hall.log
+        return self._state.log
 
     def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
         """Return the messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``."""
-        return self._hall.log.envelopes(run_id, after, limit)
+        return self._state.log.envelopes(run_id, after, limit)
 
     async def boot(self, emit: Emit) -> None:
         """Send Boot to each handler that takes it, and return when all of them have handled it.
@@ -97,12 +97,12 @@ class MessageDelivery:
         Cancelling it cancels every handler that works for it. Raises Fault.
         """
         self._check(first)
-        pipelines = self._hall.pipelines
+        pipelines = self._state.pipelines
         if not first.nested:
-            await pipelines.take(self._hall.queued)
+            await pipelines.take(self._state.queued)
         try:
             self._check(first)  # After a long wait the fleet may be stopping.
-            run = MessageRun(self._hall, first.asker, emit, first.sender, home=first.home)
+            run = MessageRun(self._state, first.asker, emit, first.sender, home=first.home)
             self._runs.add(run)
             try:
                 run.begin(first.to, first.payload, thread=first.thread)
@@ -117,10 +117,10 @@ class MessageDelivery:
     async def close(self) -> None:
         """Cancel all runs."""
         self._closed = True
-        self._hall.pipelines.refuse(_stopping())
+        self._state.pipelines.refuse(_stopping())
         for run in list(self._runs):
             run.finish(None, _stopping())
-        tasks = {each.task for each in self._hall.works if each.task is not None} | self._boots
+        tasks = {each.task for each in self._state.works if each.task is not None} | self._boots
         if tasks:
             await asyncio.wait(tasks, timeout=2 * GRACE)
 
@@ -132,7 +132,7 @@ class MessageDelivery:
 
     def _booted(self, endpoint: HandlerEndpoint, boot: Payload, emit: Emit) -> MessageRun:
         id_ = new_id()
-        run = MessageRun(self._hall, MessageSender(run_id=id_, agent=endpoint.name), emit, SYSTEM)
+        run = MessageRun(self._state, MessageSender(run_id=id_, agent=endpoint.name), emit, SYSTEM)
         self._runs.add(run)
         task = asyncio.get_running_loop().create_task(
             self._boot(run, endpoint, boot, id_), name=f"boot of {endpoint.name}"

@@ -37,7 +37,7 @@ class Passing:
     payload: Payload
     sender: str
     own: bool
-    kept: LoggedMessage
+    logged: LoggedMessage
 
 
 class HandlerFrame:
@@ -51,6 +51,7 @@ class HandlerFrame:
         "depth",
         "endpoints",
         "id",
+        "opened_with",
         "outer",
         "over",
         "parent",
@@ -59,7 +60,6 @@ class HandlerFrame:
         "run",
         "span",
         "todos",
-        "told",
         "waits",
         "work",
     )
@@ -73,7 +73,7 @@ class HandlerFrame:
         *,
         id: str,  # noqa: A002
         span: str,
-        told: str,
+        opened_with: str,
     ) -> None:
         self.run = run
         self.id = id
@@ -86,7 +86,7 @@ class HandlerFrame:
         """The parent's id, also after the frame is over; empty for none."""
         self.depth: int = 1 if parent is None else parent.depth + 1
         self.span = span
-        self.told = told
+        self.opened_with = opened_with
         """The name of the payload that opened it."""
         self.children: dict[HandlerFrame, None] | None = None
         self.endpoints: tuple[HandlerEndpoint, ...] = ()

@@ -50,7 +50,7 @@ class MessageTask:
             self.timer.cancel()
             self.timer = None
         if not self.over:
-            self.passing.kept.seconds = perf_counter() - self.began
+            self.passing.logged.seconds = perf_counter() - self.began
         self._free()
 
     def cancel(self) -> None:
@@ -62,7 +62,7 @@ class MessageTask:
         if self.task is None or self._freed:
             return
         if self.began:
-            self.passing.kept.seconds = perf_counter() - self.began
+            self.passing.logged.seconds = perf_counter() - self.began
         self.task.cancel()
         if self.began:
             self.timer = asyncio.get_running_loop().call_later(GRACE, self._leave)

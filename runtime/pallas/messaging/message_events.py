@@ -63,13 +63,13 @@ class MessageEvents:
             detail=one_line(detail, _MAX_DETAIL) if detail else "",
             span_id=frame.span if frame is not None else "",
         )
-        kept = self._record.add(event, raw)
+        logged = self._record.add(event, raw)
         self._emit(event)
-        return kept
+        return logged
 
     def dropped(self, frame: HandlerFrame, passing: Passing) -> None:
         """Report a message that was routed and never handled, because its frame is over (HC-18)."""
-        event = passing.kept.event
+        event = passing.logged.event
         again = MessagePassed(
             run_id=event.run_id,
             agent=event.agent,
@@ -87,7 +87,7 @@ class MessageEvents:
             detail="its frame ended before it was handled",
             span_id=event.span_id,
         )
-        passing.kept.event = again
+        passing.logged.event = again
         self._emit(again)
         self._late(frame, passing.sender, passing.payload)
 
@@ -137,7 +137,7 @@ class MessageEvents:
                     run_id=self._run_id,
                     agent=self._agent,
                     server=frame.agent,
-                    tool=frame.told,
+                    tool=frame.opened_with,
                     phase=phase,
                     call_id=frame.id,
                     nested=frame.depth > 2,

@@ -51,12 +51,12 @@ class RunMessageLog:
     over.
     """
 
-    __slots__ = ("_log", "_secrets", "kept", "run_id")
+    __slots__ = ("_log", "_secrets", "messages", "run_id")
 
     def __init__(self, log: "MessageLog", run_id: str, secret: str | None) -> None:
         self._log = log
         self.run_id = run_id
-        self.kept: deque[LoggedMessage] = deque()
+        self.messages: deque[LoggedMessage] = deque()
         self._secrets = tuple({secret.encode(), escape(secret).encode()}) if secret else ()
 
     def add(self, event: MessagePassed, raw: bytes) -> LoggedMessage:
@@ -67,22 +67,22 @@ class RunMessageLog:
         cut = len(raw) > MAX_BODY
         if cut:
             raw = raw[: MAX_BODY + max(_OVERLAP, longest_secret())]
-        kept = LoggedMessage(event, raw, cut)
+        logged = LoggedMessage(event, raw, cut)
         if self._log.of(self.run_id) is self:  # otherwise newer messages replaced this run
-            self.kept.append(kept)
-            if len(self.kept) > MAX_MESSAGES:
+            self.messages.append(logged)
+            if len(self.messages) > MAX_MESSAGES:
                 self.drop_oldest()
             self._log.grow(_OWN + len(raw))
-        return kept
+        return logged
 
     @property
     def count(self) -> int:
         """The number of messages."""
-        return len(self.kept)
+        return len(self.messages)
 
     def drop_oldest(self) -> None:
         """Drop its oldest message."""
-        self._log.grow(-_OWN - len(self.kept.popleft().raw))
+        self._log.grow(-_OWN - len(self.messages.popleft().raw))
 
     def forget_secret(self) -> None:
         """Forget the caller's token: the run is over and adds no more messages."""
@@ -108,13 +108,13 @@ class MessageLog(RingStore[RunMessageLog]):
         run = self.of(run_id)
         if run is None:
             return ()
-        wanted = (each for each in run.kept if each.event.number > after)
+        wanted = (each for each in run.messages if each.event.number > after)
         return tuple(_envelope(each) for each in islice(wanted, limit))
 
 
-def _envelope(kept: LoggedMessage) -> Envelope:
-    event = kept.event
-    payload, cut = _clean(kept.raw), kept.cut
+def _envelope(logged: LoggedMessage) -> Envelope:
+    event = logged.event
+    payload, cut = _clean(logged.raw), logged.cut
     if cut:
         payload = payload[:MAX_BODY]
     to = f"<to>{escape(event.to)}</to>" if event.to else ""
@@ -135,9 +135,9 @@ def _envelope(kept: LoggedMessage) -> Envelope:
         payload=event.payload,
         code=event.code,
         detail=event.detail,
-        xml=f'<message xmlns="{ENVELOPE}"><meta>{head}</meta>{payload}{end}' if kept.raw else "",
+        xml=f'<message xmlns="{ENVELOPE}"><meta>{head}</meta>{payload}{end}' if logged.raw else "",
         cut=cut,
-        seconds=kept.seconds,
+        seconds=logged.seconds,
     )
 
 

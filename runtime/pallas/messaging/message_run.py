@@ -80,17 +80,17 @@ class MessageRun:
     """
 
     def __init__(
-        self, hall: MessagingState, asker: MessageSender, emit: Emit, outside: str, *, home: str = ""
+        self, state: MessagingState, asker: MessageSender, emit: Emit, outside: str, *, home: str = ""
     ) -> None:
-        self.hall = hall
+        self.state = state
         self.asker = asker
         self.outside = outside
         self.home = home
         self.done: asyncio.Future[Payload | None] = asyncio.get_running_loop().create_future()
         self._emit = emit
-        self._record = hall.log.open(asker.run_id, asker.bearer)
-        self.telling = MessageEvents(asker.run_id, asker.agent, hall.root, emit, self._record)
-        self._works = Works(hall.slots, hall.works, copy_context())
+        self._record = state.log.open(asker.run_id, asker.bearer)
+        self.telling = MessageEvents(asker.run_id, asker.agent, state.root, emit, self._record)
+        self._works = Works(state.slots, state.works, copy_context())
         self._firsts: dict[HandlerFrame, None] = {}
         self._busy = 0
         self._handled = asyncio.Event()
@@ -100,25 +100,25 @@ class MessageRun:
 
     def begin(self, to: str, payload: Payload, *, thread: str = "", route: MessageRoute = "call") -> None:
         """Deliver the first message. Raises Fault when no handler takes it."""
-        endpoints = self.hall.peers.endpoints(to)
+        endpoints = self.state.peers.endpoints(to)
         if not endpoints:
             raise Fault(FaultType.CONFIG, f"{to} takes no messages of handlers")
         self.router.weigh(payload)
         for endpoint in endpoints:
-            fitted = fit(endpoint, payload, self.hall.peers.limits.bytes)
+            fitted = fit(endpoint, payload, self.state.peers.limits.bytes)
             frame = self.open(endpoint.name, self.outside, None, fitted.name, thread=thread)
             frame.endpoints = (endpoint,)
             self.put(frame, fitted, self.outside, route)
 
     def open(
-        self, agent: str, caller: str, parent: HandlerFrame | None, told: str, *, thread: str = ""
+        self, agent: str, caller: str, parent: HandlerFrame | None, opened_with: str, *, thread: str = ""
     ) -> HandlerFrame:
         """Open a frame of ``agent`` below ``parent``.
 
         ``thread`` becomes its id, if it is a UUID and the agent has no frame with it: one conversation may
         reach several agents at once.
         """
-        frames = self.hall.frames
+        frames = self.state.frames
         taken = not thread or not is_canonical(thread) or (agent, thread) in frames
         trace = self.asker.trace
         frame = HandlerFrame(
@@ -128,7 +128,7 @@ class MessageRun:
             parent,
             id=new_id() if taken else thread,
             span=new_span() if parent is not None or trace is None else trace.span_id,
-            told=told,
+            opened_with=opened_with,
         )
         frames[agent, frame.id] = frame
         if parent is None:
@@ -147,14 +147,14 @@ class MessageRun:
 
     def _end(self, frame: HandlerFrame, phase: ToolPhase) -> None:
         frame.over = True
-        self.hall.slots.forget(frame)
+        self.state.slots.forget(frame)
         if frame.work is not None:
             work, frame.work = frame.work, None
             self._busy -= 1
             work.cancel()
         for passing in frame.queue or ():
             self._busy -= 1
-            self.hall.queued -= 1
+            self.state.queued -= 1
             self._say(self.telling.dropped, frame, passing)
         if frame.todos is not None:
             for todo in frame.todos.open.values():
@@ -166,7 +166,7 @@ class MessageRun:
                 log.exception("%s: its scratch storage is not gone", frame.agent)
         self._say(self.telling.frame, frame, phase)
         self._firsts.pop(frame, None)
-        del self.hall.frames[frame.agent, frame.id]
+        del self.state.frames[frame.agent, frame.id]
         frame.detach()
 
     def _say[**P](self, tell: Callable[P, object], *what: P.args, **how: P.kwargs) -> None:
@@ -174,7 +174,7 @@ class MessageRun:
         try:
             tell(*what, **how)
         except Exception:
-            log.exception("%s: the end of a frame was not told", self.asker.agent)
+            log.exception("%s: the end of a frame was not reported", self.asker.agent)
 
     # Messages
 
@@ -191,32 +191,32 @@ class MessageRun:
         detail: str = "",
     ) -> None:
         """Queue a message for the frame's handler."""
-        kept = self.telling.message(
+        logged = self.telling.message(
             frame, payload, sender, frame.agent, route, left=left, fault=fault, detail=detail
         )
         self.router.came(frame, payload, sender)
         if frame.queue is None:
             frame.queue = deque()
-        frame.queue.append(Passing(payload, sender, own, kept))
+        frame.queue.append(Passing(payload, sender, own, logged))
         self._busy += 1
-        self.hall.queued += 1
+        self.state.queued += 1
         if frame.work is None and not frame.waits:
-            self.hall.slots.want(frame)
+            self.state.slots.want(frame)
 
     def take(self, frame: HandlerFrame) -> None:
         """Handle the frame's next message: it has its turn now."""
         assert frame.queue
         passing = frame.queue.popleft()
-        self.hall.queued -= 1
+        self.state.queued -= 1
         work = frame.work = MessageTask(self._works, frame, passing, slot=True)
         self._works.begin(work, self._handle(work))
 
     def ask(self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint) -> None:
         """Ask an agent of another kind: a run of its own, below this frame."""
-        kept = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
+        logged = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
         self.router.came(frame, payload, endpoint.shown)
         self._busy += 1
-        passing = Passing(payload, endpoint.shown, own=False, kept=kept)
+        passing = Passing(payload, endpoint.shown, own=False, logged=logged)
         work = frame.work = MessageTask(self._works, frame, passing, slot=False)
         trace = self.asker.trace
         asker = replace(
@@ -249,8 +249,8 @@ class MessageRun:
         frame, answer, fault = work.frame, None, None
         try:
             text, sender = text_of(work.passing.payload), work.passing.sender
-            result = await self.hall.peers.ask(frame.agent, text, asker, sender=sender, thread=frame.id)
-            answer = answer_of(result.text, self.hall.peers.limits.bytes)
+            result = await self.state.peers.ask(frame.agent, text, asker, sender=sender, thread=frame.id)
+            answer = answer_of(result.text, self.state.peers.limits.bytes)
         except asyncio.CancelledError:
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} was cancelled; nothing was answered")
         except PayloadFault as raised:  # The answer is at fault, not the sender.
@@ -312,14 +312,14 @@ class MessageRun:
     def _go_on(self, frame: HandlerFrame) -> None:
         self._handled.set()
         if frame.queue and frame.work is None and not frame.waits:
-            self.hall.slots.want(frame)
+            self.state.slots.want(frame)
         if not self._busy:
             self.finish(None)
 
     def _endpoint(self, frame: HandlerFrame) -> HandlerEndpoint:
         """Return the handler of this frame's messages: a newer version, if the fleet has one."""
         last = frame.endpoints[-1]
-        found = self.hall.peers.endpoints(frame.agent)
+        found = self.state.peers.endpoints(frame.agent)
         if last in found:
             return last
         for each in found:
@@ -329,7 +329,7 @@ class MessageRun:
         raise Fault(FaultType.TRANSPORT, f"{frame.agent} is not there any more")
 
     def _delivery(self, frame: HandlerFrame, endpoint: HandlerEndpoint, passing: Passing) -> Delivery:
-        usage = self.hall.usage.of(endpoint, self.hall.peers)
+        usage = self.state.usage.of(endpoint, self.state.peers)
         if frame.todos is not None and (nudge := frame.todos.nudge()):
             usage = f"{usage}\n\n{nudge}" if usage else nudge
         metadata = HandlerMetadata(
@@ -341,9 +341,9 @@ class MessageRun:
             todo_nudge=frame.todos.raised() if frame.todos is not None else "",
         )
         run_id = self.asker.run_id
-        completer = self.hall.peers.completer(self.asker, endpoint.name, frame.id, self._emit)
-        kept = FrameTodos(frame)
-        return Delivery(passing.payload, metadata, frame.id, run_id, endpoint.timeout, completer, kept)
+        completer = self.state.peers.completer(self.asker, endpoint.name, frame.id, self._emit)
+        todos = FrameTodos(frame)
+        return Delivery(passing.payload, metadata, frame.id, run_id, endpoint.timeout, completer, todos)
 
     # How it ends
 

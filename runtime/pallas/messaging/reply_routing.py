@@ -29,7 +29,7 @@ def unknown() -> Fault:
 
 def _of_error(frame: HandlerFrame, fault: Fault, passing: Passing) -> Fault:
     """Return the Fault of a handler that failed at a SystemError: the original error first, for operators."""
-    error = passing.kept.event
+    error = passing.logged.event
     if error.route != "error" or fault.type is not FaultType.UPSTREAM:
         return fault
     what = "a message that it sent" if passing.sender == SYSTEM else "an agent that it asked"
@@ -43,7 +43,7 @@ class ReplyRouter:
 
     def __init__(self, run: "MessageRun") -> None:
         self._run = run
-        self._hall = run.hall
+        self._state = run.state
         self._tell = run.telling
         self._messages = 0
         self._watched = 0
@@ -137,7 +137,7 @@ class ReplyRouter:
         frame.refusals = 0
 
     def _again(self, frame: HandlerFrame, endpoint: HandlerEndpoint, payload: Payload) -> None:
-        if self._hall.full:
+        if self._state.full:
             raise overloaded("too many messages wait")
         fitted = fit(endpoint, payload, self._limit)
         self._run.put(frame, fitted, endpoint.shown, "self", own=True)
@@ -152,16 +152,16 @@ class ReplyRouter:
     def _call(self, frame: HandlerFrame, endpoint: HandlerEndpoint, to: str, payload: Payload) -> bool:
         if frame.depth + self._run.asker.depth >= MAX_DEPTH:
             raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} frames below each other")
-        if self._hall.full:
+        if self._state.full:
             raise overloaded("too many messages wait")
-        targets = self._hall.peers.endpoints(to)
+        targets = self._state.peers.endpoints(to)
         if targets:
             fitted = [(each, fit(each, payload, self._limit)) for each in targets]
             for target, own in fitted:
                 below = self._run.open(target.name, endpoint.shown, frame, own.name)
                 below.endpoints = (target,)
                 self._run.put(below, own, endpoint.shown, "call")
-        elif self._hall.peers.knows(to):
+        elif self._state.peers.knows(to):
             below = self._run.open(to, endpoint.shown, frame, "send_message")
             self._run.ask(below, payload, endpoint)
         else:
@@ -202,12 +202,12 @@ class ReplyRouter:
     def _read(
         self, raw: bytes, endpoint: HandlerEndpoint, caller: str
     ) -> tuple[bytes_replies.Addressed, ...]:
-        if endpoint.name not in self._hall.warned:
-            self._hall.warned.add(endpoint.name)
+        if endpoint.name not in self._state.warned:
+            self._state.warned.add(endpoint.name)
             text = f"{endpoint.name} returns bytes; return HandlerResponse(payload, to) instead"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
             log.warning("%s", text, extra={"agent": endpoint.name})
-        return bytes_replies.read(raw, endpoint, caller, self._hall.peers)
+        return bytes_replies.read(raw, endpoint, caller, self._state.peers)
 
     def _respond(self, frame: HandlerFrame, sender: str, answers: list[Payload]) -> None:
         """Respond to the caller: the frame is over, with all below it (HC-18)."""
@@ -273,10 +273,10 @@ class ReplyRouter:
 
     @property
     def _limit(self) -> int:
-        return self._hall.peers.limits.bytes
+        return self._state.peers.limits.bytes
 
     def _count(self) -> None:
         self._messages += 1
-        limit = self._hall.peers.limits.per_run
+        limit = self._state.peers.limits.per_run
         if self._messages > limit:
             raise Fault(FaultType.UPSTREAM, f"More than {limit} messages in one run: it was ended")

@@ -1,4 +1,4 @@
-"""Read the shape of a dataclass, and what is needed to make instances of it (HC-23)."""
+"""Read the shape of a dataclass, and the types that make instances of it (HC-23)."""
 
 import dataclasses
 import inspect
@@ -49,7 +49,7 @@ class Derived:
 
 
 def derived(kind: object) -> Derived:
-    """Read a class. Raises Fault (CONFIG) with the class, the field, and what is allowed."""
+    """Read a class. Raises Fault (CONFIG) with the class, the field, and the allowed types."""
     try:
         if not isinstance(kind, type):
             raise _Refused(f"{shown(kind)} cannot be a payload: it is no class; give a dataclass")

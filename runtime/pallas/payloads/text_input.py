@@ -92,7 +92,7 @@ def _refuse_other(kind: "PayloadType", text: str) -> None:
     """
     as_text = f"expected <{kind.name}>, or for a text {json.dumps({kind.text_field: '...'})}"
     try:
-        name = _message_in(text) or _message_in(_mended(text))
+        name = _message_in(text) or _message_in(_with_escapes(text))
     except _Doctype:
         raise PayloadFault(
             f"{kind.name} has a DOCTYPE, which is refused: entities and DTDs are never read; {as_text}"
@@ -149,16 +149,16 @@ def _xml(kind: "PayloadType", text: str, limit: int) -> "Payload":
     try:
         return kind.parse(data, limit=limit)
     except NotXml as fault:
-        mended = _mended(text).encode()
-        if mended == data:
+        escaped = _with_escapes(text).encode()
+        if escaped == data:
             raise
         try:
-            return kind.parse(mended, limit=limit)
+            return kind.parse(escaped, limit=limit)
         except NotXml:
             raise fault from None
 
 
-def _mended(text: str) -> str:
+def _with_escapes(text: str) -> str:
     """Escape ``&`` and ``<`` that begin no markup, outside of CDATA and comments."""
     done: list[str] = []
     at = 0

@@ -75,6 +75,6 @@ class Script:
 
 
 def no_answer(file: str) -> ScriptRule:
-    """The rule after the last: it says that none fitted, where to add one, and what was asked."""
+    """The rule after the last: it says that none fitted, where to add one, and which request it was."""
     text = f"No rule in {file} answers this; add one there. The model was asked:\n\n{{{{ last | quote }}}}"
     return ScriptRule(When(), say=parse_template(text, None), where=Where(file))

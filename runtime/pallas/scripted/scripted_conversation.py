@@ -10,7 +10,7 @@ Last = Literal["user", "tool"]
 
 
 class BadRequest(Exception):
-    """The request is not one; the message says what and what is allowed."""
+    """The request is not one; the message says what is wrong and lists the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class RequestRecord:
 
 
 def scripted_app(script: Script) -> Starlette:
-    """The server as an ASGI app. It answers to localhost names only, whatever it is bound to."""
+    """The server as an ASGI app. It answers to localhost names only, on any address it is bound to."""
     record = RequestRecord()
     server = _Server(script, record)
     app = Starlette(

@@ -28,12 +28,12 @@ _BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(wish: ChatOptions) -> int:
+def run(options: ChatOptions) -> int:
     """Run the command and return its exit status."""
     terminal = ChatTerminal()
     try:
         with asyncio.Runner() as runner, Ending(terminal) as ending:
-            return runner.run(_run(wish, terminal, ending))
+            return runner.run(_run(options, terminal, ending))
     except ChatExit as left:
         if left.message:
             terminal.note(f"pallas chat: {left.message}", "")
@@ -63,7 +63,7 @@ class Ending:
     def __init__(self, terminal: ChatTerminal) -> None:
         self._terminal = terminal
         self._heard = 0
-        self._wish: Callable[[], object] | None = None
+        self._action: Callable[[], object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.signal = 0
 
@@ -75,19 +75,19 @@ class Ending:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)
 
-    def listen(self, wish: Callable[[], object]) -> None:
-        """Call ``wish`` in the running loop on the first signal from now on."""
+    def listen(self, action: Callable[[], object]) -> None:
+        """Call ``action`` in the running loop on the first signal from now on."""
         self._heard, self.signal = 0, 0
-        self._wish, self._loop = wish, asyncio.get_running_loop()
+        self._action, self._loop = action, asyncio.get_running_loop()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._heard += 1
         self.signal = number
-        if self._heard > 1 or self._wish is None or self._loop is None:
+        if self._heard > 1 or self._action is None or self._loop is None:
             self._leave(number)
             return
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wish)
+            self._loop.call_soon_threadsafe(self._action)
 
     def _leave(self, number: int) -> None:
         from pallas.cli.child_processes import end_children
@@ -98,21 +98,21 @@ class Ending:
         os._exit(SIGNALLED + number)
 
 
-async def _run(wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
+async def _run(options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
     task = asyncio.current_task()
     assert task is not None
     ending.listen(task.cancel)
     base = Path.cwd()
     try:
-        async with _fleet(wish, terminal) as api:
-            about = await check_agent(api, wish)
+        async with _fleet(options, terminal) as api:
+            about = await check_agent(api, options)
             # The user may have given the agent's id.
-            wish = replace(wish, agent=str(about.get("name") or wish.agent))
-            if wish.message is not None:
-                return await once(api, wish, terminal, ending)
+            options = replace(options, agent=str(about.get("name") or options.agent))
+            if options.message is not None:
+                return await once(api, options, terminal, ending)
             from .repl import repl
 
-            return await repl(api, wish, terminal, ending, base, about)
+            return await repl(api, options, terminal, ending, base, about)
     except asyncio.CancelledError:
         if ending.signal:
             raise ChatExit(SIGNALLED + ending.signal) from None
@@ -120,10 +120,10 @@ async def _run(wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int
 
 
 @asynccontextmanager
-async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[RestClient]:
-    token = token_of(wish.token)
-    if wish.url or os.environ.get("PALLAS_URL", "").strip():
-        place = place_of(wish.url)
+async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[RestClient]:
+    token = token_of(options.token)
+    if options.url or os.environ.get("PALLAS_URL", "").strip():
+        place = place_of(options.url)
         if token and place.in_the_clear:
             terminal.note(
                 "warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of it",
@@ -133,11 +133,11 @@ async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[Res
             yield api
         return
     try:
-        export_env(wish.root)
-        project = load_project(wish.root)
+        export_env(options.root)
+        project = load_project(options.root)
     except ConfigError:
         # Someone is editing the files: a running fleet answers as before.
-        if (there := await _in_spite(wish.root)) is None:
+        if (there := await _in_spite(options.root)) is None:
             raise
         terminal.note("warning: the project's files have mistakes now; the fleet that runs is asked", "")
         async with connect(there, token) as api:
@@ -155,7 +155,7 @@ async def _fleet(wish: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[Res
 
     try:
         async with running_or_own(
-            project, wish.agent, token, starting=starting, tell=lambda text: terminal.note(text, "")
+            project, options.agent, token, starting=starting, tell=lambda text: terminal.note(text, "")
         ) as api:
             yield api
     finally:
@@ -215,19 +215,19 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-async def once(api: RestClient, wish: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
+async def once(api: RestClient, options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
     """Send one message, show the answer, and return the exit status.
 
     With ``--json`` stdout gets one document, the API's answer without a stream. With ``--stream`` as well it
     gets one line of JSON for each chunk.
     """
-    if wish.thread:
-        await check_thread(api, wish)
-    frames = wish.as_json and wish.stream is True
-    turn = ChatTurn(api, wish.agent, terminal, frames=frames, quiet=wish.as_json)
+    if options.thread:
+        await check_thread(api, options)
+    frames = options.as_json and options.stream is True
+    turn = ChatTurn(api, options.agent, terminal, frames=frames, quiet=options.as_json)
     ending.listen(turn.cancel)
-    answer = await turn.ask(body_of(wish), stream=wish.stream is not False)
-    if wish.as_json and not frames:
+    answer = await turn.ask(body_of(options), stream=options.stream is not False)
+    if options.as_json and not frames:
         terminal.text(json.dumps(await _document(api, answer), ensure_ascii=False, indent=2) + "\n")
     elif terminal.err_tty and answer.fault is None and not answer.cancelled:
         terminal.note(figures(answer, await run_facts(api, answer.run)))
@@ -238,13 +238,13 @@ async def once(api: RestClient, wish: ChatOptions, terminal: ChatTerminal, endin
     return status_of(answer.fault) if answer.fault is not None else OK
 
 
-def body_of(wish: ChatOptions) -> dict[str, Any]:
+def body_of(options: ChatOptions) -> dict[str, Any]:
     """Return the body of a chat request."""
-    body: dict[str, Any] = {"message": wish.message or "", **wish.params.to_json()}
-    if wish.thread:
-        body["threadId"] = wish.thread
-    if wish.images:
-        body["images"] = [{"data": image.data, "mimeType": image.mime_type} for image in wish.images]
+    body: dict[str, Any] = {"message": options.message or "", **options.params.to_json()}
+    if options.thread:
+        body["threadId"] = options.thread
+    if options.images:
+        body["images"] = [{"data": image.data, "mimeType": image.mime_type} for image in options.images]
     return body
 
 
@@ -268,16 +268,16 @@ async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
     return document
 
 
-async def check_agent(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
+async def check_agent(api: RestClient, options: ChatOptions) -> dict[str, Any]:
     """Return the agent's facts, empty when the caller may not see it. Raises ChatExit (ABSENT)."""
     try:
-        found = await api.get(f"/agents/{part(wish.agent)}")
+        found = await api.get(f"/agents/{part(options.agent)}")
     except Fault as fault:
         if fault.data.get("reason") == "forbidden":
             return {}  # A caller may talk to an agent without the right to read it.
         if fault.data.get("reason") != "not_found":
             raise
-        raise ChatExit(ABSENT, await _no_agent(api, wish.agent)) from None
+        raise ChatExit(ABSENT, await _no_agent(api, options.agent)) from None
     return found if isinstance(found, dict) else {}
 
 
@@ -293,25 +293,25 @@ async def thread_named(api: RestClient, name: str, agent: str) -> Any:
     return found[0]
 
 
-async def check_thread(api: RestClient, wish: ChatOptions) -> dict[str, Any]:
+async def check_thread(api: RestClient, options: ChatOptions) -> dict[str, Any]:
     """Return the thread to continue.
 
     Raises ChatExit (ABSENT) when it is unknown, or belongs to another caller or another agent.
     """
     try:
-        found = await thread_named(api, wish.thread, wish.agent)
+        found = await thread_named(api, options.thread, options.agent)
     except Fault as fault:
         if fault.data.get("reason") != "not_found":
             raise
-        raise ChatExit(ABSENT, f"thread {one_line(wish.thread, 200)}: {fault.message}") from None
+        raise ChatExit(ABSENT, f"thread {one_line(options.thread, 200)}: {fault.message}") from None
     theirs = found.get("agent") if isinstance(found, dict) else None
     if isinstance(theirs, dict):
         theirs = theirs.get("name")
-    if isinstance(theirs, str) and theirs != wish.agent:
+    if isinstance(theirs, str) and theirs != options.agent:
         raise ChatExit(
             ABSENT,
-            f"thread {one_line(wish.thread, 200)} belongs to the agent {one_line(theirs, 100)}, not to "
-            f"{one_line(wish.agent, 100)}: pallas chat {one_line(theirs, 100)} --thread ...",
+            f"thread {one_line(options.thread, 200)} belongs to the agent {one_line(theirs, 100)}, not to "
+            f"{one_line(options.agent, 100)}: pallas chat {one_line(theirs, 100)} --thread ...",
         )
     return found if isinstance(found, dict) else {}
 

@@ -30,14 +30,14 @@ class Host:
     ``again`` is a message to send before the prompt is shown again; ``/quit`` sets ``leaving``.
     """
 
-    def __init__(self, api: RestClient, wish: ChatOptions, base: Path, about: Mapping[str, Any]) -> None:
-        self._api, self._agent, self._base, self._about = api, wish.agent, base, about
-        self.thread = wish.thread
-        self.images: list[Image] = list(wish.images)
-        self.streams = wish.stream is not False
+    def __init__(self, api: RestClient, options: ChatOptions, base: Path, about: Mapping[str, Any]) -> None:
+        self._api, self._agent, self._base, self._about = api, options.agent, base, about
+        self.thread = options.thread
+        self.images: list[Image] = list(options.images)
+        self.streams = options.stream is not False
         self.again: tuple[str, tuple[Image, ...]] | None = None
         self.leaving = False
-        self._params = wish.params
+        self._params = options.params
         self._known: tuple[str, ...] = ()
         self._last: tuple[str, tuple[Image, ...]] | None = None
         self._run = ""

@@ -25,7 +25,7 @@ _CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
 class ChatAnswer:
     """The result of a message. ``fault`` says why there is no answer; ``document`` is one that came whole.
 
-    ``chosen`` says which agent answered when that is not obvious, and what was missing: backend, routed,
+    ``chosen`` says which agent answered when that is not obvious, and without what: backend, routed,
     rerouted, missingServers, and notices, as the API reports them.
     """
 
@@ -201,9 +201,9 @@ class ChatTurn:
             self._terminal.end_text()
         del parts[self._stands :]
         self._tell(
-            "[the provider broke off and was asked again: the text since the last tool begins anew]"
+            "[the provider broke off and was asked again: the text since the last tool starts again]"
             if self._stands or self._answer.tools
-            else "[the provider broke off and was asked again: the answer begins anew]"
+            else "[the provider broke off and was asked again: the answer starts again]"
         )
 
     def _tell(self, line: str) -> None:

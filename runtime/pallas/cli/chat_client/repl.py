@@ -24,23 +24,23 @@ from .line_input import Edited, Interrupted, LineInput, Plain, typed
 
 async def repl(
     api: RestClient,
-    wish: ChatOptions,
+    options: ChatOptions,
     terminal: ChatTerminal,
     ending: Ending,
     base: Path,
     about: Mapping[str, Any],
 ) -> int:
     """Hold the conversation and return the exit status. Failures are shown, and the conversation goes on."""
-    host = Host(api, wish, base, about)
-    if wish.thread:
-        await check_thread(api, wish)
+    host = Host(api, options, base, about)
+    if options.thread:
+        await check_thread(api, options)
     lines = _lines(terminal, host, base)
-    _greet(terminal, api, wish, about)
-    if wish.thread:
-        terminal.note(await host.resume(wish.thread))
+    _greet(terminal, api, options, about)
+    if options.thread:
+        terminal.note(await host.resume(options.thread))
     listing = asyncio.create_task(_list(host), name="threads for completion")
     try:
-        await _hold(api, wish, terminal, ending, host, lines)
+        await _hold(api, options, terminal, ending, host, lines)
     finally:
         listing.cancel()
     tell_thread(terminal, host.thread)
@@ -48,7 +48,12 @@ async def repl(
 
 
 async def _hold(
-    api: RestClient, wish: ChatOptions, terminal: ChatTerminal, ending: Ending, host: Host, lines: LineInput
+    api: RestClient,
+    options: ChatOptions,
+    terminal: ChatTerminal,
+    ending: Ending,
+    host: Host,
+    lines: LineInput,
 ) -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -56,11 +61,11 @@ async def _hold(
     while not host.leaving:
         if host.again is not None:
             (message, images), host.again = host.again, None
-            await _ask(api, wish, terminal, ending, host, message, images)
+            await _ask(api, options, terminal, ending, host, message, images)
             continue
         ending.listen(task.cancel)
         try:
-            line = await lines.read(f"{one_line(wish.agent, 60)}> ")
+            line = await lines.read(f"{one_line(options.agent, 60)}> ")
         except EOFError:
             terminal.settle()
             return
@@ -81,19 +86,19 @@ async def _hold(
                 terminal.table(sanitize(outcome.text), "" if outcome.ok else RED)
             continue
         images, host.images = tuple(host.images), []
-        await _ask(api, wish, terminal, ending, host, _unslashed(line, message), images)
+        await _ask(api, options, terminal, ending, host, _unslashed(line, message), images)
 
 
 async def _ask(
     api: RestClient,
-    wish: ChatOptions,
+    options: ChatOptions,
     terminal: ChatTerminal,
     ending: Ending,
     host: Host,
     message: str,
     images: tuple[Image, ...],
 ) -> None:
-    turn = ChatTurn(api, wish.agent, terminal)
+    turn = ChatTurn(api, options.agent, terminal)
     ending.listen(turn.cancel)
     before = host.thread
     answer = await turn.ask(host.body(message, images), stream=host.streams)
@@ -112,13 +117,13 @@ def _unslashed(line: str, message: str) -> str:
     return message[1:] if line.startswith("//") else message
 
 
-def _greet(terminal: ChatTerminal, api: RestClient, wish: ChatOptions, about: Mapping[str, Any]) -> None:
+def _greet(terminal: ChatTerminal, api: RestClient, options: ChatOptions, about: Mapping[str, Any]) -> None:
     if not terminal.err_tty:
         return
     llm = about.get("llm")
     model = str(llm.get("name") or "") if isinstance(llm, dict) else ""
     where = "a fleet for this call" if api.own else api.place.origin
-    parts = [wish.agent, model, where, "/help lists commands", "ctrl-d leaves"]
+    parts = [options.agent, model, where, "/help lists commands", "ctrl-d leaves"]
     terminal.note(" · ".join(one_line(part, 100) for part in parts if part), BOLD)
     if description := one_line(str(about.get("description") or ""), 200):
         terminal.note(description, DIM)

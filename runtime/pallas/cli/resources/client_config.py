@@ -45,7 +45,7 @@ class ConnectOptions:
     bridge: str = ""
 
 
-def connect(wish: ConnectOptions, reach: FleetLocation) -> int:
+def connect(options: ConnectOptions, reach: FleetLocation) -> int:
     """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
 
     It needs only the project's files and its ledger, which holds the agents created over the API. It never
@@ -56,44 +56,44 @@ def connect(wish: ConnectOptions, reach: FleetLocation) -> int:
     from pallas.model import Fault
 
     try:
-        if wish.client not in CLIENTS:
-            raise Wrong(f"--client {wish.client[:40]}: there are {', '.join(CLIENTS)}")
-        if wish.project and (wish.agent or wish.virtual):
+        if options.client not in CLIENTS:
+            raise Wrong(f"--client {options.client[:40]}: there are {', '.join(CLIENTS)}")
+        if options.project and (options.agent or options.virtual):
             raise Wrong("--project is all agents of a project at one address: leave AGENT and --virtual out")
-        if wish.bridge and wish.bridge not in _BRIDGES:
-            raise Wrong(f"--bridge {one_line(wish.bridge, 40)}: there are {', '.join(_BRIDGES)}")
-        if wish.bridge and (wish.agent or wish.virtual or wish.project):
+        if options.bridge and options.bridge not in _BRIDGES:
+            raise Wrong(f"--bridge {one_line(options.bridge, 40)}: there are {', '.join(_BRIDGES)}")
+        if options.bridge and (options.agent or options.virtual or options.project):
             raise Wrong("--bridge is all agents at once: leave AGENT, --virtual and --project out")
-        targets = _targets(wish, reach)
+        targets = _targets(options, reach)
     except NoFleetAnswers as fault:
         complain(fault.message)
         return NO_FLEET
     except (Wrong, ConfigError, Fault) as error:
         complain(f"pallas connect: {error}" if isinstance(error, Wrong) else str(error))
         return USAGE
-    client = CLIENTS[wish.client]
+    client = CLIENTS[options.client]
     print(client.text(targets))
     sys.stdout.flush()
     for line in (f"{client.title}: {client.words(targets)[0]}", *client.words(targets)[1:]):
         complain(f"# {line}")
-    if not (wish.agent or wish.virtual or wish.project or wish.bridge) and len(targets) > 1:
+    if not (options.agent or options.virtual or options.project or options.bridge) and len(targets) > 1:
         complain("# one entry in place of all these: pallas connect --bridge command, or --bridge url")
     return OK
 
 
-def _targets(wish: ConnectOptions, reach: FleetLocation) -> list[ServerEntry]:
+def _targets(options: ConnectOptions, reach: FleetLocation) -> list[ServerEntry]:
     from pallas.client import URL_VARIABLE, place_of
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else project_at(reach.folder)
     place = place_of(reach.url, project)
     published = _published(place, needed=project is None)
-    if wish.project and published is not None:
-        _check_project(place, wish.project)
+    if options.project and published is not None:
+        _check_project(place, options.project)
     if project is not None:
-        return _of_project(wish, project, published)
+        return _of_project(options, project, published)
     assert published is not None
-    return _of_fleet(wish, place, published)
+    return _of_fleet(options, place, published)
 
 
 def _check_project(place: "FleetAddress", name: str) -> None:
@@ -107,23 +107,23 @@ def _check_project(place: "FleetAddress", name: str) -> None:
 
 
 def _of_project(
-    wish: ConnectOptions, project: "Project", published: Mapping[str, str] | None
+    options: ConnectOptions, project: "Project", published: Mapping[str, str] | None
 ) -> list[ServerEntry]:
     """Return the addresses from agents.yaml, for the agents that the fleet publishes if it runs."""
     from pallas.surfaces.published_agent import AGENTS, base_url, resource_url
 
     base = base_url(project)
-    if wish.bridge == "command":
-        return [_bridge(wish, base, project)]
+    if options.bridge == "command":
+        return [_bridge(options, base, project)]
     asked = project.rbac is not None and project.rbac.enabled is not False
-    if wish.project or (wish.virtual and not wish.agent):
-        name = wish.project or project.name
+    if options.project or (options.virtual and not options.agent):
+        name = options.project or project.name
         auth = project.auth is not None and not project.auth.off
         return [ServerEntry(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
     if published is None:
         complain("# no fleet of this project runs: addresses are those that it will have")
-    if wish.bridge:
-        return [_bridge(wish, base, project)]
+    if options.bridge:
+        return [_bridge(options, base, project)]
     found: dict[str, ServerEntry] = {}
     for agent in project.agents.values():
         auth = agent.auth is not None and not agent.auth.off
@@ -134,7 +134,7 @@ def _of_project(
     for name in _made(project, published):
         if name not in known:
             found[name] = ServerEntry(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
-    return _chosen(wish, found, base)
+    return _chosen(options, found, base)
 
 
 def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
@@ -147,24 +147,26 @@ def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
     return [name for full, name in names if full == f"{project.namespace}/{name}"]
 
 
-def _of_fleet(wish: ConnectOptions, place: "FleetAddress", published: Mapping[str, str]) -> list[ServerEntry]:
+def _of_fleet(
+    options: ConnectOptions, place: "FleetAddress", published: Mapping[str, str]
+) -> list[ServerEntry]:
     """Return the addresses that a remote fleet publishes."""
-    if wish.bridge:
-        return [_bridge(wish, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
-    if wish.project:
-        url = f"{place.origin}/projects/{_part(wish.project)}/mcp"
-        return [ServerEntry(wish.project, url, _asks(place, url))]
-    if wish.virtual and not wish.agent:
+    if options.bridge:
+        return [_bridge(options, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
+    if options.project:
+        url = f"{place.origin}/projects/{_part(options.project)}/mcp"
+        return [ServerEntry(options.project, url, _asks(place, url))]
+    if options.virtual and not options.agent:
         raise Wrong("--virtual needs AGENT with --url; --project NAME is all agents of a project")
     found = {name.rpartition("/")[2]: url for name, url in published.items()}
-    chosen = [wish.agent] if wish.agent else list(found)
+    chosen = [options.agent] if options.agent else list(found)
     token = {name: _asks(place, found[name]) for name in chosen if name in found}
     targets = {name: ServerEntry(name, url, token.get(name, False)) for name, url in found.items()}
-    return _chosen(wish, targets, place.origin)
+    return _chosen(options, targets, place.origin)
 
 
 def _bridge(
-    wish: ConnectOptions, base: str, project: "Project | None", *, token: bool = False
+    options: ConnectOptions, base: str, project: "Project | None", *, token: bool = False
 ) -> ServerEntry:
     """Return the single endpoint of all agents.
 
@@ -178,7 +180,7 @@ def _bridge(
         seconds = max((agent.run_timeout for agent in project.agents.values()), default=seconds)
     name = f"{project.name}-fleet" if project is not None else "fleet"
     where = ("--url", base) if project is None else ("--project", str(project.root.absolute()))
-    command = (_program(), "bridge", *where) if wish.bridge == "command" else ()
+    command = (_program(), "bridge", *where) if options.bridge == "command" else ()
     return ServerEntry(name, base + _BRIDGE_PATH, token, seconds, command)
 
 
@@ -190,17 +192,17 @@ def _program() -> str:
     return shutil.which("pallas") or "pallas"
 
 
-def _chosen(wish: ConnectOptions, found: Mapping[str, ServerEntry], base: str) -> list[ServerEntry]:
-    if not wish.agent:
+def _chosen(options: ConnectOptions, found: Mapping[str, ServerEntry], base: str) -> list[ServerEntry]:
+    if not options.agent:
         if not found:
             raise Wrong("the fleet has no agents")
         return list(found.values())
     slugs = {slug(name): name for name in found}
-    name = wish.agent if wish.agent in found else slugs.get(slug(wish.agent))
+    name = options.agent if options.agent in found else slugs.get(slug(options.agent))
     if name is None:
-        raise Wrong(f"there is no agent {one_line(wish.agent, 60)}; there are {', '.join(sorted(found))}")
+        raise Wrong(f"there is no agent {one_line(options.agent, 60)}; there are {', '.join(sorted(found))}")
     target = found[name]
-    if wish.virtual:
+    if options.virtual:
         url = f"{base}/virtual/agent-{_part(name)}/mcp"
         return [ServerEntry(f"agent-{name}", url, target.token, target.seconds)]
     return [target]

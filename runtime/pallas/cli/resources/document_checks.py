@@ -20,7 +20,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {"llm": ("type", "model"), "secr
 
 
 def check_alone(documents: Sequence[ResourceDocument], notes: Notes) -> dict[str, dict[str, Any]]:
-    """Note what is wrong with each document by itself, and what is there twice.
+    """Note mistakes within each document, and duplicates.
 
     Returns the specs by title, with the API's keys and types; an invalid one as far as it was valid.
     """

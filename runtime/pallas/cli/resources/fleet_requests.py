@@ -48,7 +48,7 @@ class FleetLocation:
 
 
 def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
-    """Run ``work`` with the fleet's API; returns the exit status, after printing what is wrong on stderr."""
+    """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr."""
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
@@ -105,7 +105,7 @@ def complain(text: str) -> None:
 
 
 def told(fault: "Fault") -> str:
-    """Return a Fault as a line for people: what is wrong, at which key."""
+    """Return a Fault as a line for people: the problem and its key."""
     key = str(fault.data.get("key") or "")
     # Faults of parameters already name the key.
     named = fault.message.startswith((key, key.rpartition(".")[2]))

@@ -41,7 +41,7 @@ class ServerEntry:
 
 @dataclass(frozen=True, slots=True)
 class McpClientFormat:
-    """``text`` is the whole snippet; ``words`` say where it goes and what is left to do."""
+    """``text`` is the whole snippet; ``words`` say where it goes and what else to do."""
 
     title: str
     text: Callable[[Sequence[ServerEntry]], str]

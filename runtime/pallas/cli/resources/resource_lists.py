@@ -79,35 +79,35 @@ class ListOptions:
     limit: int = 0
 
 
-def get(wish: ListOptions, reach: FleetLocation) -> int:
+def get(options: ListOptions, reach: FleetLocation) -> int:
     """Print the list or the things; returns the exit status."""
     try:
-        wanted = split(list(wish.words))
-        if wish.output not in FORMATS:
-            raise Wrong(f"--output {wish.output[:40]}: allowed: {', '.join(FORMATS)}")
+        wanted = split(list(options.words))
+        if options.output not in FORMATS:
+            raise Wrong(f"--output {options.output[:40]}: allowed: {', '.join(FORMATS)}")
         if not all(name for _, name in wanted) and len(wanted) > 1:
             raise Wrong("a name is missing after a /")
-        _narrowing(wish, wanted[0][0], alone=bool(wanted[0][1]))
+        _narrowing(options, wanted[0][0], alone=bool(wanted[0][1]))
     except (NoSuchKind, Wrong) as error:
         complain(f"pallas get: {error}")
         return USAGE
 
     async def work(api: "RestClient") -> int:
         if wanted[0][1]:
-            return await _named(api, wanted, wish)
-        return await _listed(api, wanted[0][0], wish)
+            return await _named(api, wanted, options)
+        return await _listed(api, wanted[0][0], options)
 
     return ask(reach, work)
 
 
-def _narrowing(wish: ListOptions, kind: KindInfo, *, alone: bool) -> None:
+def _narrowing(options: ListOptions, kind: KindInfo, *, alone: bool) -> None:
     """Return the query parameters. Raises Wrong for an option that does not apply to that kind."""
     allowed = {"agent": ("project",), "thread": ("agent",), "run": ("agent", "thread", "status")}
     for option, value in (
-        ("project", wish.project),
-        ("agent", wish.agent),
-        ("thread", wish.thread),
-        ("status", wish.status),
+        ("project", options.project),
+        ("agent", options.agent),
+        ("thread", options.thread),
+        ("status", options.status),
     ):
         if value and (alone or option not in allowed.get(kind.word, ())):
             shown = "project-name" if option == "project" else option
@@ -116,46 +116,50 @@ def _narrowing(wish: ListOptions, kind: KindInfo, *, alone: bool) -> None:
             )
 
 
-async def _listed(api: "RestClient", kind: KindInfo, wish: ListOptions) -> int:
+async def _listed(api: "RestClient", kind: KindInfo, options: ListOptions) -> int:
     from pallas.client.rest_client import part
 
-    path = f"/projects/{part(wish.project)}/agents" if wish.project else kind.path
-    most = min(wish.limit or USUAL, MOST)
-    query = {"agent": wish.agent, "thread": wish.thread, "status": wish.status}
+    path = f"/projects/{part(options.project)}/agents" if options.project else kind.path
+    most = min(options.limit or USUAL, MOST)
+    query = {"agent": options.agent, "thread": options.thread, "status": options.status}
     # One row more than is shown tells whether there are more.
-    found = [item async for item in api.items(path, most=most + 1, visible=wish.output == "table", **query)]
+    found = [
+        item async for item in api.items(path, most=most + 1, visible=options.output == "table", **query)
+    ]
     shown = found[:most]
-    _show(kind, shown, wish.output, alone=False)
+    _show(kind, shown, options.output, alone=False)
     if len(found) > most:
         complain(f"… and more: --limit {min(10 * most, MOST)}")
-    elif not found and wish.output == "table":
+    elif not found and options.output == "table":
         complain(f"no {kind.plural}")
     return OK
 
 
-async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], wish: ListOptions) -> int:
+async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], options: ListOptions) -> int:
     from pallas.client.rest_client import part
 
     groups: dict[str, tuple[KindInfo, list[Body]]] = {}
     for kind, name in wanted:
-        body = await api.get(f"{kind.path}/{part(name)}", visible=wish.output == "table")
+        body = await api.get(f"{kind.path}/{part(name)}", visible=options.output == "table")
         if kind.word == "thread":
-            await _messages(api, body, wish)
+            await _messages(api, body, options)
         groups.setdefault(kind.word, (kind, []))[1].append(body)
     for number, (kind, bodies) in enumerate(groups.values()):
         if number:
-            print("---" if wish.output == "yaml" else "")
-        _show(kind, bodies, wish.output, alone=len(wanted) == 1)
+            print("---" if options.output == "yaml" else "")
+        _show(kind, bodies, options.output, alone=len(wanted) == 1)
     return OK
 
 
-async def _messages(api: "RestClient", body: Body, wish: ListOptions) -> None:
+async def _messages(api: "RestClient", body: Body, options: ListOptions) -> None:
     """Add the last messages of a thread, the oldest of them first."""
     from pallas.client.rest_client import part
 
-    most = min(wish.limit or USUAL, MOST)
+    most = min(options.limit or USUAL, MOST)
     path = f"/threads/{part(str(body.get('id')))}/messages"
-    found = [each async for each in api.items(path, most=most, visible=wish.output == "table", order="desc")]
+    found = [
+        each async for each in api.items(path, most=most, visible=options.output == "table", order="desc")
+    ]
     total = body.get("messages")
     body["messages"] = found[::-1]
     if isinstance(total, int) and total > len(found):

@@ -59,14 +59,14 @@ class _Asked:
     notes: tuple[str, ...] = ()
 
 
-def route(wish: RouteOptions, reach: FleetLocation) -> int:
+def route(options: RouteOptions, reach: FleetLocation) -> int:
     """Print the chosen agent; returns the exit status: 1 when none fits, or a model could not be asked."""
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
 
     try:
-        return asyncio.run(_route(wish, reach))
+        return asyncio.run(_route(options, reach))
     except NoFleetAnswers as fault:
         complain(f"{fault.message}; --by model asks an agent, and needs a fleet that runs")
         return NO_FLEET
@@ -83,36 +83,36 @@ def route(wish: RouteOptions, reach: FleetLocation) -> int:
         return 130
 
 
-async def _route(wish: RouteOptions, reach: FleetLocation) -> int:
+async def _route(options: RouteOptions, reach: FleetLocation) -> int:
     from pallas.client import place_of
     from pallas.model import Fault
     from pallas.routing.choice import choose
 
-    if not wish.question.strip():
+    if not options.question.strip():
         raise Wrong("the question is empty")
-    if len(wish.question) > _MAX_QUESTION:
-        raise Wrong(f"the question has {len(wish.question)} characters; at most {_MAX_QUESTION}")
+    if len(options.question) > _MAX_QUESTION:
+        raise Wrong(f"the question has {len(options.question)} characters; at most {_MAX_QUESTION}")
     project = await asyncio.to_thread(project_at, reach.folder)
     place = place_of(reach.url, project)
-    asked = _asked(wish, project, await _published(place))
-    said = await _said(wish, asked, place, reach) if asked.by == "model" else None
+    asked = _asked(options, project, await _published(place))
+    said = await _said(options, asked, place, reach) if asked.by == "model" else None
     try:
         choice = choose(
-            wish.question,
+            options.question,
             asked.candidates,
             by=asked.by,
-            capability=wish.capability or None,
+            capability=options.capability or None,
             said=said,
             fallback=asked.fallback,
         )
     except Fault as fault:
-        _tell_nobody(wish, asked, fault.message)
+        _tell_no_choice(options, asked, fault.message)
         return REFUSED
-    _tell(wish, asked, choice)
+    _tell(options, asked, choice)
     return OK
 
 
-def _asked(wish: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
+def _asked(options: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
     """Collect the candidates. Raises Wrong for unknown names, and for a method that cannot be used."""
     from pallas.config.kinds import RouteBy
 
@@ -120,13 +120,15 @@ def _asked(wish: RouteOptions, project: "Project", live: Mapping[str, Mapping[st
     by = "examples"
     known = {name: _candidate(config, project, live) for name, config in project.agents.items()}
     router = None
-    if wish.router:
-        config = project.agents.get(wish.router)
+    if options.router:
+        config = project.agents.get(options.router)
         router = config.router if config is not None else None
         if router is None:
             there = [name for name, each in project.agents.items() if each.router is not None]
             what = "is not a router" if config is not None else "is not in agents.yaml"
-            raise Wrong(f"{one_line(wish.router, 80)} {what}; there are {', '.join(there) or 'no routers'}")
+            raise Wrong(
+                f"{one_line(options.router, 80)} {what}; there are {', '.join(there) or 'no routers'}"
+            )
         by = router.by
         candidates = [known[name] for name in router.agents]
     else:
@@ -135,18 +137,20 @@ def _asked(wish: RouteOptions, project: "Project", live: Mapping[str, Mapping[st
         candidates += [
             _published_only(name, each) for name, each in (live or {}).items() if name not in slugs
         ]
-    if wish.by and wish.by not in get_args(RouteBy):
-        raise Wrong(f"--by {one_line(wish.by, 40)}: there are {', '.join(get_args(RouteBy))}")
-    if by == "model" and wish.by != "model":
-        notes.append(f"{wish.router} asks {router.ask if router else ''}, which is not done here: --by model")
+    if options.by and options.by not in get_args(RouteBy):
+        raise Wrong(f"--by {one_line(options.by, 40)}: there are {', '.join(get_args(RouteBy))}")
+    if by == "model" and options.by != "model":
+        notes.append(
+            f"{options.router} asks {router.ask if router else ''}, which is not done here: --by model"
+        )
         by = "examples"
-    ask = wish.ask or (router.ask if router is not None else "")
-    if wish.by == "model" and not ask:
+    ask = options.ask or (router.ask if router is not None else "")
+    if options.by == "model" and not ask:
         raise Wrong("--by model needs --ask AGENT, or a --router that asks one")
     if live is None:
         notes.append("no fleet of this project runs: how its agents are is not known, their files decide")
     fallback = known.get(router.fallback) if router is not None else None
-    way = cast("RouteBy", wish.by or by)
+    way = cast("RouteBy", options.by or by)
     return _Asked(tuple(candidates), way, ask, fallback, live is not None, tuple(notes))
 
 
@@ -222,7 +226,9 @@ async def _published(place: "FleetAddress") -> dict[str, dict[str, Any]] | None:
     return found
 
 
-async def _said(wish: RouteOptions, asked: _Asked, place: "FleetAddress", reach: FleetLocation) -> str | None:
+async def _said(
+    options: RouteOptions, asked: _Asked, place: "FleetAddress", reach: FleetLocation
+) -> str | None:
     """Ask the deciding agent, and return its answer. Raises Fault."""
     from pallas.client import connect, token_of
     from pallas.routing.route_prompt import route_prompt
@@ -232,15 +238,15 @@ async def _said(wish: RouteOptions, asked: _Asked, place: "FleetAddress", reach:
         return None
     token = token_of(reach.token) or os.environ.get("PALLAS_CONTROL_TOKEN", "").strip()
     async with connect(place, token) as api:
-        document = await api.answer(asked.ask, {"message": route_prompt(wish.question, able)})
+        document = await api.answer(asked.ask, {"message": route_prompt(options.question, able)})
         if thread := document.get("threadId"):  # The thread is not continued.
             with suppress(Exception):
                 await api.delete(f"/threads/{thread}")
     return str(document.get("text") or "")
 
 
-def _tell(wish: RouteOptions, asked: _Asked, choice: "Choice") -> None:
-    if wish.as_json:
+def _tell(options: RouteOptions, asked: _Asked, choice: "Choice") -> None:
+    if options.as_json:
         print(
             json.dumps(
                 {
@@ -276,8 +282,8 @@ def _tell(wish: RouteOptions, asked: _Asked, choice: "Choice") -> None:
         complain(f"# {note}")
 
 
-def _tell_nobody(wish: RouteOptions, asked: _Asked, why: str) -> None:
-    if wish.as_json:
+def _tell_no_choice(options: RouteOptions, asked: _Asked, why: str) -> None:
+    if options.as_json:
         body = {
             "agent": None,
             "why": why,

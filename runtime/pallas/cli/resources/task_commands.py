@@ -101,21 +101,21 @@ class TaskOptions:
     limit: int = 0
 
 
-def show_list(wish: TaskOptions, reach: FleetLocation) -> int:
+def show_list(options: TaskOptions, reach: FleetLocation) -> int:
     """Print the tasks; returns the exit status."""
-    if problem := _wrong(wish.output, wish.status):
+    if problem := _wrong(options.output, options.status):
         complain(f"pallas tasks list: {problem}")
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        most = min(wish.limit or USUAL, MOST)
-        query = {"agent": wish.agent, "status": wish.status}
-        plain = wish.output == "table"
+        most = min(options.limit or USUAL, MOST)
+        query = {"agent": options.agent, "status": options.status}
+        plain = options.output == "table"
         found = [each async for each in api.items("/tasks", most=most + 1, visible=plain, **query)]
         shown = found[:most]
-        if wish.output == "json":
+        if options.output == "json":
             print(as_json({"items": shown}))
-        elif wish.output == "yaml":
+        elif options.output == "yaml":
             print(as_yaml(shown) if shown else "[]")
         elif shown:
             print(table(list(_COLUMNS), [_row(body) for body in shown], width_of()))

@@ -55,7 +55,7 @@ def _escaped(text: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """No aliases: what is printed can be cut and pasted."""
+    """Writes no aliases, so that parts of the output can be copied."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

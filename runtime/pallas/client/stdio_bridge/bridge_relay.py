@@ -168,7 +168,7 @@ class Relay:
 
 
 async def _after(before: "asyncio.Task[None] | None", work: Work) -> None:
-    """Run ``work`` after ``before`` has ended, whatever its outcome."""
+    """Run ``work`` after ``before`` has ended, successfully or not."""
     if before is not None and not before.done():
         await asyncio.wait({before})
     await work()

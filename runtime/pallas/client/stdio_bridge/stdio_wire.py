@@ -30,7 +30,7 @@ class TooLong(Exception):
 class StdioWire:
     """Takes stdin and stdout for itself, at once and for good, and moves lines on its own threads.
 
-    For all other code, including children, descriptor 0 is at its end, and what they write to 1 goes to
+    For all other code, including children, descriptor 0 returns end-of-file, and what they write to 1 goes to
     stderr. Belongs to one event loop from ``begin`` on.
     """
 

@@ -89,7 +89,7 @@ _taken: dict[str, str] = {}
 
 
 def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[ControlTokens, tuple[str, ...]]:
-    """Take the tokens out of the environment; returns them, and what is wrong with them, a line each.
+    """Take the tokens out of the environment; returns them, and the mistakes in them, a line each.
 
     Child processes do not inherit them. A wrong one is left out; the caller makes none in its place.
     """

@@ -44,7 +44,7 @@ def event_id(boot: str, seq: int) -> str:
 
 
 def resume_at(boot: str, last_id: str) -> int | None:
-    """The number to resume after; 0 for the id of another start of the fleet, None for what is no id."""
+    """The number to resume after; 0 for the id of another start of the fleet, None for an invalid id."""
     before, colon, number = last_id.rpartition(":")
     if not colon or not number.isascii() or not number.isdigit() or len(number) > 15:
         return None

@@ -115,7 +115,7 @@ def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[StoredToken]
 
 
 def _read(path: Path) -> StoredToken:
-    """The token in a file. Raises TokenFileExposed, OSError, or ValueError for what is no such file."""
+    """The token in a file. Raises TokenFileExposed, OSError, or ValueError for any other file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         state = os.fstat(descriptor)
