@@ -34,7 +34,7 @@ class FleetProcess:
         environment |= {FULL_VARIABLE: self.token, CERTFILE_VARIABLE: "", KEYFILE_VARIABLE: ""}
         # In a group of its own: a Ctrl-C in our terminal is ours to pass on, once.
         self._process = await asyncio.create_subprocess_exec(
-            *_leashed(), sys.executable, "-m", "pallas.server", "dev", str(self._root), "--serve",
+            *_ended_with_parent(), sys.executable, "-m", "pallas.server", "dev", str(self._root), "--serve",
             env=environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         ended = asyncio.create_task(self._process.wait())
@@ -70,14 +70,14 @@ class FleetProcess:
                         await process.wait()
 
 
-def _leashed() -> tuple[str, ...]:
+def _ended_with_parent() -> tuple[str, ...]:
     """What goes before a command so that it ends with us, however we end; only Linux can."""
     if sys.platform != "linux":
         return ()
     import pallas.fleet
 
-    leash = Path(pallas.fleet.__file__).with_name("leash.py")
-    return sys.executable, str(leash), str(os.getpid())
+    program = Path(pallas.fleet.__file__).with_name("parent_death.py")
+    return sys.executable, str(program), str(os.getpid())
 
 
 async def _answers(origin: str, token: str) -> None:
