@@ -171,7 +171,7 @@ def error(fault: Fault) -> Chunk:
 
 
 def answer_of(result: RunResult) -> dict[str, Any]:
-    """Return the result of a run as in ``AnswerModel``; its text equals its text chunks joined."""
+    """Return the result of a run as in ``ChatAnswerModel``; its text equals its text chunks joined."""
     counted = result.usage.input_tokens is not None or result.usage.output_tokens is not None
     usage = {"inputTokens": result.usage.input_tokens, "outputTokens": result.usage.output_tokens}
     return {
