@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pallas import __version__
+from pallas.mcp_client import import_client
 from pallas.model import Fault, FaultType, ToolDetail
 from pallas.model.safe_text import one_line, sanitize
 
@@ -184,7 +184,7 @@ class _Connection:
 
     async def open(self, timeout: float) -> None:
         # Importing the client takes the better part of a second: never on the loop that draws.
-        await asyncio.to_thread(_import_client)
+        await asyncio.to_thread(import_client)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._url}")
         try:
@@ -319,7 +319,3 @@ def _is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _import_client() -> None:
-    import_module("mcp.client.streamable_http")

@@ -80,7 +80,7 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
 def test_a_bearer_that_goes_missing_is_told(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth_seam, "current_grant", lambda: None)
+    monkeypatch.setattr(auth_seam, "current_lease", lambda: None)
     assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
     assert "LEAK one -> shop: the call of caller 2026-07-28/1 carried no bearer" in capsys.readouterr().out
 

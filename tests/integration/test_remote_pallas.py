@@ -195,7 +195,7 @@ async def test_a_question_that_goes_in_a_circle_between_fleets_ends(there: Fleet
 
 
 async def test_a_virtual_server_goes_on_with_its_thread(there: Fleet) -> None:
-    url = f"{there.doors.origin}/virtual/agent-scholar/mcp"
+    url = f"{there.ports.origin}/virtual/agent-scholar/mcp"
     async with remote(url) as executor:
         talk = Talk(executor)
         assert (await talk.say("hello", params=Params({"temperature": 0.5}))).texts == ("heard hello",)
@@ -204,7 +204,7 @@ async def test_a_virtual_server_goes_on_with_its_thread(there: Fleet) -> None:
         answer = await talk.say("look up lamp")
         assert answer.texts == ("I look.", 'It says {"result":"echo:lamp"}')
         assert {step.actor for step in talk.heard(StepStarted)} == {"far"}
-    project = f"{there.doors.origin}/projects/test/mcp"
+    project = f"{there.ports.origin}/projects/test/mcp"
     async with remote(project, tool="agent-scholar__chat") as executor:
         assert (await Talk(executor).say("hello")).texts == ("heard hello",)
 

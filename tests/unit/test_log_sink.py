@@ -69,8 +69,9 @@ def test_an_old_file_is_continued(tmp_path: Path) -> None:
 def test_processes_that_share_a_file_lose_and_tear_nothing(tmp_path: Path) -> None:
     path = tmp_path / "p.log"
     program = (
-        "import logging, sys; from pathlib import Path; from pallas.telemetry.log.log_file import LogFile\n"
-        "handler = LogFile(Path(sys.argv[1]), max_bytes=10_000, backups=50)\n"
+        "import logging, sys; from pathlib import Path\n"
+        "from pallas.telemetry.log.log_file import LogFileHandler\n"
+        "handler = LogFileHandler(Path(sys.argv[1]), max_bytes=10_000, backups=50)\n"
         "for number in range(300):\n"
         "    text = f'{sys.argv[2]} {number}'\n"
         "    handler.handle(logging.LogRecord('t', 20, '', 1, text, (), None))\n"

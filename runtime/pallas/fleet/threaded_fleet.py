@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.event_loop import run
+from pallas.mcp_client import import_client
 from pallas.model import (
     EventBatch,
     Fault,
@@ -166,6 +167,7 @@ class ThreadedFleet(RunningFleet):
         self._name = project.name
         log_file = setup_logging(project.log_level)
         redact_project(project)
+        import_client()
         from pallas.toolbox.seen_tools import seen_path
 
         from .fleet import Fleet
