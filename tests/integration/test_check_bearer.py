@@ -89,7 +89,7 @@ def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whose a conversation is by the bytes of a token alone, as it was.
-    for module in ("conversations", "surfaces.mcp_sessions"):
+    for module in ("runs.conversations", "surfaces.mcp_sessions"):
         monkeypatch.setattr(
             f"pallas.{module}.may_continue", lambda owner, caller, *, secret: owner == caller.id
         )
@@ -103,7 +103,7 @@ def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
 def test_a_conversation_that_another_subject_goes_on_with_is_told(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("conversations", "surfaces.mcp_sessions"):
+    for module in ("runs.conversations", "surfaces.mcp_sessions"):
         monkeypatch.setattr(f"pallas.{module}.may_continue", lambda owner, caller, *, secret: True)
     assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
     out = capsys.readouterr().out
