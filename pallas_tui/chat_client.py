@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Final, Literal, Protocol
 
 from pallas.model import Fault, FaultType, Image, ToolDetail
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .mcp_faults import fault_from
 from .mcp_link import CONNECT_TIMEOUT, READ_TIMEOUT, Bearer, Era, McpLink

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .helper_program import run
 

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 Section = tuple[str, tuple[tuple[str, str], ...]]
 """A heading, and names with what they are."""

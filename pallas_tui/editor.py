@@ -15,7 +15,7 @@ from typing import Any, Final
 from textual.app import App, SuspendNotSupported
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 LIMIT: Final = 2_097_152
 """Characters that are read back at most, as many as an agent takes."""

@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Final, Literal, TextIO
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 Source = Literal["stdout", "stderr"]
 

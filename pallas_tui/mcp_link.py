@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pallas import __version__
 from pallas.mcp_client import import_client
 from pallas.model import Fault, FaultType, ToolDetail
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
 from .trust import trust_in

@@ -7,7 +7,7 @@ from typing import Final
 
 from textual.binding import Binding, InvalidBinding
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import ACTIONS, BY_ID, keys_of
 from .action import Action, Scope

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from textual.widget import Widget
 
 from pallas.model import AgentDetail, Fault, FleetPort
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
     from ..forms.form_memory import Memory

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from textual.app import App, SuspendNotSupported
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..editor import run_on_terminal
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pallas.model import Exchange
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .call_tree import Node, Tree
 

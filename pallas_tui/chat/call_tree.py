@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .run_progress import LoopStep, Progress, TextPiece, ToolProgress
 

@@ -7,7 +7,7 @@ from itertools import count as counter
 from typing import Final, Literal
 
 from pallas.model import Image
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..pictures.images import ChatPicture
 from .call_tree import Tree

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pallas import __version__
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..pictures.images import ChatPicture, size_text
 from .call_outline import tree_details

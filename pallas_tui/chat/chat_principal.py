@@ -9,7 +9,7 @@ from typing import Final
 from pallas.model import Fault, FaultType
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import forget, redact
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_TOKEN: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..instances.attached_snapshots import is_attached_name
 from ..mcp_faults import WANTS_CREDENTIAL

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from pallas.model import Fault, FaultType, Image, ToolDetail
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..chat_client import AgentReply, EarlierMessage, OnProgress
 from ..mcp_link import Bearer, Era, origin_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pallas.model import MessageRecord, Page, ThreadRecord
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..pictures.images import ChatPicture, received
 from .call_tree import State, Tree

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .field_shape import FieldKind, FieldShape
 from .form import Form

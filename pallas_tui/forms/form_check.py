@@ -19,7 +19,7 @@ import referencing
 from jsonschema.exceptions import ValidationError
 
 from pallas.bounds.schema import BoundedSchema, TooCostly
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .json_text import brief
 from .mistakes import Mistakes

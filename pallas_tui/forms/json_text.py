@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any, Final
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 MAX_TEXT: Final = 1_000_000
 """Characters of one document."""

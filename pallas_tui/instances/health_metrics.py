@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pallas.model import Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType, HealthStatus
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 VARIABLE: Final = "DAEDALUS_MCP_HEALTH_INTERVAL"
 DEFAULT_INTERVAL: Final = 60.0

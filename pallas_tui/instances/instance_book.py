@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pallas.model import AgentSnapshot, Fault, FaultType, Health
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..mcp_link import McpLink
 from .agent_poller import POLL_TIMEOUT, PolledConnection, PollPace

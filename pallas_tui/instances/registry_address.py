@@ -4,7 +4,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
 MAX_URL: Final = 2_000

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .instance_model import RegistryAgent, RegistryListing
 from .registry_address import MAX_URL, is_endpoint

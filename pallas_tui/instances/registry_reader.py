@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urljoin
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..trust import trust_in
 from .instance_model import RegistryListing

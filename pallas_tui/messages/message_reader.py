@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from pallas.model import Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .message_book import MessageBook
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.model import AgentDetail, AgentSnapshot, Envelope, Fault, ToolOutcome
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..runs.feed_run import FeedRun
 from .message_book import RunEnvelopes

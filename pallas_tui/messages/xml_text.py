@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pallas.model import Envelope
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ..runs.feed_run import FeedRun
 from ..text import Line, clock, duration

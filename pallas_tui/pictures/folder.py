@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .images import is_image_name
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pallas.bounds.images import MAX_IMAGES, kind_of
 from pallas.model import Fault, FaultType, Image
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..text import UNICODE, Glyphs
 from .cells import measure

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ..clipboard import is_remote, is_wsl
 from ..helper_program import Ran, run

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from pallas.model import Page, TaskChanged, TaskRecord, TaskStatus, ThreadRecord
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..frame import FleetFrame
 from .record_pages import PAGE, ListedRecord, RecordPages

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from pallas.model import MessageRecord, Page, ThreadRecord
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .record_pages import PAGE, ListedRecord, RecordPages
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pallas.model import RunFinished, TodoChanged, TodoStatus
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..frame import FleetFrame
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas import __version__
 from pallas.model import Fault, FaultType, codec
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.control import BASE
 
 from ..trust import trust_in

@@ -9,7 +9,7 @@ from time import time
 from typing import Final, Literal
 
 from pallas.model import Event, EventBatch, FleetChanged, FleetSnapshot, FleetState, Notice
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 CAPACITY: Final = 20_000
 

@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from pallas.model import Exchange
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ..text import Line, clock, duration
 

@@ -18,7 +18,7 @@ from pallas.model import (
     TodoChanged,
     ToolEvent,
 )
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..chat.token_prices import tokens
 from ..text import count

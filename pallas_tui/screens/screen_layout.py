@@ -4,7 +4,7 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..json_file import JsonFile
 

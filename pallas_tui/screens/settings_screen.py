@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..actions import bindings
 from ..actions.keymap import keymap_mistakes

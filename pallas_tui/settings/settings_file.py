@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .settings_schema import ModelPrice
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Literal
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices"]
 Scope = Literal["look", "keys", "notices", "chat", "logs"]

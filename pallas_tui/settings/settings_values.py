@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 from platformdirs import user_config_path
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .settings_schema import BY_KEY, SCHEMA, ModelPrice, Setting, check
 

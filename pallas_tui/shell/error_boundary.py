@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..screens.main_screen import MainScreen
 from ..widgets.pane import Pane

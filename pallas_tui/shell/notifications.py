@@ -7,7 +7,7 @@ from shutil import which
 from typing import Final, Literal
 
 from pallas.model import Reloaded, RunFinished, RunStarted
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..frame import FleetFrame
 from ..isolate import LineAllowance

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-# As in pallas.model.safe_text, with newline and tab: a line that is drawn has neither. They take no cell, so
+# As in pallas.safe_text, with newline and tab: a line that is drawn has neither. They take no cell, so
 # leaving them out moves nothing.
 _HOSTILE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"

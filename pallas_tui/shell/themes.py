@@ -11,7 +11,7 @@ from textual.color import Color
 from textual.filter import LineFilter, dim_style
 from textual.theme import Theme
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 DARK: Final = "pallas-dark"
 LIGHT: Final = "pallas-light"

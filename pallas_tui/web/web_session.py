@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from textual_serve.app_service import AppService
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, VARIABLES
 
 from ..browser import VARIABLE

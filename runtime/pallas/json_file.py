@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_FILE: Final = 1024 * 1024
 """Bytes that are read of one file."""

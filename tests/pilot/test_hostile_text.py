@@ -26,7 +26,7 @@ from support.waiting import until
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 from pallas_tui.app import Workbench
 from pallas_tui.clipboard import copy
 from pallas_tui.launch import late_panes

@@ -16,7 +16,7 @@ from support.projects import copy_sample
 from support.registries import FakeRegistry, entry
 from support.terminal import needs_tmux, terminal
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 pytestmark = [needs_tmux, pytest.mark.pty]
 

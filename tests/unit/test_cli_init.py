@@ -9,7 +9,7 @@ from pallas.cli.check import check
 from pallas.cli.init import init
 from pallas.config import load_project
 from pallas.config.json_schema import SCHEMA_FILE, schema_text
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 FILES = {
     ".gitignore",

@@ -279,7 +279,7 @@ MISTAKES = [
     (agent(RIGHT, "namespace: com_example\n"), "namespace: is not a namespace"),
     # PR-6: depends_on
     (agent(RIGHT + "depends_on: [reserch]"), "agents.jarvis.depends_on: there is no agent reserch"),
-    (agent(RIGHT + "depends_on: research"), "depends_on: is text, where a list is needed; write [research]"),
+    (agent(RIGHT + "depends_on: research"), "depends_on: is text, where a list is needed; write [archivist]"),
     (agent(RIGHT + "depends_on: [jarvis]"), "is circular: jarvis -> jarvis"),
     # code
     (

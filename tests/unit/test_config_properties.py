@@ -15,7 +15,7 @@ from pallas.config.listeners import ListenerEntry
 from pallas.config.llm_section import BackendEntry
 from pallas.config.organism import OrganismFile, OrganismSection
 from pallas.config.upstream import DOWNSTREAM_KEYS, TOP_KEYS
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 AGENT_KEYS = tuple(dict.fromkeys(key for entry in ENTRIES.values() for key in entry.known()))
 

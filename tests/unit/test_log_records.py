@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 from pallas.telemetry.log.json_lines import MAX_EXTRA, MAX_MESSAGE, MAX_TRACEBACK, JsonLines
 
 

@@ -22,6 +22,7 @@ HOSTS: Final = {
     "api.openai.com": "where the provider is, unless the project says otherwise",
     "openai.com": "to tell OpenAI from servers that are compatible with it",
     "id.example.com": "an example in an error",
+    "my-host.example.com": "an example in an error",
     "json-schema.org": "the dialect of a JSON Schema",
     "static.modelcontextprotocol.io": "schemas of the protocol",
     "www.w3.org": "namespaces of XML",

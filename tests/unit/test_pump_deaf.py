@@ -72,7 +72,7 @@ async def test_a_run_ends_whole_at_whichever_event_nobody_hears(
                 await made.raw("asks", Ask())
         heard = len(made.events)
         assert made.clean(), at
-        assert made.pump._hall.queued == 0, at
+        assert made.pump._state.queued == 0, at
         left = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
         assert left == [], at
     assert 20 < heard < EVENTS

@@ -240,8 +240,8 @@ def test_a_run_that_is_cancelled_anywhere_leaves_nothing(
 
     run(go())
     assert world["top"].running == world["leaf.x"].running == world["never"].running == 0
-    assert world.pump._hall.works == set()
-    assert world.pump._hall.slots._waiting == {}
+    assert world.pump._state.works == set()
+    assert world.pump._state.slots._waiting == {}
     told = [each for each in world.events if isinstance(each, ToolEvent)]
     assert {each.call_id for each in told if each.phase == "started"} == {
         each.call_id for each in told if each.phase != "started"

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from pallas.model import AgentDetail, ServerDetail, ToolDetail
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of, wrapped
 from ..line_view import LineView

@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from pallas.model import AgentSnapshot, Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...chat.saved_prompts import PromptBook

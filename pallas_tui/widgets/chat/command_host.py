@@ -18,7 +18,7 @@ from pallas.model import (
     ServerDetail,
     ThreadRecord,
 )
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...chat import chat_principal as principals
 from ...chat.chat_export import ConversationFacts, Form, exported, file_name, form_of, write_new

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from pallas.model import Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit

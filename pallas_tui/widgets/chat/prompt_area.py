@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ...actions import bindings
 from ...chat.prompt_history import PromptHistory, Walk

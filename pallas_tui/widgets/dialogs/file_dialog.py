@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...pictures.folder import FolderListing, Item, list_folder

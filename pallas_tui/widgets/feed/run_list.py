@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from pallas.model import Exchange
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...runs.exchange_text import state_of, title_of, went_wrong
 from ...runs.feed_run import FeedRun

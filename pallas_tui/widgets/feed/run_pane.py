@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from pallas.model import Exchange, Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...clipboard import copy

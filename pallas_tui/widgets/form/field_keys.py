@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...forms import ABSENT, FieldKind, FieldShape, Form, FormRow, JsonMistake
 from ...forms.field_text import written

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.model import Fault, FleetPort, ToolOutcome
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 DEADLINE: Final = 310.0
 """Seconds; a fleet gives a call up after 300 by itself."""

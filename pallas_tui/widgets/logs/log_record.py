@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .log_index import LEVELS
 

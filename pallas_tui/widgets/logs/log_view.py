@@ -8,7 +8,7 @@ from rich.cells import cell_len, chop_cells
 from textual.binding import BindingType
 from textual.cache import LRUCache
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...text import Glyphs, Line, Part, fit, wrapped

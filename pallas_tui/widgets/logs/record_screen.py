@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ...actions import bindings
 from ...clipboard import copy

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.cells import cell_len, chop_cells
 from textual.highlight import highlight
 
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ...text import Glyphs, Line, Part
 from ..tones import DIM

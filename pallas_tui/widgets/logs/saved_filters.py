@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...json_file import JsonFile
 from .filter_language import MAX_LENGTH, read_filter

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.widgets import TextArea
 
 from pallas.model import PayloadDetail, ToolDetail, ToolOutcome
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...forms import Form, Memory

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pallas.model import TaskRecord
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ...records.task_book import SHOWN_ID, UNDER_WAY
 from ...state import Tone

@@ -7,7 +7,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from pallas.model import Fault, TaskRecord
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...records.task_book import UNDER_WAY, TaskBook

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pallas.model import MessageRecord, ThreadRecord
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...state import Tone
 from ...text import Glyphs, Line, count, fit, moment, wrapped

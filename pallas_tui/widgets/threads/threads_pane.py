@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from pallas.model import Fault, MessageRecord, ThreadRecord
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ...actions import bindings
 from ...chat.chat_export import ConversationFacts, Form, exported, file_name, form_of, write_new

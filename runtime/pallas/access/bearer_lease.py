@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pallas.model import AuthHop, CredentialSource
 from pallas.model.fingerprint import fingerprint
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 # Limits on the claims that are read: the author of a token is not trusted.

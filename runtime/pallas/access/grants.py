@@ -19,7 +19,7 @@ from pallas.model.grant_rules import (
     RbacConfig,
 )
 from pallas.model.grant_rules import GrantVerb as GrantVerb
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
     from pallas.config.models import Project

@@ -5,7 +5,7 @@ import binascii
 from typing import Final
 
 from pallas.model import Fault, FaultType, Image
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_IMAGES: Final = 20
 # A request may have 4 MiB, and base64 makes four characters of three bytes.

@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import has_lone_surrogate
+from pallas.safe_text import has_lone_surrogate
 
 # Characters of one message.
 MAX_TEXT: Final = 2 * 1024 * 1024

@@ -34,7 +34,7 @@ _UNCHECKED: Final = "its output schema cannot be checked: "
 def _problem(schema: Mapping[str, Any], value: Any) -> str | None:
     from referencing.exceptions import Unresolvable
 
-    from pallas.model.safe_text import one_line
+    from pallas.safe_text import one_line
 
     from .schema import BoundedSchema, TooCostly
 
@@ -63,6 +63,6 @@ def _problem(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _name(tool: str) -> str:
-    from pallas.model.safe_text import one_line
+    from pallas.safe_text import one_line
 
     return one_line(tool, 100)

@@ -8,7 +8,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.notes import nearest
 from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import Resource, ResourceKind, refusals
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .desired_fleet import SOURCE, params_of
 from .secret_references import references_in

@@ -11,7 +11,7 @@ from pallas.config.models import Definition, DownstreamConfig, LlmConfig
 from pallas.config.where import Where
 from pallas.ledger.kept import FOLDER_ID, ResourceRow, ResourceRows
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .secret_references import SecretRef, filled
 from .spec_rows import limits_of

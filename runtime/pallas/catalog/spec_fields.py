@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pallas.config.network import secret_in, url_problem
 from pallas.config.notes import nearest
 from pallas.model import Fault, FaultType, ResourceKind
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .secret_references import references_in
 

@@ -21,7 +21,7 @@ from pallas.config.notes import nearest
 from pallas.model import Fault, Params, ResourceKind
 from pallas.model.params import PER_CALL_KEYS
 from pallas.model.redaction import is_sensitive
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .secret_references import references_in
 from .spec_fields import (

@@ -6,7 +6,7 @@ from typing import Any
 from pallas.config.notes import nearest
 from pallas.ledger.kept import ResourceRow, used_by
 from pallas.model import ResourceKind, refusals
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .catalog_view import View
 from .secret_references import references_in

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .chat_client.chat_command import Ending, Silence
 from .chat_client.chat_terminal import BOLD, DIM, ChatTerminal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, ask, complain, told
 from .resources.resource_kinds import DELETABLE, KindInfo, NoSuchKind, split

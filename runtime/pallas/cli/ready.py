@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas.config import ConfigError, Project, load_project
 from pallas.config.load import CERTFILE_VARIABLE
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .served_fleet import UNUSABLE
 

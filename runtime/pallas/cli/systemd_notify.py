@@ -9,7 +9,7 @@ from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import Final
 
 from pallas.model import AgentChanged, Event, FleetChanged, FleetSnapshot, FleetState
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from pallas.model import Fault, FaultType, codec
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .client_faults import bounded, lost
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from pallas.model import Fault, FaultType, codec
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
     import httpx2

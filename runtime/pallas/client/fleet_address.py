@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pallas.config import Project
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 URL_VARIABLE: Final = "PALLAS_URL"
 TOKEN_VARIABLE: Final = "PALLAS_TOKEN"

@@ -16,7 +16,7 @@ from pallas.config import Project
 from pallas.config.network import local_port
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .client_faults import NoFleetAnswers
 from .fleet_address import FleetAddress, place_of

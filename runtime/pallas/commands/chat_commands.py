@@ -7,7 +7,7 @@ from time import localtime, strftime
 from typing import Final
 
 from pallas.model import AgentDetail, ServerDetail, ThreadRecord, ToolDetail
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import parameter_commands
 from .command_host import Attaching, ChatHost, Repeating, Threaded

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from pallas.model import Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_CANDIDATES: Final = 50
 _COMMAND: Final = re.compile(r"/([A-Za-z][\w-]*|\?)(?:[ \t]+(.*))?\Z", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Final
 
 from pallas.model import Params
 from pallas.model.params import PER_CALL_KEYS, SYSTEM_KEYS
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import parameter_text
 from .command_host import ChatHost, ShownParameter, Tunable

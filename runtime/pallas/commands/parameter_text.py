@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType, Params
 from pallas.model.params import KEYS
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 PER_CALL: Final = frozenset({"messages"})
 """Parameters for one call, which make no sense for a whole conversation."""

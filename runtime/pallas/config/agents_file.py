@@ -55,7 +55,7 @@ class AgentsFile(FileModel):
     """The project's name, on screen and in the log."""
     version: Annotated[str, TextRule(_version_problem, most=255)] = "1.0.0"
     """Published with every agent, and what its MCP server says of itself: one version, in quotes."""
-    host: Annotated[str, TextRule(host_problem), Field(examples=["id.example.com"])] = "localhost"
+    host: Annotated[str, TextRule(host_problem), Field(examples=["my-host.example.com"])] = "localhost"
     """The host in published URLs: a name or an address, no scheme, no port."""
     namespace: Annotated[
         str,
@@ -79,7 +79,7 @@ class AgentsFile(FileModel):
     """Who may do what of those who may call."""
     bind: Maybe[Annotated[str, TextRule(bind_problem), Field(examples=["127.0.0.1"])]] = None
     """The address all ports listen on; ``0.0.0.0`` without it, ``127.0.0.1`` with ``pallas dev``."""
-    allowed_hosts: Annotated[tuple[Loose, ...] | None, Field(examples=[["id.example.com"]])] = None
+    allowed_hosts: Annotated[tuple[Loose, ...] | None, Field(examples=[["my-host.example.com"]])] = None
     """Further names that may be in a request's Host or Origin; ``*`` is for one part of a name."""
     server_cards: bool = False
     """Tell every caller what is at each port."""

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic import ValidatorFunctionWrapHandler as Handler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 type Check = Callable[[str], str | None]
 """Says what is wrong with a text and after a semicolon what is allowed, None when nothing is wrong."""

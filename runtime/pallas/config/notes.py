@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .models import Mistake, Where
 

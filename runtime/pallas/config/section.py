@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .models import Where
 from .notes import Notes, allowed, did_you_mean

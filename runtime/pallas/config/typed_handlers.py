@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, WithJsonSchema
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .field_types import NAME_PATTERN, Loose, Secret
 from .files import is_folder, module_file, module_like, module_problem

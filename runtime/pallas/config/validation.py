@@ -11,7 +11,7 @@ from pydantic import Tag, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .field_types import ABSENT, SKIPPED, AsWritten, FileValue, MissingHint, Secret
 from .file_model import FileModel, Given, present

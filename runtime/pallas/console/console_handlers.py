@@ -18,8 +18,8 @@ from pallas.contract import (
     SystemError,
     Text,
 )
-from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadType
+from pallas.safe_text import one_line, sanitize
 
 CONSOLE: Final = "system.console"
 ROUTER: Final = "system.console.router"

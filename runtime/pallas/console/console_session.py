@@ -23,8 +23,8 @@ from pallas.model import (
     RunStarted,
     TraceContext,
 )
-from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
+from pallas.safe_text import one_line
 from pallas.telemetry.log.log_path import log_path
 from pallas.telemetry.trace_context import child_of
 

@@ -13,7 +13,7 @@ from typing import Final
 from pallas.config import Project
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .fastagent.import_environment import restored_environment
 from .fastagent.reimport import file_of, modules_of, reimported, unnote

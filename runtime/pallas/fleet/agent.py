@@ -30,8 +30,8 @@ from pallas.model import (
     Reloaded,
 )
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.auth.resource_metadata import resource_at

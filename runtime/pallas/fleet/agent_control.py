@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice, Reloaded, Verb
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging, redact_project
 
 from .agent import STOPPED_BY_HAND, FleetAgent

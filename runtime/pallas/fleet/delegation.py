@@ -18,9 +18,9 @@ from pallas.model import (
     TraceContext,
     why_not,
 )
-from pallas.model.safe_text import one_line
 from pallas.routing.choice import Candidate
 from pallas.runs.in_flight import InFlight
+from pallas.safe_text import one_line
 
 from .agent import FleetAgent
 from .agent_factory import MakeExecutor, is_typed, make_executor

@@ -12,7 +12,7 @@ from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.published_agent import resource_url
 
 from .agent import DRAIN_SECONDS, FleetAgent

@@ -10,7 +10,7 @@ from pallas.config import Project
 from pallas.health.preflight import ProviderReport, preflight
 from pallas.health.probe import Steady
 from pallas.model import AgentState, Event, Notice, RunEvent
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import log_state
 

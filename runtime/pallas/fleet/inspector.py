@@ -22,7 +22,7 @@ from pallas.model import (
     ToolDetail,
     ToolOutcome,
 )
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.registry import catalogue
 from pallas.toolbox.plain_json import json_text
 from pallas.toolbox.seen_tools import SeenTools

@@ -26,7 +26,7 @@ from pallas.model import (
     refusals,
 )
 from pallas.model.params import PER_CALL_KEYS
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
 
 from .fleet import Fleet

@@ -19,7 +19,7 @@ from typing import Final
 
 from pallas.model import LoopBlocked
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import run_of
 

@@ -10,7 +10,7 @@ from typing import Final
 from pallas.catalog.provider_probe import probe
 from pallas.config import Project
 from pallas.config.models import LlmConfig
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
 
 from .parent_death import leashed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import Notice
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 log = logging.getLogger(__name__)

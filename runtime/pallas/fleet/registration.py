@@ -17,8 +17,8 @@ from pallas.config.where import Where
 from pallas.executors.handler.handler_shape import shape_of
 from pallas.handlers import Registered
 from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
-from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import rank
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from .agent import FleetAgent

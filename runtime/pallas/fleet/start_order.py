@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from pallas.config.models import Need
 from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from .agent import FleetAgent

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pallas.model import ANONYMOUS, Notice
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
 
 from .context import FleetContext

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.model import Change, Fault, FaultType, Reloaded, ReloadOutcome
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from .reload.agent_digest import digest_of

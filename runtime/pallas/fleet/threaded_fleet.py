@@ -26,7 +26,7 @@ from pallas.model import (
     RunningFleet,
 )
 from pallas.model.operations import REQUIRED
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import redact_project, setup_logging
 

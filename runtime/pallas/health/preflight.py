@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from pallas.config.models import Project
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 TIMEOUT: Final = 5.0
 ANTHROPIC_URL: Final = "https://api.anthropic.com"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .database import Work
 from .postgres import PostgresDatabase

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pallas.model import Fault, FaultType
 from pallas.model.codec import dumps
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .database import (
     DEADLINE,

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
 from pallas.model.ids import mint
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import turn_statements
 from .database import Database, insert_new

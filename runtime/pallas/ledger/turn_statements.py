@@ -10,7 +10,7 @@ from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, 
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Fault, Message, MessageStatus, RunRecord, refusals
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .message_rows import rows_of, run_values, size_of
 from .model_context import context_of, rewritten

@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from pallas.config.kinds import LlmRouting
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .backend import Backend, Busy, Clock, Sleep
 from .backend_selection import Selection

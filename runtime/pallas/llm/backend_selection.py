@@ -7,7 +7,7 @@ from typing import Final
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig, LlmStrategy
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .backend import Backend
 

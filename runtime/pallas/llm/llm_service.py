@@ -14,7 +14,7 @@ from pallas.config import Project
 from pallas.config.kinds import BackendConfig
 from pallas.invocation import Completer, Completion, LLMResponse, TokenUsage
 from pallas.model import Event, Fault, FaultType, Notice, Params
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 from .backend import Backend

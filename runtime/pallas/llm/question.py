@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType, Message, Params, ToolAnswer, ToolCall
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_MESSAGES: Final = 2_000
 MAX_TEXT: Final = 4 * 1024 * 1024

@@ -25,7 +25,7 @@ from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, jsonrpc_messag
 from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
 from pallas.bounds.message_nodes import too_many_nodes
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import library_hooks
 from .library_hooks import Hook

@@ -5,8 +5,8 @@ from typing import Final
 
 from pallas.model import Fault, MessagePassed, TodoChanged, ToolEvent
 from pallas.model.event_types import MessageOutcome, MessageRoute, TodoStatus, ToolPhase
-from pallas.model.safe_text import one_line
 from pallas.payloads import Payload
+from pallas.safe_text import one_line
 
 from .frames import HandlerFrame, Passing
 from .message_log import LoggedMessage, RunMessageLog

@@ -13,8 +13,8 @@ from lxml import etree
 
 from pallas.model import Envelope, MessagePassed
 from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
-from pallas.model.safe_text import sanitize
 from pallas.payloads.xml_element import Element
+from pallas.safe_text import sanitize
 from pallas.telemetry.ring_store import RingStore
 
 ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"

@@ -5,8 +5,8 @@ from typing import Final
 
 from pallas.contract import SystemError, Text
 from pallas.model import Fault
-from pallas.model.safe_text import sanitize
 from pallas.payloads import Payload, PayloadFault, PayloadType
+from pallas.safe_text import sanitize
 
 from .messaging_port import HandlerEndpoint
 

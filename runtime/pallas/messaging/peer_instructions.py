@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pallas.contract import TodoComplete, TodoUntil
-from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadType
+from pallas.safe_text import one_line, sanitize
 
 from .messaging_port import HandlerEndpoint, MessagingPeers, PeerFacts
 from .send_rules import TODO

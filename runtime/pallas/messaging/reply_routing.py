@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pallas.contract import TodoComplete, TodoUntil
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
 from pallas.payloads import NotTaken, Payload, PayloadFault
+from pallas.safe_text import one_line
 
 from . import bytes_replies, todos
 from .capacity import overloaded

@@ -10,8 +10,8 @@ from typing import Final
 
 from pallas.contract import TodoClosed, TodoComplete, TodoRegistered, TodoUntil
 from pallas.model import TodoStatus
-from pallas.model.safe_text import one_line
 from pallas.payloads import Payload, PayloadFault, PayloadType
+from pallas.safe_text import one_line
 
 from .send_rules import TODO
 

@@ -41,7 +41,7 @@ from pallas.model import (
     ToolEvent,
     ToolOutcome,
 )
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 EVENTS: Final[dict[str, type[Event]]] = {
     kind.__name__: kind

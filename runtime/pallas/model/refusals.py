@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any, Final, Literal
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 Reason = Literal[
     "not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable", "too_many"

@@ -21,7 +21,7 @@ from typing import (
 )
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .choice_values import chosen
 from .field_shape import PayloadField, PayloadShape, problem

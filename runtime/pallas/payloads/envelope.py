@@ -3,8 +3,8 @@
 from typing import Final
 from xml.sax.saxutils import escape
 
-from pallas.model.safe_text import one_line
 from pallas.payloads.xml_element import Element
+from pallas.safe_text import one_line
 
 from .payload import Payload
 from .payload_faults import PayloadFault, shown

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .choice_values import chosen
 from .payload_faults import Misfit, PayloadFault, misfit

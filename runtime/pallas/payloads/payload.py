@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, cast
 from lxml import etree
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
 from pallas.payloads.xml_element import Element
+from pallas.safe_text import one_line
 
 from . import class_shape, element_values, payload_schemas, xml_writer
 from .field_shape import PayloadShape, shape_of_json, shape_to_json

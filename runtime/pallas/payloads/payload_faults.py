@@ -3,7 +3,7 @@
 from typing import Final, NoReturn
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 ECHO: Final = 60
 """Characters of a sender's text that an error quotes."""

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 from xml.parsers import expat
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .payload_faults import NotXml, PayloadFault, shown
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from lxml import etree
 
-from pallas.model.safe_text import one_line
 from pallas.payloads.xml_element import Element
+from pallas.safe_text import one_line
 
 from .payload_faults import PayloadFault, shown
 from .payload_limits import MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, MAX_ROOTS

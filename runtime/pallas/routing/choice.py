@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from pallas.config.kinds import RouteBy
 from pallas.model import Availability, Fault, FaultType
-from pallas.model.safe_text import one_line
 from pallas.routing.similarity import Similarity, words
+from pallas.safe_text import one_line
 
 THRESHOLD: Final = 0.15
 """The least similarity between the question and an agent's example (0 to 1)."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pallas.model.safe_text import one_line
 from pallas.routing.choice import Candidate
+from pallas.safe_text import one_line
 
 MAX_QUESTION: Final = 4_000
 """Most characters of the question in the prompt."""

@@ -23,7 +23,7 @@ from pallas.model import (
     why_not,
 )
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
 
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})

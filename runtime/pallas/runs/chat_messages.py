@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType, Image, Message, ToolAnswer, ToolCall
 from pallas.model.params import is_json
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 MAX_MESSAGES: Final = 10_000
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from pallas.executors import Executor, ExecutorTurn
 from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Params, Usage
-from pallas.model.safe_text import one_line
 from pallas.model.token_estimate import tokens_of as tokens_of
 from pallas.runs.run import ActiveRun
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

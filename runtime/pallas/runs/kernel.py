@@ -30,7 +30,6 @@ from pallas.model import (
 )
 from pallas.model.redaction import forget, redact
 from pallas.model.refusals import check_provider, taken_run
-from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import MessageOverride, read_messages
 from pallas.runs.conversations import Conversation, Conversations, key_of, minted
 from pallas.runs.in_flight import InFlight
@@ -40,6 +39,7 @@ from pallas.runs.run import ActiveRun, Listener, Stats
 from pallas.runs.run_recorder import RunRecorder
 from pallas.runs.thread_store import BegunElsewhere, ThreadStore
 from pallas.runs.turns import ConversationTurns, late
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import WireRecord

@@ -4,8 +4,8 @@ from pallas.executors import Executor
 from pallas.executors.live_agent import LiveAgent
 from pallas.health.public_reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunStarted, TraceContext
-from pallas.model.safe_text import one_line
 from pallas.runs.run import ActiveRun
+from pallas.safe_text import one_line
 
 
 def started(run: ActiveRun, request: RunRequest, trace: TraceContext, thread: str) -> RunStarted:

@@ -34,9 +34,9 @@ from pallas.model import (
     Usage,
 )
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import MessageOverride
 from pallas.runs.partial_text import PartialText
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.model import Event, Outcome, RunRecord, RunRequest, Usage
 from pallas.model.codec import encode_event
-from pallas.model.safe_text import one_line
 from pallas.runs.run import ActiveRun
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger

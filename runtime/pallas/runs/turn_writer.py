@@ -11,10 +11,10 @@ from pallas.executors import TurnResult
 from pallas.model import Event, Fault, LoopMessage, Message, RunRecord, RunStatus, Usage
 from pallas.model.packed import Packed
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line
 from pallas.runs.conversations import Conversation
 from pallas.runs.retry_queue import Write
 from pallas.runs.run import ActiveRun
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pallas.access.identity import OTHER_IDENTITY
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 VALID: Final = "sessionValid"
 """The key in a Fault's data that says whether the session can still be used."""

@@ -9,7 +9,7 @@ from pallas.executors import Executor
 from pallas.executors.live_agent import LiveAgent
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from pallas.config.kinds import SessionLimits
 from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
 from pallas.model.ids import mint
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import AgentDirectory
 from pallas.runs.conversations import key_of
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 
 from . import session_hooks
 from .lease import SessionLease

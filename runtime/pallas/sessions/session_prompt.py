@@ -22,9 +22,9 @@ from pallas.model import (
 from pallas.model.ids import mint
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
+from pallas.safe_text import one_line
 
 from .lease import SessionLease, SessionPrompt
 from .session_faults import VALID, has_failed, is_replaced, no_session

@@ -20,10 +20,10 @@ from pallas.model import (
     SessionRecord,
     TraceContext,
 )
-from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import IN_PROCESS, AgentDirectory
 from pallas.runs.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.runs.run import Listener
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from . import session_hooks

@@ -17,7 +17,7 @@ from mcp_types import Implementation
 from pallas import __version__
 from pallas.fleet.parent_death import leashed
 from pallas.mcp_client import mcp_seam, stdio_seam
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.host_guard import LOCAL_NAMES, HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
 

@@ -8,7 +8,7 @@ from mcp import Client, MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.dispatcher import ProgressFnT
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE
 
 Context = ServerRequestContext[Any, Any]

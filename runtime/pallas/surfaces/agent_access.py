@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp_types import Result
 
 from pallas.model import Fault, FaultType, Principal, TraceContext
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .send_message_call import caller_of, fault_result, trace_of
 

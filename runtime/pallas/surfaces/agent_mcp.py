@@ -19,8 +19,8 @@ from starlette.types import ASGIApp
 from pallas import __version__
 from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import Fault, FaultType, Health, Image, Message
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 from pallas.telemetry.wire_record import WireRecord
 
 from .agent_access import AgentAccess, Authorize, Permit

@@ -12,8 +12,8 @@ from pydantic import PrivateAttr
 from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import Fault, FaultType, Params, RunRequest, RunResult
 from pallas.model.ids import mint
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 
 from .mcp_run import run_for
 from .send_message_call import (

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from pallas.config.models import Icon, Project
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, Health, HealthStatus
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 
 def health_text(health: Health) -> str:

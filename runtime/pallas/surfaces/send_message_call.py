@@ -24,8 +24,8 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.model.ids import mint
-from pallas.model.safe_text import has_lone_surrogate, one_line
 from pallas.runs.chat_messages import MAX_MESSAGES
+from pallas.safe_text import has_lone_surrogate, one_line
 from pallas.telemetry.trace_context import incoming
 
 from .request_caller import bearer_in as bearer_in

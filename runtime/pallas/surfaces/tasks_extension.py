@@ -38,7 +38,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from pallas.asking import Answered
 from pallas.model import Fault, Principal, TaskRecord
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 from pallas.tasks import is_over
 
 from .agent_access import Authorize, Permit

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from .auth.auth_gate import AuthGate, GateScope

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pallas.asking import Answered
 from pallas.model import Event, Fault, FaultType, RunStarted, StepStarted, TaskRecord, ToolEvent
-from pallas.model.safe_text import one_line, sanitize
 from pallas.runs.run import Listener
+from pallas.safe_text import one_line, sanitize
 
 MAX_LINE: Final = 200
 MAX_QUESTION: Final = 4_000

@@ -21,8 +21,8 @@ from pallas.asking import Answered, asker
 from pallas.config.kinds import TasksConfig
 from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus, refusals
 from pallas.model.refusals import STOPPED
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
 from pallas.telemetry.event_hub import EventHub
 

@@ -14,7 +14,7 @@ from typing import Final
 from pallas.model import Exchange, Side
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import forget, is_sensitive, longest_secret, redact, redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.ring_store import RingStore
 
 MAX_BODY: Final = 64 * 1024

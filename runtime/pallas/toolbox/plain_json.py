@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 _MAX_DEPTH: Final = 64
 # The length of the longest credential that is recognised by its shape.

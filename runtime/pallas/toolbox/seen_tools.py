@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from pallas.json_file import MAX_FILE, JsonFile
 from pallas.model import ToolChanges, ToolDetail
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from pallas.config.models import DownstreamConfig
 from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .server_endpoint import ServerEndpoint
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from pallas.model import Fault, FaultType, ToolOutcome
 from pallas.model.redaction import forget, redact, redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .plain_json import json_text, text_of
 from .server_connection import connected

@@ -26,7 +26,7 @@ from pallas.executors.fastagent.agent_loader import load
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .echo import ECHO, RequestRecorder, echo_server
 from .verdict import Verdict, judge

@@ -17,7 +17,7 @@ from pallas.client.rest_client import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import not_found
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .chat_options import ChatOptions
 from .chat_terminal import ChatTerminal

@@ -12,7 +12,7 @@ from pallas.client import RestClient
 from pallas.client.rest_client import part
 from pallas.commands import ShownParameter, parameter_text
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .chat_command import thread_named
 from .chat_options import ChatOptions, image_at

@@ -12,7 +12,7 @@ from pallas.bounds.images import MAX_BYTES, MAX_IMAGES, check_images, kind_of
 from pallas.commands import parameter_text
 from pallas.model import NO_PARAMS, Fault, Image, Params
 from pallas.model.params import MAX_STOP
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .exit_status import USAGE, ChatExit
 

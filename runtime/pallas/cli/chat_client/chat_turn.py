@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas.client import ChatStream, RestClient, fault_in
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
 

@@ -11,7 +11,7 @@ from typing import Any
 from pallas.client import RestClient
 from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .chat_command import Ending, check_thread, run_facts
 from .chat_host import Host

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas import __version__
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 FORMAT: Final = "pallas-thread/1"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.spec_fields import slug
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .fleet_requests import NO_FLEET, OK, USAGE, FleetLocation, Wrong, complain, project_at
 from .mcp_clients import CLIENTS, ServerEntry

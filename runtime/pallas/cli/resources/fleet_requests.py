@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 if TYPE_CHECKING:
     from pallas.client import RestClient

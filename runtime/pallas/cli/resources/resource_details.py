@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .fleet_requests import OK, USAGE, FleetLocation, ask, complain
 from .resource_kinds import KindInfo, NoSuchKind, split

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pallas.model import ResourceKind
+if TYPE_CHECKING:
+    from pallas.model import ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ KINDS: Final = {
         KindInfo("run", "runs"),
     )
 }
-MADE: Final[tuple[ResourceKind, ...]] = ("agent", "llm", "secret", "project")
+MADE: Final[tuple["ResourceKind", ...]] = ("agent", "llm", "secret", "project")
 DELETABLE: Final = (*MADE, "thread")
-ORDER: Final[tuple[ResourceKind, ...]] = ("secret", "llm", "project", "agent")
+ORDER: Final[tuple["ResourceKind", ...]] = ("secret", "llm", "project", "agent")
 """Each after those that it refers to."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .fleet_requests import OK, USAGE, FleetLocation, Wrong, ask, complain
 from .resource_documents import document_of, list_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.client.chat_stream import DONE, IDLE, MAX_FRAME, Open
 from pallas.client.client_faults import bounded, lost
 from pallas.model import Fault, FaultType, codec
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, told
 from .text_output import FORMATS, as_json, as_yaml, when

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 Format = Literal["table", "yaml", "json"]
 FORMATS: Final = ("table", "yaml", "json")

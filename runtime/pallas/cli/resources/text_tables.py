@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 GAP: Final = 3
 LEAST: Final = 8

@@ -9,7 +9,7 @@ from pallas import __version__
 from pallas.client.client_faults import bounded, lost, refusal
 from pallas.client.fleet_address import FleetAddress
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .bridge_target import BridgeTarget, no_answer
 from .jsonrpc_lines import CALL, INITIALIZE, error, failed, headers_of, modern, one_line_of

@@ -13,7 +13,7 @@ from pallas.client.fleet_address import FleetAddress, place_of
 from pallas.client.own_fleet import is_anothers, own_fleet
 from pallas.config import ConfigError, Project
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pallas.executors.project_imports import LOADING, import_context, import_fau
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 from . import (

@@ -23,7 +23,7 @@ from pallas.llm.backend_selection import DEFAULT
 from pallas.llm.provider_port import UNREADABLE, ModelAnswer, Provider
 from pallas.llm.question import Question
 from pallas.model import Fault, FaultType, Params
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from . import completion_seam as seam
 

@@ -14,7 +14,7 @@ from mcp_types import ElicitResult
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pallas.executors.peer_port import PeerPort
 from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (

@@ -18,7 +18,7 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.model import CredentialSource, Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .provider_errors import connection_of, status_of
 

@@ -18,7 +18,7 @@ from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.mcp_client.stdio_seam import was_ended
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger("pallas.forward.trace")
 

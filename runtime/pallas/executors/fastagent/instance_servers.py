@@ -11,7 +11,7 @@ from typing import Any, Final
 from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.mcp_client.stdio_seam import end_of
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn
 from . import servers_seam

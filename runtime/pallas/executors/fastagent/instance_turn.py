@@ -12,7 +12,7 @@ from fast_agent.types import PromptMessageExtended
 from pallas.access.bearer_lease import LeaseSlot
 from pallas.config import AgentConfig
 from pallas.model import Message, Params, TextDelta, Usage
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn, TurnResult
 from . import model_registry as models

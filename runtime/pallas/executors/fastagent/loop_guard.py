@@ -14,7 +14,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import TextContent
 
 from pallas.model import Fault, FaultType, LoopStop, LoopStopped
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..base import Emit
 from .fastagent_faults import raise_if_cancelled

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pallas.model import Image, Message, ToolAnswer, ToolCall
 from pallas.model.packed import Packed
-from pallas.model.safe_text import encodable
+from pallas.safe_text import encodable
 
 _MANY: Final = 200
 

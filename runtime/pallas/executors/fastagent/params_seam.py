@@ -18,7 +18,7 @@ from fast_agent.types import RequestParams
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Params
-from pallas.model.safe_text import encodable, one_line
+from pallas.safe_text import encodable, one_line
 
 from . import answers_seam, google_seam
 from .provider_params import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pallas.model import Fault, TraceContext
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn
 

@@ -13,7 +13,7 @@ from fastmcp.tools import FunctionTool, ToolResult
 from mcp_types import TextContent
 
 from pallas.model import Fault, FaultType, TraceContext
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_call, current_run
 
 from ..base import Emit, ExecutorTurn

@@ -15,7 +15,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.kinds import ProviderConfig
 from pallas.model import Fault, FaultType, Params, ProviderFacts
 from pallas.model.refusals import check_provider
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from . import model_registry
 

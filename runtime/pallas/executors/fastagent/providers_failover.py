@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from pallas.model import Event, Fault, LoopMessage, Rerouted, TextDelta, ToolEvent
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
 from .fastagent_faults import ProviderFault, fault_of

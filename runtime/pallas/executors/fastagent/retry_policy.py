@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fast_agent.core.exceptions import ProviderKeyError
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .provider_errors import is_lost, status_of
 

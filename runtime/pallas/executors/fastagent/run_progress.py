@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, Final, Literal, cast
 
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.trace_context import begin_call
 
 from ..base import Emit

@@ -23,7 +23,7 @@ from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Usage
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .forward_trace import HOOKS as DISPATCH
 

@@ -13,7 +13,7 @@ from mcp_types import Implementation
 
 from pallas import __version__
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Child
 

@@ -16,7 +16,7 @@ from fast_agent.mcp import client_gateway
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 ASKED: Final = "PALLAS_SERVER_STDERR"
 """The environment variable that turns it on with ``1``."""

@@ -13,7 +13,7 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.model import LoopMessage
 from pallas.model.packed import packed_of
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ..base import Emit
 from .loop_guard import merged

@@ -8,7 +8,7 @@ from fast_agent.types import PromptMessageExtended, RequestParams
 from mcp_types import CallToolResult, TextContent
 
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 # fast-agent's separator between a server and its tool.
 _SEPARATOR: Final = "__"

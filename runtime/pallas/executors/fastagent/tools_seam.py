@@ -11,7 +11,7 @@ from mcp import Client
 
 from pallas.model import ServerDetail, ToolDetail
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.toolbox.plain_json import json_text, text_of
 from pallas.toolbox.server_connection import connected
 from pallas.toolbox.server_endpoint import ServerEndpoint

@@ -9,7 +9,7 @@ from pallas.bounds import MAX_MESSAGE
 from pallas.mcp_client import library_hooks as hooks
 from pallas.mcp_client import stdio_seam
 from pallas.mcp_client.library_hooks import Hook
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 # The limit in bytes of one server-sent event, and so of one tool result.
 MAX_EVENT: Final = MAX_MESSAGE

@@ -11,7 +11,7 @@ from pallas.handlers import Chunk, Error, PromptRequest, PromptResult, StreamEve
 from pallas.handlers import Final as Whole
 from pallas.model import Fault, FaultType, Usage
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .handler_shape import HandlerMethods
 

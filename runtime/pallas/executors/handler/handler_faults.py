@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pallas.config.project_imports import find_imports
 from pallas.executors.fastagent.reimport import note
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pallas.handlers import PromptRequest, Session
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 Prompt = Callable[[PromptRequest], Awaitable[Any]]
 Stream = Callable[[PromptRequest], AsyncIterator[Any] | Awaitable[AsyncIterator[Any]]]

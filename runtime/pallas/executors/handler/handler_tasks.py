@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .handler_faults import Exited
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pallas import __version__
 from pallas.model import Fault
 from pallas.model.codec import Undecodable
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .channel import ChannelBroken
 from .child_messages import (

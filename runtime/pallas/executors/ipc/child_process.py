@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Final
 
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from . import keeper
 from .channel import MAX_FRAME, Channel

@@ -16,7 +16,7 @@ from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
 from pallas.model.redaction import forget, redact, redact_text
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord

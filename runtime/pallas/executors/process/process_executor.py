@@ -12,7 +12,7 @@ from pallas.executors.fastagent.peer_tools import PeerCalls
 from pallas.executors.peer_port import PeerPort
 from pallas.model import Fault, FaultType
 from pallas.model.fingerprint import salt
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult

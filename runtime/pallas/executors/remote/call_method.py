@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pallas.config.kinds import RemoteConfig
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 Memory = Literal["minted", "returned", "given", "session", "none"]
 """How it continues a conversation: by a handle that it creates for ``new``, one that it returns, one

@@ -20,7 +20,7 @@ from pallas.config.models import DownstreamConfig
 from pallas.health.probe.server_probe import unprobed
 from pallas.model import Fault, FaultType, Message, Notice
 from pallas.model.fingerprint import fingerprint
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from .call_arguments import NEW, call_arguments

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .remote_credentials import Noted
 

@@ -6,7 +6,7 @@ from typing import Final, Literal, cast
 
 from pallas.executors.base import Emit, ExecutorTurn
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 _TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _STEP: Final = re.compile(r"^(\S+) step (\d{1,6}) \((llm|tool)\)$")

@@ -25,9 +25,9 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.model.safe_text import one_line
 from pallas.routing.choice import Candidate, Choice, choose, kept
 from pallas.routing.route_prompt import route_prompt
+from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import begin_call, current_run
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult

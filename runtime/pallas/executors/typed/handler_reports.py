@@ -8,8 +8,8 @@ from typing import Any, Final
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, dumps, visible
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadFault, PayloadType
+from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.log import replay
 
 MAX_CLASSES: Final = 200

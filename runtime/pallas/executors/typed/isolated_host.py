@@ -20,8 +20,8 @@ from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
 from pallas.payloads import NotTaken, Payload, PayloadFault
+from pallas.safe_text import one_line
 from pallas.telemetry.log.log_path import log_path
 
 from ..ipc.child_process import InterpreterProcess

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from pallas.contract import Document, HandlerResponse
 from pallas.messaging.messaging_port import HandlerReply
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
 from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadType
+from pallas.safe_text import one_line
 
 from .typed_handler_loader import LoadedHandler, key_of
 

@@ -14,8 +14,8 @@ from pallas.messaging.delivery import CALLER, First
 from pallas.messaging.frames import is_canonical
 from pallas.messaging.messaging_port import Delivery, HandlerReply, MessageSender
 from pallas.model import Fault, FaultType, Message, TextDelta
-from pallas.model.safe_text import sanitize
 from pallas.payloads import PayloadFault, PayloadType
+from pallas.safe_text import sanitize
 from pallas.telemetry.trace_context import current_run
 
 from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult

@@ -17,8 +17,8 @@ from pallas.executors.fastagent.reimport import file_of, note
 from pallas.executors.handler.handler_loader import find, place_of, shown_file
 from pallas.executors.project_imports import LOADING, import_context, import_fault
 from pallas.model import Fault, FaultType
-from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
 
 Handler = Callable[[Any, HandlerMetadata], Awaitable[Any]]

@@ -36,7 +36,7 @@ from pallas import __version__
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .json_rpc_peer import JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput

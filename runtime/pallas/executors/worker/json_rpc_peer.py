@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .worker_limits import WorkerLimits
 

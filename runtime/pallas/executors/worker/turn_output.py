@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn
 

@@ -20,7 +20,7 @@ from pallas.executors.ipc.child_process import (
 from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput

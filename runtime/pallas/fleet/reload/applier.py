@@ -13,7 +13,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import reapply_logging, relevel_logging
 
 from ..agent import FleetAgent

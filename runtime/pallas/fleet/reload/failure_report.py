@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import Fault
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 # Characters of a story: the reason and the traceback.
 MAX_STORY: Final = 32 * 1024

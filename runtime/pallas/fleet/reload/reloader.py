@@ -23,7 +23,7 @@ from pallas.model import (
     WatchSnapshot,
 )
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.log import redact_project
 
 from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, plan_reload

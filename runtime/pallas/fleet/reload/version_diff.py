@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pallas.config.files import shown
 from pallas.model import Change, Part, ToolDetail
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.toolbox.plain_json import text_of
 
 from .agent_digest import AgentDigest

@@ -11,8 +11,8 @@ from pallas.deadlines import done_within
 from pallas.executors import Executor
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
+from pallas.safe_text import one_line
 
 from ..agent_factory import MakeExecutor
 from ..reload.agent_version import AgentVersion

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pallas.health.probe import Lack
 from pallas.model import AgentChanged, AgentState, Event
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
 from ..agent import FleetAgent

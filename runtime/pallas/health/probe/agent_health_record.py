@@ -6,7 +6,7 @@ from time import time
 from typing import Final
 
 from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, ProbeResult
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 # Seconds that a failed real call counts, unless a later call succeeds: there may be no later call.
 CALL_SECONDS: Final = 300.0

@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.config.models import DownstreamConfig
 from pallas.model import AuthHop, CallOutcome, ProbeResult, RunEvent, RunFinished, ToolEvent
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 _CALL: Final = "tools/call"
 # Most runs with an unanswered request that are remembered; more than can be in flight at a time.

@@ -21,7 +21,7 @@ from pallas import __version__
 from pallas.config.models import DownstreamConfig
 from pallas.model import Downstream, ProbeResult
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .probe_request import NotMcp, ProbeResponse, ProbeSession, ask
 

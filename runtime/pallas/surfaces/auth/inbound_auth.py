@@ -15,7 +15,7 @@ from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.model.fingerprint import fingerprint, subject_id
 from pallas.model.grant_rules import CONTROL_FULL
 from pallas.model.redaction import forget, name_tokens, redact
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.token_attempts import Attempts
 
 from .auth_challenge import MISSING

@@ -14,7 +14,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from pallas.config.network import local_port
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .token_outcome import TokenRefused, Unavailable
 

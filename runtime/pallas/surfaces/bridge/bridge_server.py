@@ -10,7 +10,7 @@ from fastmcp.tools import Tool
 
 from pallas import __version__
 from pallas.model import FleetSnapshot, Principal
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.agent_access import AgentAccess
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
 from pallas.surfaces.stateless_server import StatelessServer

@@ -12,8 +12,8 @@ from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
 from pallas.model import Fault, FaultType, FleetState, Principal
-from pallas.model.safe_text import one_line
 from pallas.runs.run import Listener
+from pallas.safe_text import one_line
 from pallas.surfaces.mcp_run import heard
 from pallas.surfaces.send_message_call import (
     bearer_of,

@@ -14,8 +14,8 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolResult
 
 from pallas.model import Fault, FaultType, TaskRecord
-from pallas.model.safe_text import one_line
 from pallas.runs.run import Listener
+from pallas.safe_text import one_line
 from pallas.surfaces.send_message_call import caller_of
 from pallas.surfaces.send_message_task import as_json
 from pallas.tasks import TaskOutcome, is_over

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .tool_schemas import ToolListing
 

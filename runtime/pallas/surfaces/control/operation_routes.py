@@ -25,7 +25,7 @@ from pallas.model import (
 )
 from pallas.model.operations import MAX_ID, READ_ONLY, REQUIRED
 from pallas.model.redaction import forget, redact
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .responses import (
     HEADERS,

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.model import Fault, FaultType, TokenScope, codec
 from pallas.model.operations import READ_ONLY
-from pallas.model.safe_text import handle_start, one_line
+from pallas.safe_text import handle_start, one_line
 
 from .control_tokens import (
     FULL_VARIABLE,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pallas.model import Event, Fault, LoopMessage, RunResult, StepStarted, TextDelta, ToolEvent, codec
 from pallas.model.redaction import redact_text
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 from .http_faults import body_of
 

@@ -13,7 +13,7 @@ from pallas.model import Fault, FaultType, Image, Params, RunRequest, codec
 from pallas.model.grant_rules import holds_control
 from pallas.model.ids import mint
 from pallas.model.refusals import not_found
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 from pallas.surfaces.request_caller import bearer_in
 from pallas.telemetry.trace_context import incoming
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from pallas.model import Fault, FaultType, codec
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON, not_found
-from pallas.model.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize
 
 MAX_MESSAGE: Final = 8_000
 

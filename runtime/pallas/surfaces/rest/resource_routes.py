@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import Fault, FaultType, Resource, ResourceKind
-from pallas.model.safe_text import sanitize
+from pallas.safe_text import sanitize
 
 from .request_body import Cursor, Limit, Which, page_of, plain
 from .request_models import (

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from pallas.access.grants import CHANGED, DENIED
 from pallas.model import Fault, FaultType, Principal
-from pallas.model.safe_text import handle_start, one_line
+from pallas.safe_text import handle_start, one_line
 from pallas.surfaces.control.token_middleware import path_shown
 from pallas.surfaces.rest.rest_parts import RestParts
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Fault, FaultType, RunResult, codec
 from pallas.model.refusals import REASON
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.model.refusals import not_found
-from pallas.model.safe_text import one_line
+from pallas.safe_text import one_line
 
 from .request_body import AgentName, Cursor, Filter, Limit, page_of, plain
 from .request_models import ThreadChange, ThreadMade
