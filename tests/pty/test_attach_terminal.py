@@ -82,7 +82,7 @@ def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: di
                 desk.keys("Enter")
                 desk.until("the concierge of Larkmoor")
                 desk.keys("F5")  # the log of the fleet, which is not ours
-                desk.until("pallas.")
+                desk.until("fleet.agent")
                 desk.keys("C-q")
                 desk.until("left=0")
             until_ready(origin)

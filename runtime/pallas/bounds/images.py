@@ -9,7 +9,7 @@ from pallas.safe_text import one_line
 
 MAX_IMAGES: Final = 20
 # A request may have 4 MiB, and base64 makes four characters of three bytes.
-MAX_BYTES: Final = 3_000_000
+MAX_IMAGE_BYTES: Final = 3_000_000
 
 _SIGNATURES: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -61,9 +61,9 @@ def _check_one(number: int, image: Image) -> None:
             FaultType.PROTOCOL,
             f"{where}.data is not base64; send the bytes encoded in one line, without a data: prefix",
         ) from None
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_IMAGE_BYTES:
         raise Fault(
-            FaultType.PROTOCOL, f"{where} has {len(data)} bytes; at most {MAX_BYTES}: make it smaller"
+            FaultType.PROTOCOL, f"{where} has {len(data)} bytes; at most {MAX_IMAGE_BYTES}: make it smaller"
         )
     kind = kind_of(data)
     if kind is None:

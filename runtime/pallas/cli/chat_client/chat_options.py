@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.bounds.images import MAX_BYTES, MAX_IMAGES, check_images, kind_of
+from pallas.bounds.images import MAX_IMAGE_BYTES, MAX_IMAGES, check_images, kind_of
 from pallas.commands import parameter_text
 from pallas.model import NO_PARAMS, Fault, Image, Params
 from pallas.model.params import MAX_STOP
@@ -127,15 +127,15 @@ def image_at(path: Path) -> Image:
 
     try:
         with path.expanduser().open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_IMAGE_BYTES + 1)
     except OSError as error:
         raise Fault(FaultType.CONFIG, f"{_shown(path)}: {_why(error)}") from None
     kind = kind_of(data)
     if kind is None:
         raise Fault(FaultType.CONFIG, f"{_shown(path)} is not a PNG, JPEG, GIF or WebP picture")
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_IMAGE_BYTES:
         raise Fault(
-            FaultType.CONFIG, f"{_shown(path)} has more than {MAX_BYTES} bytes, the most that is taken"
+            FaultType.CONFIG, f"{_shown(path)} has more than {MAX_IMAGE_BYTES} bytes, the most that is taken"
         )
     image = Image(base64.b64encode(data).decode(), kind)
     check_images((image,), vision=True, model="")
