@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-import psutil
 import pytest
 import pytest_asyncio
+from support import pallas_process
 from support.contract import KINDS, Subject, Talk, idle
 from support.pictures import picture
 from support.waiting import until
@@ -217,7 +217,7 @@ async def is_parked(subject: Subject) -> None:
 
 @row("closes", "Closed, it has left no task and no process behind.")
 async def closes(subject: Subject) -> None:
-    tasks, children = asyncio.all_tasks(), psutil.Process().children(recursive=True)
+    tasks, children = asyncio.all_tasks(), pallas_process.below()
     executor = await _another(subject)
     run = asyncio.create_task(subject.say("wait", executor=executor))
     await until(lambda: subject.busy() == 1)
@@ -226,7 +226,7 @@ async def closes(subject: Subject) -> None:
     await executor.close(5.0)
     await idle(subject)
     await until(lambda: not asyncio.all_tasks() - tasks)
-    await until(lambda: set(psutil.Process().children(recursive=True)) <= set(children))
+    await until(lambda: set(pallas_process.below()) <= set(children))
 
 
 @row("told once", "Where it breaks by itself, whoever owns it is told, once.")

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from support import pallas_process
 from support.executors import FakeExecutor
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.turnstile import turnstile
@@ -99,7 +100,7 @@ async def test_a_run_in_flight_is_cancelled_when_its_agent_stops_and_its_caller_
             caller.call_tool("send_message", {"message": '***CALL_TOOL echo__slow {"text": "x"}'})
         )
         await until(lambda: fleet.snapshot().agents[0].runs_active == 1)
-        children = psutil.Process().children(recursive=True)
+        children = pallas_process.below()
         await done(fleet, "one", "stop")
         result = await asyncio.wait_for(call, 20)
         assert result.is_error

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from support import pallas_process
 from support.live import ECHO, agent_module, running, write_project
 from support.recording import Recorder, recording
 from support.waiting import until
@@ -47,7 +47,7 @@ async def test_an_agents_own_tools_are_called_over_its_port(tmp_path: Path) -> N
 
 async def test_a_command_is_started_for_the_call_and_is_gone_afterwards(tmp_path: Path) -> None:
     async with running(echoing(tmp_path)) as fleet:
-        before = set(psutil.Process().children(recursive=True))
+        before = set(pallas_process.below())
         outcome = await fleet.call_tool("one", "echo", "echo", {"text": "x"})
         assert (outcome.ok, outcome.texts) == (True, ("echo:x",))
         assert json.loads(outcome.content)["structuredContent"] == {"result": "echo:x"}
@@ -55,7 +55,7 @@ async def test_a_command_is_started_for_the_call_and_is_gone_afterwards(tmp_path
         assert not outcome.ok
         outcome = await fleet.call_tool("one", "echo", "no_such_tool", {})
         assert not outcome.ok
-        assert set(psutil.Process().children(recursive=True)) <= before
+        assert set(pallas_process.below()) <= before
         assert fleet.snapshot().agents[0].runs_total == 0
 
 
@@ -175,13 +175,13 @@ async def test_a_call_that_takes_too_long_is_given_up_and_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(echoing(tmp_path)) as fleet:
-        before = set(psutil.Process().children(recursive=True))
+        before = set(pallas_process.below())
         monkeypatch.setattr("pallas.fleet.inspector.CALL_TIMEOUT", 0.2)
         with pytest.raises(Fault) as caught:
             await fleet.call_tool("one", "echo", "slow", {"text": "x"})
         assert caught.value.type is FaultType.TIMEOUT
         assert "slow of echo did not answer within" in caught.value.message
-        await until(lambda: set(psutil.Process().children(recursive=True)) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
 
 
 async def test_a_cancelled_call_of_an_agent_cancels_its_run(tmp_path: Path) -> None:
@@ -233,12 +233,12 @@ async def test_the_workbench_calls_from_its_own_thread(
         outcome = await fleet.call_tool("one", "echo", "echo", {"text": "x"})
         assert outcome.texts == ("echo:x",)
         call = asyncio.create_task(fleet.call_tool("one", "echo", "slow", {"text": "x"}))
-        children = set(psutil.Process().children(recursive=True))
-        await until(lambda: set(psutil.Process().children(recursive=True)) - children, timeout=20)
+        children = set(pallas_process.below())
+        await until(lambda: set(pallas_process.below()) - children, timeout=20)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(psutil.Process().children(recursive=True)) <= children, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= children, timeout=20)
         fleet.control("one", "restart")
         await until(lambda: fleet.snapshot().agents[0].restarts == 1, timeout=60)
         assert not [event for event in fleet.since(0).events if isinstance(event, Notice)]

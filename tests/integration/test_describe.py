@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fastmcp import FastMCP
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from support import pallas_process
 from support.fake_downstreams import FakeDownstream, serving, status
 from support.live import ECHO, agent_module, ask, client, running, write_project
 from support.recording import recording
@@ -89,7 +89,7 @@ async def test_an_agent_is_described_with_its_sources_its_entry_and_its_tools(tm
         assert json.loads(tool.input_schema)["required"] == ["text"]
         assert json.loads(tool.output_schema)["properties"]["result"]["type"] == "string"
         assert not any(each.changes for each in detail.servers)
-        await until(lambda: len(psutil.Process().children(recursive=True)) == 1)  # the agent's own
+        await until(lambda: len(pallas_process.below()) == 1)  # the agent's own
 
 
 @pytest.mark.parametrize("mode", ["auto", "modern", "legacy"])
@@ -219,24 +219,24 @@ async def test_a_server_that_hangs_is_given_up_and_its_program_ends(
 ) -> None:
     monkeypatch.setattr("pallas.fleet.inspector.LIST_TIMEOUT", 0.5)
     async with running(changing(tmp_path, "a")) as fleet:
-        before = set(psutil.Process().children(recursive=True))
+        before = set(pallas_process.below())
         (tmp_path / "tools.txt").write_text("hang")
         found = server(await fleet.describe("one"), "changing")
         assert found.problem == "it did not list its tools in time"
-        await until(lambda: set(psutil.Process().children(recursive=True)) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
 
 
 async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path: Path) -> None:
     async with running(changing(tmp_path, "a")) as fleet:
         await fleet.describe("one")
-        before, tasks = set(psutil.Process().children(recursive=True)), len(asyncio.all_tasks())
+        before, tasks = set(pallas_process.below()), len(asyncio.all_tasks())
         (tmp_path / "tools.txt").write_text("hang")
         call = asyncio.create_task(fleet.describe("one"))
         await until(lambda: (tmp_path / "hangs.txt").exists())
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(psutil.Process().children(recursive=True)) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
         await until(lambda: len(fleet._inspector._pending) == 0)
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
 
@@ -342,14 +342,14 @@ async def test_the_workbench_asks_from_another_thread_and_a_cancel_arrives(
             await fleet.describe("two")
         fleet.control("two", "stop")
         await until(lambda: "there is no agent two" in _last_notice(fleet))
-        children = set(psutil.Process().children(recursive=True))
+        children = set(pallas_process.below())
         (root / "tools.txt").write_text("hang")
         call = asyncio.create_task(fleet.describe("one"))
         await until(lambda: (root / "hangs.txt").exists())
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(psutil.Process().children(recursive=True)) <= children, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= children, timeout=20)
         (root / "hangs.txt").unlink()
         call = asyncio.create_task(fleet.describe("one"))
         await until(lambda: (root / "hangs.txt").exists())

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from support import pallas_process
 from support.live import ERAS, running
 from support.offline import offline_project
 from support.processes import gone
@@ -123,7 +124,7 @@ async def busy(url: str, counted: Callable[[], Awaitable[int]]) -> AsyncIterator
 
 def below() -> set[psutil.Process]:
     """The processes below this one."""
-    return {each for each in psutil.Process().children(recursive=True) if not gone(each.pid)}
+    return {each for each in pallas_process.below() if not gone(each.pid)}
 
 
 async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_takes(tmp_path: Path) -> None:

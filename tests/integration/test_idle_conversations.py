@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from support import raw_client
+from support import pallas_process, raw_client
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.waiting import until
 
@@ -41,7 +41,7 @@ def _later(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Non
 
 
 def _children() -> int:
-    return len(psutil.Process().children(recursive=True))
+    return len(pallas_process.below())
 
 
 @both_eras

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from support import pallas_process
 from support.live import ERAS, agent_module, ask, client, running
 from support.offline import model_record, offline_project
 from support.recording import Recorder, recording
@@ -416,7 +417,7 @@ async def test_twenty_runs_at_once_stay_apart(place: Place, era: str) -> None:
 
 async def test_a_conversation_has_its_own_connection_and_takes_it_along_when_it_ends(place: Place) -> None:
     def counters() -> int:
-        children = psutil.Process().children(recursive=True)
+        children = pallas_process.below()
         return sum("counter_server.py" in " ".join(each.cmdline()) for each in children if each.is_running())
 
     async with client(place.fleet, "owner") as caller:

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
+from support import pallas_process
 from support.live import ERAS, agent_module, ask, client, running
 from support.mortal import moves
 from support.offline import model_record, offline_project
@@ -62,7 +62,7 @@ def saying(text: str) -> str:
 
 def processes() -> set[int]:
     """Interpreters that answer for an agent."""
-    children = psutil.Process().children(recursive=True)
+    children = pallas_process.below()
     return {
         each.pid
         for each in children

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from time import monotonic
 
-import psutil
 import pytest
 import pytest_asyncio
+from support import pallas_process
 from support.apart import CREW, Hosted, hosted
 from support.processes import gone
 from support.waiting import until
@@ -37,7 +37,7 @@ def patient(crew: Hosted) -> None:
 
 def below() -> set[int]:
     """Processes that this one has started, however deep."""
-    return {each.pid for each in psutil.Process().children(recursive=True)}
+    return {each.pid for each in pallas_process.below()}
 
 
 async def cancelled(crew: Hosted, what: str) -> asyncio.Task[object]:

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
+from support import pallas_process
 from support.live import ERAS, ask, client, running
 from support.processes import gone
 from support.served import fault_in
@@ -157,7 +157,7 @@ BOTH = pytest.mark.parametrize("who", ["near", "far"])
 
 def below() -> set[int]:
     """Processes that this one has started, however deep."""
-    return {each.pid for each in psutil.Process().children(recursive=True)}
+    return {each.pid for each in pallas_process.below()}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

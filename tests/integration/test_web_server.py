@@ -99,12 +99,12 @@ _others: set[int] = set()
 def others() -> None:
     """Processes of the tests before may be about to end: those that a test is about come after them."""
     _others.clear()
-    _others.update(each.pid for each in psutil.Process().children(recursive=True))
+    _others.update(each.pid for each in pallas_process.below())
 
 
 def children() -> list[psutil.Process]:
     """The processes that were started in this test."""
-    return [each for each in psutil.Process().children(recursive=True) if each.pid not in _others]
+    return [each for each in pallas_process.below() if each.pid not in _others]
 
 
 async def test_the_address_works_once_and_leaves_a_cookie_that_scripts_cannot_read() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+from support import pallas_process
 from support.processes import gone
 from support.waiting import until
 from support.workers import say, worker, working
@@ -320,7 +321,7 @@ async def test_nothing_is_left_after_closing_whatever_the_worker_does(tmp_path: 
 
 
 async def test_one_that_is_closed_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
-    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    before = {each.pid for each in pallas_process.below()}
     executor = worker(tmp_path)
     await executor.load()
     starting = asyncio.create_task(executor.start())
@@ -329,7 +330,7 @@ async def test_one_that_is_closed_while_it_starts_leaves_no_process(tmp_path: Pa
     with pytest.raises(Fault, match="coder is stopping"):
         await starting
     assert executor.pid is None
-    left = {each.pid for each in psutil.Process().children(recursive=True)} - before
+    left = {each.pid for each in pallas_process.below()} - before
     await until(lambda: all(map(gone, left)))
 
 
