@@ -18,6 +18,8 @@ from .button_bar import Bar, Button
 from .tones import DIM, KEY, STYLES
 
 _LEAST: Final = 3
+_WIDE: Final = 80
+"""The line keeps ``_LEAST`` keys of the pane from this many columns on, and one less below them."""
 
 Now = Callable[[], tuple[str, str]]
 """A question as things are now; without one, why it cannot be any more, or nothing where none is needed."""
@@ -177,7 +179,8 @@ def _that_fit(offers: Sequence[tuple[Button, ...]], keep: int, width: int) -> It
     """
     sizes = [sum(width_of(button.parts) for button in offer) for offer in offers]
     own = len(offers) - keep
-    while own > _LEAST and sum(sizes[:own]) + sum(sizes[len(offers) - keep :]) > width:
+    least = _LEAST if width >= _WIDE else _LEAST - 1
+    while own > least and sum(sizes[:own]) + sum(sizes[len(offers) - keep :]) > width:
         own -= 1
     used = 0
     for index in (*range(own), *range(len(offers) - keep, len(offers))):
