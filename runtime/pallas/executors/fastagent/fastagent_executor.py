@@ -27,10 +27,7 @@ from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (
     auth_seam,
     forward_trace,
-    lean_seam,
     model_registry,
-    params_seam,
-    retry_policy,
     seam,
     servers_seam,
 )
@@ -39,7 +36,7 @@ from .fastagent_faults import ProviderFault, fault_of, refused_fault
 from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
-from .instance_turn import FastAgentInstance, generate
+from .instance_turn import FastAgentInstance, generate, prepare_instance
 from .message_conversion import keep
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
@@ -47,9 +44,9 @@ from .peers_seam import PeerTools, check
 from .preload import files_of, preload
 from .providers import AgentProviders, ProviderModel, refuse_model
 from .providers_failover import HeardEvents, answered, with_id
-from .providers_llm import Models, answer_with, note_failures
+from .providers_llm import answer_with
 from .read_files import Reads, noting
-from .run_progress import RunProgress, stream_listener
+from .run_progress import RunProgress
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -427,30 +424,7 @@ class FastAgentExecutor:
         self._instances[key] = instance
         if self._peers is not None:
             instance.peers = PeerTools(agent, self._config.peers, self._peers, self._renamed)
-
-        def text(piece: str, reasoning: bool) -> None:
-            if instance.text is not None:
-                instance.text(piece, reasoning, False)
-
-        def rollback() -> None:
-            if instance.text is not None:
-                instance.text("", False, True)
-
-        def prepare(each: Any) -> None:
-            seam.retry_sooner(each)
-            retry_policy.apply(getattr(each, "llm", None))
-            lean_seam.merge_once(each)
-            params_seam.prepare(each)
-            model_registry.keep_to(each, self._config.model_capabilities)
-            note_failures(each)
-            if each is agent and hasattr(agent, "add_stream_listener"):
-                instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
-
-        for each in everyone:
-            lean_seam.no_panels(each)
-            prepare(each)
-        if self._providers:
-            instance.models = Models(agent, self._providers, prepare)
+        prepare_instance(instance, self._providers, self._config.model_capabilities)
         return instance
 
     async def _drop(self, instance: FastAgentInstance) -> None:

@@ -1,4 +1,4 @@
-"""One turn of a warm instance: load the history, run the model with its tools, return what was said."""
+"""Warm instances: prepare one for runs, and run one turn of it with its history, model and tools."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,20 +10,21 @@ from fast_agent.mcp.auth.context import request_bearer_token
 from fast_agent.types import PromptMessageExtended
 
 from pallas.access.bearer_lease import LeaseSlot
-from pallas.config import AgentConfig
+from pallas.config import AgentConfig, Capabilities
 from pallas.model import Message, Params, TextDelta, Usage
 from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn, TurnResult
+from . import lean_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
-from . import params_seam, sampling_seam, seam
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
 from .loop_guard import LoopGuard
 from .message_conversion import FrozenMessage, are_many_new, keep, natives, text_of, to_message, user_message
 from .peers_seam import PeerTools
-from .providers_llm import Models, failure_of
-from .run_progress import RunProgress
+from .providers import AgentProviders
+from .providers_llm import Models, failure_of, note_failures
+from .run_progress import RunProgress, stream_listener
 from .text_seam import asking_for_text
 from .text_stream import TextStream
 
@@ -42,6 +43,37 @@ class FastAgentInstance:
     peers: PeerTools | None = None
     text: Callable[[str, bool, bool], None] | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
+
+
+def prepare_instance(
+    instance: FastAgentInstance, providers: AgentProviders, capabilities: Capabilities | None
+) -> None:
+    """Prepare a new instance: our seams on each agent, a listener for its text, a model for each provider."""
+    agent = instance.agent
+
+    def text(piece: str, reasoning: bool) -> None:
+        if instance.text is not None:
+            instance.text(piece, reasoning, False)
+
+    def rollback() -> None:
+        if instance.text is not None:
+            instance.text("", False, True)
+
+    def prepare(each: Any) -> None:
+        seam.retry_sooner(each)
+        retry_policy.apply(getattr(each, "llm", None))
+        lean_seam.merge_once(each)
+        params_seam.prepare(each)
+        models.keep_to(each, capabilities)
+        note_failures(each)
+        if each is agent and hasattr(agent, "add_stream_listener"):
+            instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+
+    for each in instance.all:
+        lean_seam.no_panels(each)
+        prepare(each)
+    if providers:
+        instance.models = Models(agent, providers, prepare)
 
 
 async def generate(
