@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -12,6 +13,7 @@ from pallas.model import Fault
 from pallas.surfaces import app_lifespan as lifespans
 from pallas.surfaces import listener as listeners
 from pallas.surfaces.app_lifespan import Lifespan
+from pallas.surfaces.connections import BOUNDS, ConnectionLimits
 from pallas.surfaces.listener import Listener, bind
 
 HOUR = 3_600.0
@@ -95,3 +97,23 @@ async def test_one_that_never_starts_is_given_up(
     with pytest.raises(Fault, match="did not start to answer"):
         await listener.start()
     await listener.stop(0)
+
+
+async def test_a_port_that_cut_a_request_short_leaves_no_task_behind() -> None:
+    async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.Event().wait()
+
+    before, pool = asyncio.all_tasks(), ConnectionLimits()
+    bounds = replace(BOUNDS, look=0.05)
+    listener = Listener(hang, bind("127.0.0.1", 0, "test"), lifespan=False, pool=pool, bounds=bounds)
+    await listener.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.sleep(0.1)
+    await listener.stop(0)
+    assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
+    writer.close()
+    await writer.wait_closed()
+    _, left = await asyncio.wait(asyncio.all_tasks() - before, timeout=2.0)
+    assert not left
+    assert pool.count == 0

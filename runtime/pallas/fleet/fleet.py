@@ -357,6 +357,7 @@ class Fleet:
         await end(self.kernel, self._shutdown_parts())
         self._reloader.close()
         self._monitor.close()
+        self.surfaces.close()
         forget(self.project.root)
         self.dynamic_agents.close_catalog()
         await self.storage.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))

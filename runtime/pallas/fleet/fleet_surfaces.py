@@ -158,9 +158,13 @@ class FleetSurfaces:
         rest = [self._rest.close] if self._rest is not None else []
         return (self._close_bridge, self._virtual.close, *rest)
 
-    async def _close_bridge(self) -> None:
+    def close(self) -> None:
+        """Hear no more of the fleet, even if its end left the pages no time. Safe to call twice."""
         for unlisten in self._unlisten:
             unlisten()
+
+    async def _close_bridge(self) -> None:
+        self.close()
         self.directory.close()
         await self._bridge.close()
 

@@ -1,4 +1,4 @@
-"""The operations of a fleet, whether it runs in this process or elsewhere."""
+"""The ports of a fleet: taken together, opened and closed as agents come and go."""
 
 import asyncio
 import socket

@@ -6,11 +6,8 @@ import json
 import re
 from collections.abc import Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, quote_plus
-
-if TYPE_CHECKING:
-    pass
 
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6

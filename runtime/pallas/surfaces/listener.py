@@ -86,6 +86,7 @@ class _Gate:
         self._bounds = bounds
         self._tls = tls
         self._making: set[asyncio.Task[None]] = set()
+        self._closing = False
         sock.setblocking(False)
         sock.listen(BACKLOG)
         pool.watch(connections)
@@ -100,7 +101,8 @@ class _Gate:
         await asyncio.wait(self._tasks[:1], timeout=1.0)
 
     def close(self) -> None:
-        """Abort the handshakes in progress."""
+        """Abort the handshakes in progress; once no connection is left, nothing is checked any more."""
+        self._closing = True
         for task in self._making:
             task.cancel()
 
@@ -165,7 +167,7 @@ class _Gate:
             sock.close()
 
     async def _look(self) -> None:
-        while True:
+        while self._connections or not self._closing:
             await asyncio.sleep(self._bounds.look)
             now = monotonic()
             for number, connection in enumerate(tuple(self._connections)):
@@ -173,6 +175,7 @@ class _Gate:
                     await asyncio.sleep(0)  # thousands may end now: let other tasks of the loop run
                 if why := connection.look(now, self._bounds):
                     self._pool.tell(f"slow {why}")
+        self._pool.unwatch(self._connections)
 
 
 class _Server(uvicorn.Server):
@@ -240,7 +243,8 @@ class _Server(uvicorn.Server):
                 await self._over(gates)
         except TimeoutError:
             tasks = self.server_state.tasks
-            log.error("%d requests did not end in time and are cancelled", len(tasks))
+            if tasks:
+                log.error("%d requests did not end in time and are cancelled", len(tasks))
             for task in tasks:
                 task.cancel()
         if not self.force_exit:

@@ -1,4 +1,4 @@
-"""What files held when they were last acted on, to tell an edit from a file that was only touched."""
+"""The state of changed files: edited or only touched, complete or still being written, and by what."""
 
 import asyncio
 import hashlib
