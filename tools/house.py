@@ -135,8 +135,8 @@ def file_signs(sources: Sequence[SourceFile]) -> list[Sign]:
     """Signs of how the source is cut into files, and of what the files are called."""
     lines = [source.lines for source in sources]
     long = [f"{source.lines} {source.path}" for source in sources if source.lines > LONG_MODULE]
-    flat = [s.module for s in sources if s.module.startswith("pallas.") and s.path.parent.name == "pallas"]
-    flat = [module for module in flat if module.count(".") == 1 and not _is_package(sources, module)]
+    top = Path(PACKAGES["pallas"])
+    flat = [source.module for source in sources if source.path.parent == top and source.module != "pallas"]
     stems = Counter(source.path.stem for source in sources if not source.path.stem.startswith("__"))
     shared = [f"{stem} x{count}" for stem, count in sorted(stems.items()) if count > 1]
     twins = sum(count for count in stems.values() if count > 1)
@@ -245,10 +245,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sign in found:
         print(*sign.places, sep="\n")
     return 0
-
-
-def _is_package(sources: Sequence[SourceFile], module: str) -> bool:
-    return any(source.module == module and source.path.name == "__init__.py" for source in sources)
 
 
 def _reaches_in(node: ast.Attribute) -> bool:

@@ -60,6 +60,7 @@ async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet() 
             await until(lambda: isinstance(app.screen, AgentScreen), pilot)
             await pilot.press("escape")
             await until(lambda: app.screen is app.main, pilot)
+            assert app.is_running
 
 
 async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be_clicked() -> None:

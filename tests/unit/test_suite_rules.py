@@ -29,19 +29,28 @@ def test_of_what_stands_beside():
 
 
 @pytest.mark.parametrize(
-    ("ci", "outcome"), [("true", "1 failed, 1 passed, 1 skipped, 1 error"), ("", "1 passed, 3 skipped")]
+    ("ci", "reference", "outcome"),
+    [
+        ("true", False, "1 failed, 1 passed, 1 skipped, 1 error"),
+        ("true", True, "1 failed, 1 passed, 2 errors"),
+        ("", True, "1 passed, 3 skipped"),
+    ],
 )
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["one", "two"])
 def test_in_ci_a_test_that_is_skipped_fails(
-    tmp_path: Path, workers: tuple[str, ...], ci: str, outcome: str
+    tmp_path: Path, workers: tuple[str, ...], ci: str, reference: bool, outcome: str
 ) -> None:
-    shutil.copy(TESTS / "conftest.py", tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    tests = tmp_path / "checkout" / "tests"
+    tests.mkdir(parents=True)
+    if reference:
+        (tmp_path / "shared").mkdir()
+    shutil.copy(TESTS / "conftest.py", tests)
+    (tests / "pytest.ini").write_text("[pytest]\n")
+    (tests / "test_skipping.py").write_text(SKIPPING)
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, str(tmp_path)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, str(tests)],
+        cwd=tests,
         env={**others, "CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
