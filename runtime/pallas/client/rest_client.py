@@ -37,7 +37,7 @@ class TokenCandidates:
         self.token = given
 
     def __repr__(self) -> str:
-        return "Tokens()"
+        return "TokenCandidates()"
 
     def next(self, refused: str) -> bool:
         """Switch to the next token after ``refused``; return whether there is one. Raises Fault (CONFIG).

@@ -23,6 +23,9 @@ from .where import Where
 type Path = tuple[str | int, ...]
 """Keys and positions from the section that is validated to a value in it."""
 
+type _Lists = dict[int, list[tuple[int, Node]]]
+"""What is present in the lists of one table, by the ``id`` of each: they are looked up once per mistake."""
+
 _NUMBERS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
     "int_type": ("a whole number", int),
     "float_type": ("a number", float),
@@ -79,8 +82,9 @@ class _Validation[M: FileModel]:
         base = self._section
         section = Section(self._table, base.path, base.where, base.notes, echo=base.echo)
         changes: list[tuple[Path, Node]] = []
+        lists: _Lists = {}
         for error in errors:
-            spot = _spot(self._model, section, error["loc"])
+            spot = _spot(self._model, section, error["loc"], lists)
             repaired = _repaired(error["type"], spot)
             if repaired is None:
                 problem, hints, where = _words(error, spot)
@@ -89,10 +93,9 @@ class _Validation[M: FileModel]:
                 self._missing.setdefault(spot.path[:-1], []).append(str(spot.path[-1]))
             else:
                 changes.append((spot.path, repaired or _left(error, spot)))
-        for path, left in changes:
-            table = _changed(self._table, path, left)
-            assert isinstance(table, Table)
-            self._table = table
+        table = _changed(self._table, changes)
+        assert isinstance(table, Table)
+        self._table = table
 
 
 def _left(error: ErrorDetails, spot: "_Spot") -> Node:
@@ -112,18 +115,25 @@ def _surprises(node: Leaf) -> bool:
     return is_whole and SURPRISING.fullmatch(node.raw) is not None
 
 
-def _changed(node: Node, path: Path, left: Node) -> Node:
-    """``node`` with ``left`` in place of what is at ``path``."""
-    if not path:
-        return left
-    first, rest = path[0], path[1:]
-    if isinstance(node, Table) and isinstance(first, str):
-        entry = node.entries[first]
-        changed = replace(entry, node=_changed(entry.node, rest, left))
-        return replace(node, entries={**node.entries, first: changed})
-    if isinstance(node, Items) and isinstance(first, int):
+def _changed(node: Node, changes: list[tuple[Path, Node]]) -> Node:
+    """``node`` with what is at each path replaced, in one walk: a file may have as many mistakes as lines."""
+    below: dict[str | int, list[tuple[Path, Node]]] = {}
+    for path, left in changes:
+        if path:
+            below.setdefault(path[0], []).append((path[1:], left))
+        else:
+            node, below = left, {}  # what was in it is taken out with it
+    if isinstance(node, Table) and below:
+        entries = dict(node.entries)
+        for key, inner in below.items():
+            if isinstance(key, str):
+                entries[key] = replace(entries[key], node=_changed(entries[key].node, inner))
+        return replace(node, entries=entries)
+    if isinstance(node, Items) and below:
         items = list(node.items)
-        items[first] = _changed(items[first], rest, left)
+        for number, inner in below.items():
+            if isinstance(number, int):
+                items[number] = _changed(items[number], inner)
         return replace(node, items=tuple(items))
     return node  # what holds it was taken out already
 
@@ -142,6 +152,8 @@ class _Spot:
     place: Where
     """Where its key is."""
     annotation: Any
+    lists: _Lists
+    """What was looked up so far."""
     node: Node | None = None
     """None where there is nothing in the file."""
     field: FieldInfo | None = None
@@ -157,9 +169,9 @@ class _Spot:
         return self.node.where if self.node is not None else self.place
 
 
-def _spot(model: type[FileValue], section: Section, loc: tuple[str | int, ...]) -> _Spot:
+def _spot(model: type[FileValue], section: Section, loc: Path, lists: _Lists) -> _Spot:
     """Follow an error's path through the types and the file at once."""
-    spot = _Spot((), section, model, section.path, section.where, model, section.table)
+    spot = _Spot((), section, model, section.path, section.where, model, lists, section.table)
     for part in loc:
         annotation, marks = _bare(spot.annotation)
         tagged = {
@@ -197,7 +209,9 @@ def _into_collection(spot: _Spot, annotation: Any, part: str | int, marks: tuple
     kept = tuple(mark for mark in (*spot.marks, *marks) if isinstance(mark, Secret))
     inner = get_args(annotation)
     if isinstance(part, int) and isinstance(spot.node, Items):
-        part, spot.node = present(spot.node)[part]
+        if id(spot.node) not in spot.lists:
+            spot.lists[id(spot.node)] = present(spot.node)
+        part, spot.node = spot.lists[id(spot.node)][part]
         spot.annotation, spot.path = inner[0] if inner else Any, (*spot.path, part)
         if _is_model(spot.annotation):
             spot.key, spot.place = f"{spot.key}[{part}]", spot.node.where

@@ -31,19 +31,26 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
             unset.setdefault(name)
         return default
 
-    return _REFERENCE.sub(value, text), tuple(unset)
+    end = _end_of_references(text)
+    return _REFERENCE.sub(value, text[:end]) + text[end:], tuple(unset)
 
 
 def refers(text: str) -> bool:
     """Whether ``text`` holds a reference."""
-    return _REFERENCE.search(text) is not None
+    return _REFERENCE.search(text, 0, _end_of_references(text)) is not None
+
+
+def _end_of_references(text: str) -> int:
+    """Where the last reference can end: one that is never closed would be looked for from each ``${``."""
+    return text.rfind("}") + 1
 
 
 def shell_style_defaults(text: str) -> tuple[str, ...]:
     """Names written ``${VAR:-default}``: the dash is the shell's habit and becomes part of the default."""
+    found = _REFERENCE.finditer(text, 0, _end_of_references(text))
     return tuple(
         name
-        for name, colon, default in (match[1].partition(":") for match in _REFERENCE.finditer(text))
+        for name, colon, default in (match[1].partition(":") for match in found)
         if colon and default.startswith("-")
     )
 
@@ -52,7 +59,7 @@ MAX_VALUES: Final = 100_000
 MAX_DEPTH: Final = 64
 _MAX_NUMBER: Final = 100
 
-_FAST: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LIBYAML: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG: Final = "tag:yaml.org,2002:"
 _ADVICE: Final = {
     "found character '\\t'": "YAML is indented with spaces: replace the tab",
@@ -100,11 +107,28 @@ def read_table(
     return None
 
 
+class _Fast(_LIBYAML):  # type: ignore[misc]
+    """libyaml, within bounds: it recurses in C, where too deep a text would end the process."""
+
+    _depth = 0
+
+    def descend_resolver(self, parent: yaml.Node | None, index: Any) -> None:
+        # Both are called around every node. What the tree would refuse by its line is left to it.
+        self._depth += 1
+        if self._depth > 2 * MAX_DEPTH:
+            raise RecursionError
+        super().descend_resolver(parent, index)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+        super().ascend_resolver()
+
+
 def _composed(text: str) -> yaml.Node | None:
-    """The root of a text, None for an empty one. Raises YAMLError."""
+    """The root of a text, None for an empty one. Raises YAMLError, RecursionError where it is too deep."""
     try:
         # libyaml is many times faster; of what it refuses the other one says more.
-        return yaml.compose(text, Loader=_FAST)
+        return yaml.compose(text, Loader=_Fast)
     except yaml.YAMLError:
         return yaml.compose(text, Loader=yaml.SafeLoader)
 
