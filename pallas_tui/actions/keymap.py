@@ -16,10 +16,16 @@ _SHARED: Final[tuple[tuple[Scope, ...], ...]] = (
     ("app", "vim"),
     ("sheet", "help_screen", "vim"),
     ("settings_screen", "vim"),
+    ("settings_screen", "list"),
     ("picture", "vim"),
     ("files", "vim"),
+    ("files", "list"),
     ("side", "vim"),
     ("tool", "send"),
+    ("tool", "list"),
+    ("send", "list"),
+    ("exchange", "list"),
+    ("envelope", "list"),
     *(
         (pane, "list")
         for pane in ("agents", "agent", "feed", "run", "traces", "messages", "replay", "threads", "tasks")
@@ -51,6 +57,8 @@ def _unknown(keys: Mapping[str, str]) -> Iterator[str]:
 
 def _conflicts(keys: Mapping[str, str]) -> Iterator[str]:
     """The user may take one of several keys from an action; its only one is missed there."""
+    if keys.keys().isdisjoint(BY_ID):
+        return  # the pairs below take several milliseconds, before the first paint
     for first, second in combinations(ACTIONS, 2):
         changed, other = (second, first) if second.id in keys else (first, second)
         if changed.id not in keys or not _meet(first.scope, second.scope):

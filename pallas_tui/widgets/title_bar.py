@@ -10,6 +10,7 @@ from ..targets import Spot
 from ..text import Glyphs, Line, width_of
 from .button_bar import Bar, Button
 from .drag_edges import Edge
+from .setting_watch import follow
 from .tones import DIM, KEY, STRONG
 
 
@@ -36,9 +37,14 @@ class TitleBar(Bar):
         self._caption = ""
         self._drags = drags
         self._held = Edge(self)
+        self._keys: Mapping[str, str] = {}
 
     def on_mount(self) -> None:
-        """Draw it once."""
+        """Draw it with the keys that the user chose, and again when they change."""
+        follow(self, "keys", self._keys, self._take_keys)
+
+    def _take_keys(self, keys: Mapping[str, str]) -> None:
+        self._keys = keys
         self._draw()
 
     def tell(
@@ -63,10 +69,8 @@ class TitleBar(Bar):
 
     def _keyed(self) -> Iterator[tuple[str, str, str]]:
         """The titles, each with the first key of its action instead of the id."""
-        settings = getattr(self.app, "settings", None)
-        chosen: Mapping[str, str] = getattr(settings, "keys", {})
         for pane, action_id, title in self._titles:
-            first = binding(action_id, key=keys_of(action_id, chosen).split(",")[0])
+            first = binding(action_id, key=keys_of(action_id, self._keys).split(",")[0])
             yield pane, self.app.get_key_display(first), title
 
     def on_mouse_down(self, event: events.MouseDown) -> None:

@@ -248,6 +248,10 @@ async def test_the_title_of_a_screen_has_the_key_that_its_user_chose() -> None:
         await until(lambda: "alt+f Feed" in screen_text(app), pilot)
         await pilot.press("alt+i")
         await until(lambda: "alt+i Instances" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        app.keep_setting("keys", {"show.feed": "alt+g"})
+        await until(lambda: "alt+g Feed" in screen_text(app), pilot)
 
 
 async def test_an_unknown_action_and_a_key_that_is_taken_are_told_at_the_start(tmp_path: Path) -> None:

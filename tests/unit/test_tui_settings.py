@@ -114,6 +114,15 @@ def test_a_key_that_another_action_needs_in_the_same_place_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    "action", ["files.mark", "settings.change", "tool.copy", "send.xml", "exchange.copy", "envelope.copy"]
+)
+def test_a_key_that_moves_in_the_list_of_a_screen_is_told(action: str) -> None:
+    assert keymap_mistakes({action: "down"}) == [
+        f"{action}: down is the key of list.down; choose another key, or another one for list.down"
+    ]
+
+
+@pytest.mark.parametrize(
     "keys",
     [
         {"feed.follow": "x", "feed.cancel": "f"},  # they change places
