@@ -4,7 +4,7 @@
 ``docs/handlers.md`` begins with one in ten lines.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -116,6 +116,22 @@ class AgentHandler(Protocol):
     @property
     def id(self) -> str:
         """The agent's name: ``[a-z0-9][a-z0-9._-]*`` (SPEC C20)."""
+        ...
+
+
+class Prompting(AgentHandler, Protocol):
+    """A handler that answers at once."""
+
+    async def prompt(self, request: PromptRequest) -> PromptResult | str:
+        """Answer one message."""
+        ...
+
+
+class Streaming(AgentHandler, Protocol):
+    """A handler that writes its answer piece by piece."""
+
+    def stream(self, request: PromptRequest) -> AsyncIterator[StreamEvent]:
+        """Answer one message; an ``async def`` that yields."""
         ...
 
 
