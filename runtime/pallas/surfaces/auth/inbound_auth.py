@@ -45,7 +45,7 @@ class Verifier:
         return f"Verifier({len(self._sets)} key sets)"
 
     async def verify(self, auth: AuthConfig, token: str) -> Verified:
-        """Return the holder of ``token``. Raises Refused, Unavailable."""
+        """Return the holder of ``token``. Raises TokenRefused, Unavailable."""
         if len(token) > MAX_TOKEN:
             raise TokenRefused(f"it has more than {MAX_TOKEN} characters")
         if hmac.compare_digest(self.own.encode(), token.encode("utf-8", "replace")):

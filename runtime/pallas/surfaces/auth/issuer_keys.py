@@ -57,7 +57,7 @@ class KeySet:
     async def find(self, kid: str | None, algorithm: str) -> PyJWK:
         """Return the key for the key id and algorithm of a token.
 
-        Raises Refused if there is none, Unavailable if no keys could be fetched yet.
+        Raises TokenRefused if there is none, Unavailable if no keys could be fetched yet.
         """
         if self._keys is None:
             if self._may_try(RETRY):

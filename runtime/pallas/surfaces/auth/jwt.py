@@ -28,7 +28,7 @@ _REQUIRED: Final = ("exp", "iss", "aud", "sub")
 _MAX_SCOPES: Final = 200
 
 type KeyOf = Callable[[IssuerConfig, str | None, str], Awaitable[Any]]
-"""Returns an issuer's key by key id and algorithm. Raises Refused, Unavailable."""
+"""Returns an issuer's key by key id and algorithm. Raises TokenRefused, Unavailable."""
 
 
 def looks_like_jwt(token: str) -> bool:
@@ -39,7 +39,7 @@ def looks_like_jwt(token: str) -> bool:
 async def claims_of(
     token: str, issuers: Iterable[IssuerConfig], key_of: KeyOf
 ) -> tuple[IssuerConfig, Mapping[str, Any]]:
-    """Return the issuer and claims of a valid token. Raises Refused, Unavailable."""
+    """Return the issuer and claims of a valid token. Raises TokenRefused, Unavailable."""
     head, body, _ = token.split(".")
     header, claimed = _decoded(head), _decoded(body)
     issuer = next((each for each in issuers if each.issuer == claimed.get("iss")), None)

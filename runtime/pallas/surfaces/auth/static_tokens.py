@@ -29,7 +29,7 @@ def sha256_of(token: str) -> str:
 def find_token(tokens: Iterable[TokenConfig], presented: str, now: float) -> TokenConfig | None:
     """Return the entry of the presented token; None for an unknown one, in the same time.
 
-    ``now`` is Unix seconds. Raises Refused for an expired one.
+    ``now`` is Unix seconds. Raises TokenRefused for an expired one.
     """
     digest = bytes.fromhex(sha256_of(presented))
     found: TokenConfig | None = None

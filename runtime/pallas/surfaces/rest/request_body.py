@@ -50,13 +50,13 @@ class JsonRequest(Request):
     """A request whose body is JSON of at most 4 MiB that arrives within a minute."""
 
     async def body(self) -> bytes:
-        """Return the whole body. Raises Refused (413, 408)."""
+        """Return the whole body. Raises HttpFault (413, 408)."""
         if not hasattr(self, "_body"):
             self._body = await self._read()
         return self._body
 
     async def json(self) -> Any:
-        """Return the parsed body. Raises Refused for invalid JSON, Fault for values that cannot be stored."""
+        """Return the parsed body. Raises HttpFault (invalid JSON), Fault (values that cannot be stored)."""
         if not hasattr(self, "_json"):
             try:
                 found = from_json(await self.body(), allow_inf_nan=False)
@@ -98,7 +98,7 @@ class JsonRequest(Request):
 
 
 def expect_json(request: Request) -> None:
-    """Refuse a body of another kind before it is read. Raises Refused (415)."""
+    """Refuse a body of another kind before it is read. Raises HttpFault (415)."""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     if not has_body:
         return
