@@ -272,6 +272,19 @@ async def test_nothing_of_it_is_left_when_its_fleet_has_ended_it(
     await until(lambda: not below() - before)
 
 
+async def test_a_handler_that_catches_its_cancel_does_not_use_up_the_time_to_close(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async with hosted(tmp_path_factory.mktemp("stubborn")) as crew:
+        stubborn = asyncio.create_task(crew.reply("stubborn"))
+        await until(lambda: _begun(crew) == 1)
+        began = monotonic()
+        await crew.host.close(20.0)
+        assert monotonic() - began < 10.0
+    with pytest.raises(Fault):
+        await stubborn
+
+
 FLEET = """
 import asyncio, sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Records a run's messages to and from stdio servers on the wire record (HTTP: ``wire_http``).
 
-Recorded only while the run of a message has a wire record (``pallas.wire``); otherwise this costs one
-context variable look-up.
+Recorded only while the run of a message has a wire record (``pallas.telemetry.wire_record``); otherwise this
+costs one context variable look-up.
 """
 
 from collections import OrderedDict

@@ -140,7 +140,6 @@ class ProcessExecutor:
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
             await asyncio.wait({call.answer})
             result = _result(call)
-            connection.forget(call)
         except asyncio.CancelledError:
             await connection.cancel_turn(call, CANCEL_TIMEOUT_S)
             raise
@@ -148,6 +147,8 @@ class ProcessExecutor:
             connection.drop_turn(call)
             raise
         finally:
+            if call.answer.done():
+                connection.forget(call)
             made = result.messages if result is not None else None
             replaces = result is not None and result.replaces
             for lease in threads.end(turn.lease, turn.history, made, replaces=replaces):

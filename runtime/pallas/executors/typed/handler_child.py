@@ -53,6 +53,8 @@ from .payload_conversion import InvalidReply
 
 log = logging.getLogger(__name__)
 
+# For the messages that are handled when the process closes, however long the fleet would wait.
+_CLOSE_TIMEOUT_S: Final = 1.0
 # Bytes that must be free after a handler ran out of memory, for the next message to be of any use.
 _SPARE: Final = 4 * 1024 * 1024
 
@@ -100,6 +102,9 @@ class HandlerChild(ChildLoop):
         logging.captureWarnings(capture=True)
         self._sources = read_sources(root, setup.sources)
         self._host = ChildHost(setup, self.questions, self.send)
+
+    async def _close(self, timeout_s: float) -> None:
+        await super()._close(min(timeout_s, _CLOSE_TIMEOUT_S))
 
     async def _load(self, asked: LoadHandler) -> None:
         assert self._host is not None

@@ -20,11 +20,8 @@ MAX_MODULES: Final = 5_000
 """Files of the project's code that can be imported."""
 _CODE: Final = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 _NO_CODE: Final = frozenset({"node_modules", "__pycache__"})
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = (
-    444,
-    445,
-    446,
-)  # the same on all machines that Python 3.13 supports
+# The same on all machines that Python 3.13 supports.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
