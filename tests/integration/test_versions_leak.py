@@ -33,6 +33,9 @@ LIVING = (FastAgent, AgentHarness, FastAgentExecutor, AgentVersion, Reads, MCPAg
 
 Level = dict[str, int]
 
+# Processes that other tests of this pytest process have started and that live on.
+_others: set[int] = set()
+
 
 def level(root: Path) -> Level:
     """How much there is of what could be left behind."""
@@ -48,7 +51,7 @@ def level(root: Path) -> Level:
         "descriptors": here.num_fds(),
         # Without those that wait for short work: the loop keeps so many, and no more.
         "threads": sum(not each.name.startswith(("asyncio_", "AnyIO")) for each in threading.enumerate()),
-        "children": len(below()),
+        "children": sum(each.pid not in _others for each in below()),
         "modules": sum(file.startswith(f"{root}/") for file in files),
         # Modules that nobody can import any more are alive all the same while something holds their names.
         "copies": sum(type(each) is dict and each.get("__name__") == "agents.one" for each in alive),
@@ -74,6 +77,12 @@ async def rounds(
         told = await agent.swap(agent.project, agent.config, files=("agents/one.py",))
         assert told.outcome == outcome, told.error
         await say()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    _others.clear()
+    _others.update(each.pid for each in below())
 
 
 @pytest.fixture
