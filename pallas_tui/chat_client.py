@@ -240,7 +240,7 @@ def _arguments(
         ""
         if len(kept) == len(history)
         else (
-            f"The agent was told the newest {len(kept)} of the {len(history)} messages before this one: more "
+            f"The agent received the newest {len(kept)} of the {len(history)} messages before this one: more "
             "do not fit into one request."
         )
     )

@@ -121,8 +121,8 @@ def story_of(item: Item) -> str:
 
 
 CRASH_LOOP_HELP: Final = (
-    "It failed too often in too short a time and is not started again by itself. "
-    "Mend its files and save them, or start it again in the list of agents."
+    "It failed too often in too short a time and is not restarted automatically. "
+    "Fix its files and save them, or start it again in the list of agents."
 )
 
 

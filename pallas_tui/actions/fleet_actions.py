@@ -23,7 +23,7 @@ ACTIONS = (
         "agents.reload",
         "agents",
         "Reload agent",
-        "Read its definition again; it goes on answering",
+        "Read its definition again; it keeps answering",
         "control('reload')",
         "r",
         "reload",
@@ -53,7 +53,7 @@ ACTIONS = (
         "agents.rollback",
         "agents",
         "Roll back agent",
-        "Put the version before in its place, after a question",
+        "Restore the previous version, after a question",
         "control('rollback')",
         "B",
     ),
@@ -70,7 +70,7 @@ ACTIONS = (
     Action("agents.fold", "agents", "Fold agent", "Hide what is below it, or go up", "fold(True)", "left"),
     Action("agents.unfold", "agents", "Unfold agent", "Show what is below it", "fold(False)", "right"),
     Action("agents.filter", "agents", "Filter agents", "Show only some agents", "filter", "slash", "filter"),
-    Action("agents.unfilter", "agents", "Show all agents", "Take the filter away", "unfilter", "escape"),
+    Action("agents.unfilter", "agents", "Show all agents", "Clear the filter", "unfilter", "escape"),
     Action("agents.copy", "agents", "Copy agent", "Copy everything about its state", "copy", "y"),
     Action(
         "agent.call", "agent", "Call tool", "A form that calls the selected tool", "choose", "enter", "call"
@@ -80,7 +80,7 @@ ACTIONS = (
         "agent.overview",
         "agent",
         "Overview of agent",
-        "How it is",
+        "Its state",
         "section('overview')",
         "1",
         group="sections",
@@ -98,7 +98,7 @@ ACTIONS = (
         "agent.instruction",
         "agent",
         "Instruction of agent",
-        "What it is told",
+        "Its instruction text",
         "section('instruction')",
         "3",
         group="sections",
@@ -107,14 +107,14 @@ ACTIONS = (
         "agent.registry",
         "agent",
         "Registry entry of agent",
-        "What the registry says of it",
+        "Its entry in the registry",
         "section('registry')",
         "4",
         group="sections",
     ),
     Action("agent.next", "agent", "Next section", "The next section", "step(1)", "tab"),
     Action("agent.previous", "agent", "Section before", "The section before", "step(-1)", "shift+tab"),
-    Action("agent.look_up", "agent", "Look up again", "Ask for everything again", "look_up", "u", "look up"),
+    Action("agent.look_up", "agent", "Look up again", "Look everything up again", "look_up", "u", "look up"),
     Action("agent.edit", "agent", "Edit this agent", "Open where it is configured", "edit", "e", "edit"),
     Action("agent.edit_code", "agent", "Edit code of agent", "Open its code or its card", "edit_code", "E"),
     Action(
@@ -129,7 +129,7 @@ ACTIONS = (
         "agent.rollback",
         "agent",
         "Roll back this agent",
-        "The version before, after a question",
+        "Previous version, after a question",
         "control('rollback')",
         "B",
     ),
@@ -151,12 +151,12 @@ ACTIONS = (
     Action(
         "changes.edit", "changes", "Edit what changed", "Open the file where it changed", "edit", "e", "edit"
     ),
-    Action("changes.copy", "changes", "Copy change", "Copy all of what is different", "copy", "y", "copy"),
+    Action("changes.copy", "changes", "Copy change", "Copy all differences", "copy", "y", "copy"),
     Action(
         "changes.rollback",
         "changes",
         "Roll back this version",
-        "Put the version before in its place, after a question",
+        "Restore the previous version, after a question",
         "control('rollback')",
         "B",
         "roll back",
@@ -178,9 +178,7 @@ ACTIONS = (
         "instances.register", "instances", "Register instance", "Add a registry's URL", "register", "a", "add"
     ),
     Action("instances.attach", "instances", "Attach instance", "Connect to all its agents", "attach", "t"),
-    Action(
-        "instances.detach", "instances", "Detach instance", "Let go of its agents", "detach", "d", "detach"
-    ),
+    Action("instances.detach", "instances", "Detach instance", "Detach its agents", "detach", "d", "detach"),
     Action(
         "instances.refresh",
         "instances",
@@ -209,9 +207,7 @@ ACTIONS = (
         "slash",
         "filter",
     ),
-    Action(
-        "instances.unfilter", "instances", "Show all instances", "Take the filter away", "unfilter", "escape"
-    ),
+    Action("instances.unfilter", "instances", "Show all instances", "Clear the filter", "unfilter", "escape"),
     Action("instances.copy", "instances", "Copy line", "Copy everything about it", "copy", "y"),
     Action(
         "failure.retry", "failure", "Try again", "Read the project again and start", "retry", "r", "try again"
@@ -221,7 +217,7 @@ ACTIONS = (
         "broken.rebuild",
         "broken",
         "Rebuild pane",
-        "Throw it away and make another",
+        "Discard it and make a new one",
         "rebuild",
         "r",
         "rebuild",

@@ -53,20 +53,20 @@ ACTIONS = (
         "feed.messages",
         "feed",
         "Messages of run",
-        "What its handlers say to each other",
+        "The messages between its handlers",
         "messages",
         "m",
     ),
     Action("feed.follow", "feed", "Follow feed", "Go to the end and stay there", "follow", "f", "follow"),
     Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "slash", "filter"),
-    Action("feed.unfilter", "feed", "Show all runs", "Take the filter away", "unfilter", "escape"),
+    Action("feed.unfilter", "feed", "Show all runs", "Clear the filter", "unfilter", "escape"),
     Action("feed.copy", "feed", "Copy run", "Copy everything about the run", "copy", "y"),
     Action(
         "run.open", "run", "Open line", "The exchange, or that run of the trace", "choose", "enter", "open"
     ),
     Action("run.read", "run", "Read exchanges again", "Ask the fleet once more", "read", "r", "read"),
     Action("run.details", "run", "Run as text", "Everything about the run", "story", "i", "details"),
-    Action("run.messages", "run", "Messages of run", "What its handlers say", "messages", "m", "messages"),
+    Action("run.messages", "run", "Messages of run", "Its handlers' messages", "messages", "m", "messages"),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action(
         "run.traces", "run", "Requests of run", "Go to its credentials", "elsewhere('traces')", "t", "traces"
@@ -114,16 +114,14 @@ ACTIONS = (
     Action(
         "traces.filter", "traces", "Filter requests", "Show only some requests", "filter", "slash", "filter"
     ),
-    Action(
-        "traces.unfilter", "traces", "Show all requests", "Take filter and choice away", "unfilter", "escape"
-    ),
+    Action("traces.unfilter", "traces", "Show all requests", "Clear filter and choice", "unfilter", "escape"),
     Action("traces.copy", "traces", "Copy request", "Copy everything about the request", "copy", "y"),
     Action("messages.open", "messages", "Open message", "All of it", "choose", "enter", "open"),
     Action(
         "messages.refused",
         "messages",
         "Refused only",
-        "Those that were not delivered only, or all again",
+        "Only undelivered messages, or all again",
         "refused",
         "o",
         "refused",
@@ -167,15 +165,13 @@ ACTIONS = (
         "l",
     ),
     Action("messages.read", "messages", "Read messages again", "Ask the fleet once more", "read", "r"),
-    Action("messages.copy", "messages", "Copy message", "All that is known of it", "copy", "y", "copy"),
-    Action("messages.copy.xml", "messages", _XML, "The envelope as it is kept", "copy_xml", "c"),
+    Action("messages.copy", "messages", "Copy message", "Everything known of it", "copy", "y", "copy"),
+    Action("messages.copy.xml", "messages", _XML, "The stored envelope", "copy_xml", "c"),
     Action("messages.filter", "messages", "Filter messages", "Show only some", "filter", "slash", "filter"),
-    Action(
-        "messages.unfilter", "messages", "Show all messages", "Take the filter away", "unfilter", "escape"
-    ),
-    Action("envelope.copy", "envelope", "Copy message", "All that is known of it", "copy", "y", "copy"),
-    Action("envelope.copy.xml", "envelope", _XML, "The envelope as it is kept", "copy_xml", "c", "XML"),
-    Action("send.xml", "send", _AS_XML, "The same to be written", "section('xml')", "3", group="sections"),
+    Action("messages.unfilter", "messages", "Show all messages", "Clear the filter", "unfilter", "escape"),
+    Action("envelope.copy", "envelope", "Copy message", "Everything known of it", "copy", "y", "copy"),
+    Action("envelope.copy.xml", "envelope", _XML, "The stored envelope", "copy_xml", "c", "XML"),
+    Action("send.xml", "send", _AS_XML, "The message as XML", "section('xml')", "3", group="sections"),
     Action("send.result", "send", "Answer", "What came back", "section('result')", "4", group="sections"),
     Action("send.about", "send", "About message", "Its schema", "section('about')", "5", group="sections"),
     Action("replay.again", "replay", "Replay again", "Send it once more", "again", "r,p", "again"),
@@ -184,13 +180,11 @@ ACTIONS = (
     Action("todos.run", "todos", "Run of todo", "Go to its run in the feed", "choose", "enter,f", "run"),
     Action("todos.messages", "todos", "Messages of todo", "Those of its run", "messages", "m", "messages"),
     Action("todos.details", "todos", "Todo in full", "Everything about it", "story", "i", "details"),
-    Action(
-        "todos.closed", "todos", "Hide closed todos", "Only what is still to be done, or all", "closed", "o"
-    ),
+    Action("todos.closed", "todos", "Hide closed todos", "Only open todos, or all", "closed", "o"),
     Action("todos.copy", "todos", "Copy todo", "Copy everything about it", "copy", "y", "copy"),
     Action("todos.filter", "todos", "Filter todos", "Show only some", "filter", "slash", "filter"),
-    Action("todos.unfilter", "todos", "Show all todos", "Take the filter away", "unfilter", "escape"),
-    Action("threads.open", "threads", "Open thread", "Go on with it in the chat", "choose", "enter", "open"),
+    Action("todos.unfilter", "todos", "Show all todos", "Clear the filter", "unfilter", "escape"),
+    Action("threads.open", "threads", "Open thread", "Continue it in the chat", "choose", "enter", "open"),
     Action("threads.rename", "threads", "Rename thread", "Give it another title", "rename", "e", "rename"),
     Action(
         "threads.delete",
@@ -209,7 +203,7 @@ ACTIONS = (
         "threads.only",
         "threads",
         "Threads of one agent",
-        "Those of the selected one's agent only, or all again",
+        "Only those of the selected agent, or all again",
         "only",
         "o",
         "only",
@@ -217,8 +211,8 @@ ACTIONS = (
     Action("threads.filter", "threads", "Filter threads", "Show only some", "filter", "slash", "filter"),
     Action("threads.details", "threads", "Thread in full", "Everything about it", "story", "i", "details"),
     Action("threads.refresh", "threads", "Read threads again", "Ask the fleet again", "refresh", "r"),
-    Action("threads.unfilter", "threads", "Show all threads", "Take the filter away", "unfilter", "escape"),
-    Action("tasks.open", "tasks", "Task in full", "All of it: what came of it", "choose", "enter,i", "read"),
+    Action("threads.unfilter", "threads", "Show all threads", "Clear the filter", "unfilter", "escape"),
+    Action("tasks.open", "tasks", "Task in full", "Everything, with its result", "choose", "enter,i", "read"),
     Action(
         "tasks.thread", "tasks", "Thread of task", "Open what was said in the chat", "thread", "t", "thread"
     ),
@@ -227,7 +221,7 @@ ACTIONS = (
         "tasks.cancel",
         "tasks",
         "Cancel task",
-        "Ask for it to be cancelled, after a question",
+        "Request its cancellation, after a question",
         "cancel",
         "x,delete",
         "cancel",
@@ -236,7 +230,7 @@ ACTIONS = (
         "tasks.only",
         "tasks",
         "Tasks of one agent",
-        "Those of the selected one's agent only, or all again",
+        "Only those of the selected agent, or all again",
         "only",
         "o",
         "only",
@@ -244,5 +238,5 @@ ACTIONS = (
     Action("tasks.filter", "tasks", "Filter tasks", "Show only some", "filter", "slash", "filter"),
     Action("tasks.copy", "tasks", "Copy task's id", "Copy its id: a key to it", "copy_id", "y", "copy id"),
     Action("tasks.refresh", "tasks", "Read tasks again", "Ask the fleet again", "refresh", "r"),
-    Action("tasks.unfilter", "tasks", "Show all tasks", "Take the filter away", "unfilter", "escape"),
+    Action("tasks.unfilter", "tasks", "Show all tasks", "Clear the filter", "unfilter", "escape"),
 )

@@ -105,7 +105,7 @@ def figures_of(node: Node, now: float, dot: str = "·") -> str:
     if node.state == "error":
         parts.append("failed")
     elif node.state == "unknown":
-        parts.append("no end told")
+        parts.append("no end reported")
     seconds = node.seconds(now)
     if seconds is not None:
         parts.append(duration(seconds, running=node.state == "running"))

@@ -48,7 +48,7 @@ def standing(
         )
     if agent is None:
         gone = f"There is no agent {name} in this fleet any more."
-        return ChatReadiness(Tone.STOPPED, False, f"{gone} What was said stays, and goes on if it is back.")
+        return ChatReadiness(Tone.STOPPED, False, f"{gone} The conversation continues when it is back.")
     tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
     if tone is Tone.STARTING:
         waits = agent.state is AgentState.WAITING and agent.depends_on
@@ -59,7 +59,7 @@ def standing(
         told = f"{name} failed and is started {again}; you can write as soon as it is ready"
         return ChatReadiness(tone, False, f"{told}. {reason}".rstrip())
     if tone is Tone.CRASH_LOOP:
-        told = f"{name} is in a crash loop and is not started again by itself"
+        told = f"{name} is in a crash loop and is not restarted automatically"
         return ChatReadiness(
             tone, False, f"{told}: start it (agents, s), or fix its files and save. {reason}".rstrip()
         )
@@ -67,7 +67,7 @@ def standing(
         return ChatReadiness(tone, True, reason)
     if tone is Tone.ERROR and with_bearer and is_attached_name(name) and WANTS_CREDENTIAL in reason:
         return ChatReadiness(
-            Tone.DEGRADED, True, f"{name} wants a credential: its health is not known without one."
+            Tone.DEGRADED, True, f"{name} needs a credential: its health is unknown without one."
         )
     if tone is Tone.ERROR:
         return ChatReadiness(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")

@@ -138,7 +138,7 @@ class Talk:
         else:
             conversation.answer(run, reply, clock(), self.price)
             if untold and conversation.stored is not None and not conversation.stored.complete:
-                told = f"The agent was told the {len(untold)} messages that stand here, not those above them."
+                told = f"The agent received the {len(untold)} messages shown here, not those above them."
                 conversation.note(told, clock())
 
     def _with_way_out(self, fault: Fault) -> Fault:

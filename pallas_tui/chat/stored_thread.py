@@ -100,7 +100,7 @@ def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[ChatEntry]:
             )
             answer = _Answer(row.created_at, row.run, reason=_reason(row), pending=row.status == "pending")
         elif row.role == "system":
-            head = "Older messages are told to the agent by this summary:\n\n" if row.summary else ""
+            head = "For older messages the agent receives this summary:\n\n" if row.summary else ""
             entries.append(ChatEntry("note", head + sanitize(row.content, MAX_TEXT), row.created_at))
         else:
             answer = answer or _Answer(row.created_at, row.run)
@@ -169,7 +169,7 @@ def _begins(row: MessageRecord) -> bool:
 def _reason(row: MessageRecord) -> str:
     if row.status != "error":
         return ""
-    return sanitize(row.reason, 2_000) or "It went wrong; why was not written down."
+    return sanitize(row.reason, 2_000) or "It failed; no reason was stored."
 
 
 def _pictures(row: MessageRecord) -> tuple[ChatPicture, ...]:

@@ -43,7 +43,7 @@ def meant(shape: FieldShape, text: str, required: bool) -> Any:
         return parse(text)
     except JsonMistake as mistake:
         hint = (
-            '; a text stands in "quotes"'
+            '; write a text in "quotes"'
             if shape.kind is not FieldKind.ARRAY and text.strip()[0] not in '[{"'
             else ""
         )

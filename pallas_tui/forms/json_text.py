@@ -93,7 +93,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise JsonMistake(f"{brief(twice, 60)} stands twice in one object")
+        raise JsonMistake(f"{brief(twice, 60)} occurs twice in one object")
     return found
 
 

@@ -279,7 +279,7 @@ class Instances:
                 raise Fault(
                     FaultType.CONFIG,
                     f"Done, but only until you quit: {self._store.path} cannot be written "
-                    f"({one_line(str(error), 120)}). Mend that folder and do it again.",
+                    f"({one_line(str(error), 120)}). Fix that folder and try again.",
                 ) from error
 
     def _link(self, url: str) -> PolledConnection:

@@ -36,14 +36,14 @@ async def read_registry(url: str, *, timeout: float = TIMEOUT) -> RegistryListin
     except (TimeoutError, httpx2.TimeoutException) as error:
         raise Fault(
             FaultType.TIMEOUT,
-            f"{url} did not answer completely within {timeout:g} s. See that host and port are right and "
+            f"{url} did not answer completely within {timeout:g} s. Check host and port, and "
             "that the fleet runs, then read it again.",
         ) from error
     except (httpx2.ConnectError, ConnectionError) as error:
         raise Fault(
             FaultType.TRANSPORT,
-            f"Nothing answers at {url} ({one_line(str(error), 120)}). See that host and port are right and "
-            "that the fleet runs; its top line and its log tell the registry's port.",
+            f"Nothing answers at {url} ({one_line(str(error), 120)}). Check host and port, and "
+            "that the fleet runs; its top line and its log show the registry's port.",
         ) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
         raise Fault(

@@ -22,8 +22,8 @@ _WRONG: Final = "$text-error"
 _WARNED: Final = "$text-warning"
 _TAG: Final = re.compile(r"<[^<>]*>")
 _UNDONE: Final = {
-    "routing": "not looked at: it may not go there",
-    "dropped": "not looked at: its frame was over",
+    "routing": "not checked: it may not go there",
+    "dropped": "not checked: its frame had ended",
 }
 _SYSTEM: Final = ("routing", "validation", "timeout")
 
@@ -86,7 +86,7 @@ def _coloured(line: str) -> Line:
 
 def title_of(letter: Envelope, arrow: str = "â†’") -> str:
     """Return number, route, sender and receiver."""
-    return f"{letter.number} {letter.route} {letter.sender} {arrow} {letter.to or 'nobody'}"
+    return f"{letter.number} {letter.route} {letter.sender} {arrow} {letter.to or 'no one'}"
 
 
 def checked(letter: Envelope) -> str:
@@ -136,18 +136,18 @@ def place_of(letter: Envelope) -> Iterator[tuple[str, str, str]]:
 def _told(letter: Envelope) -> str:
     code = letter.code if letter.code in _SYSTEM else "failure"
     if letter.outcome == "dropped":
-        return "nobody: whom it was for is no longer there"
-    return f"{letter.sender} got a SystemError ({code}) and none of the above"
+        return "no one: its recipient no longer exists"
+    return f"{letter.sender} got a SystemError ({code}) without these details"
 
 
 def _route(letter: Envelope) -> str:
-    who, to = letter.sender, letter.to or "nobody"
+    who, to = letter.sender, letter.to or "no one"
     return {
         "boot": f"the fleet's first message, to {to}",
         "call": f"a call: {who} asks {to} in a frame of its own",
-        "self": f"{who} goes on by itself, in the same frame",
+        "self": f"{who} continues alone, in the same frame",
         "respond": f"an answer: ends the frame of {who} with all below it",
-        "result": f"the result: ends the frame of {who}, and goes to whoever began the run",
+        "result": f"the result: ends the frame of {who}, and goes to the run's caller",
         "error": f"a SystemError to {to}",
         "end": f"the frame of {who} ended without an answer",
     }.get(letter.route, letter.route)
@@ -165,7 +165,7 @@ def lines_of(letter: Envelope, running: bool, reading: str = "", arrow: str = "â
     if letter.xml:
         lines += xml_lines(letter.xml)
     else:
-        nothing = "Nothing of its XML is kept any more." if letter.payload else "It holds nothing."
+        nothing = "Its XML is no longer kept." if letter.payload else "It is empty."
         lines.append(((reading or nothing, _DIM),))
     return [*lines, (), *_facts(place_of(letter))]
 

@@ -30,7 +30,7 @@ def refused_text(event: MessagePassed) -> str:
     if event.outcome == "delivered":
         return ""
     why = ": ".join(part for part in (event.code, event.detail) if part)
-    return f"{event.sender} to {event.to or 'nobody'} {event.outcome}" + (f": {why}" if why else "")
+    return f"{event.sender} to {event.to or 'no one'} {event.outcome}" + (f": {why}" if why else "")
 
 
 def todo_text(event: TodoChanged) -> str:
@@ -58,7 +58,7 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 def compacted_text(event: Compacted) -> str:
     """Describe in one line how a conversation that was too long was compacted."""
     older = count(event.messages, "older message")
-    return f"{older} told by a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
+    return f"{older} in a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
 
 
 def routed_text(event: Routed | Rerouted) -> str:

@@ -46,8 +46,8 @@ class MainScreen(Places):
     AUTO_FOCUS = ""
     HELP = """\
 Agents on the left, the chat beside them, feed, logs and traces below. In a small terminal one of them is
-shown at a time. The digits go from one to the other, **tab** goes round, **J** jumps to any of them by a
-letter. The edges between them can be dragged with the mouse.
+shown at a time. The digits go to a pane, **tab** to the next one, **J** jumps to any of them by a letter.
+You can drag the edges between them with the mouse.
 """
 
     class Painted(Message):
@@ -149,7 +149,7 @@ letter. The edges between them can be dragged with the mouse.
         failed = frame.snapshot.state is FleetState.FAILED
         failure = self.query_one(Failure)
         if failed != failure.display:
-            failure.tell((frame.snapshot.error or "no reason was given; the log may tell") if failed else "")
+            failure.tell((frame.snapshot.error or "no reason was given; see the log") if failed else "")
             self._arrange()
             if failed or self._current == "chat":
                 self._focus_current()

@@ -138,7 +138,7 @@ class Bounded(App[int]):
         try:
             return self.facts()
         except Exception as error:
-            return f"The facts could not be told: {in_one_line(error)}"
+            return f"The facts could not be collected: {in_one_line(error)}"
 
     # What happens
 

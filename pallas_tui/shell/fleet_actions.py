@@ -39,15 +39,15 @@ class Overseer(Bounded):
             return
         verb: FleetVerb = "resume" if watch.mode == "paused" else "pause"
         if self._control(verb):
-            paused = "Saved files are left alone until you resume watching."
-            self.notify(paused if verb == "pause" else "Saved files are looked after again.", markup=False)
+            paused = "Saved files are ignored until you resume watching."
+            self.notify(paused if verb == "pause" else "Saved files are watched again.", markup=False)
 
     def action_reload_all(self) -> None:
         """Reload every agent from the saved files."""
         watch = self.fleet.snapshot().watch if self.fleet is not None else None
         if self._control("reload"):
             files = f" {count(len(watch.waiting), 'file')}" if watch is not None and watch.waiting else ""
-            self.notify(f"Reloading whatever is different{':' if files else ''}{files}.", markup=False)
+            self.notify(f"Reloading what changed{':' if files else ''}{files}.", markup=False)
 
     def _control(self, verb: FleetVerb) -> bool:
         """Send the verb to the fleet; show why and return False if it cannot run."""

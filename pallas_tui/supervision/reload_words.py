@@ -100,10 +100,10 @@ def blocked(event: LoopBlocked) -> str:
 
 def blocked_story(event: LoopBlocked) -> str:
     """Everything about it, to read and to copy."""
-    over = "It is over." if event.over else "It goes on; until it ends, no other agent of the fleet can work."
+    over = "It is over." if event.over else "Until it ends, no other agent of the fleet can work."
     fix = (
-        "While Python code of one agent computes or waits without `await`, every agent in this process stands"
-        " still. Use `await`, `asyncio.to_thread` or, in `agents.yaml`, `isolation: process` for "
+        "While Python code of one agent computes or waits without `await`, no other agent in this process"
+        " runs. Use `await`, `asyncio.to_thread` or, in `agents.yaml`, `isolation: process` for "
         + (event.agent or "the agent")
         + ", which gives it a process and a loop of its own."
     )

@@ -82,10 +82,10 @@ def _failure(event: Reloaded, answers: int) -> Iterator[Paragraph]:
     yield "", _PLAIN
     if event.place:
         yield event.place, _WRONG
-    yield error_of(event) or "No reason was given; the log may tell.", _WRONG
+    yield error_of(event) or "No reason was given; see the log.", _WRONG
     if event.agent:
         still = f"v{answers}" if answers else "The version before"
-        yield f"{still} answers as before. Mend the file and save it.", _PLAIN
+        yield f"{still} answers as before. Fix the file and save it.", _PLAIN
     story = event.story.strip().removeprefix(event.error.strip()).strip()
     if story:
         yield "", _PLAIN

@@ -16,8 +16,8 @@ PARAMETER: Final = "key"
 MAX_COOKIES: Final = 32
 """Browsers that are known at once; the oldest is forgotten first."""
 _NO_KEY: Final = (
-    "This page belongs to whoever started it. Open the address that `pallas dev --web` has printed in its "
-    "terminal; each address works once.\n"
+    "This page belongs to the user who started it. Open the address that `pallas dev --web` has printed in "
+    "its terminal; each address works once.\n"
 )
 _HEADERS: Final = {
     "cache-control": "no-store",

@@ -18,8 +18,8 @@ class BrokenPane(Pane, can_focus=True):
     """Says what happened; everything else on the screen works on."""
 
     HELP = """\
-This pane ran into an error of its own. The fleet and all other panes go on; **r** makes the pane again, with
-what the fleet still remembers. The log has the details, without what was in the pane.
+This pane failed with an error. The fleet and all other panes keep running; **r** opens the pane again, with
+what the fleet still remembers. The log has the details, without the content of the pane.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("broken")
 

@@ -22,8 +22,8 @@ class Failure(VerticalScroll):
     """Every mistake in full, and what to do about it."""
 
     HELP = """\
-The fleet could not start. Each line says which file and line is wrong, how, and what is allowed.
-Mend them in your editor, save, and try again here; the workbench need not be left for that.
+The fleet could not start. Each line names the file and line of a mistake, what is wrong, and what is allowed.
+Fix them in your editor, save, and try again here; there is no need to leave the workbench.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("failure")
 
@@ -48,7 +48,7 @@ Mend them in your editor, save, and try again here; the workbench need not be le
         lines = [line for line in error.splitlines() if line.strip()]
         elsewhere = outlives(getattr(self.app, "fleet", None))
         what = "The fleet could not be attached" if elsewhere else "The fleet could not start"
-        cure = "Mend that, then press " if elsewhere else "Mend the files in your editor, save, then press "
+        cure = "Fix that, then press " if elsewhere else "Fix the files in your editor, save, then press "
         text = Content.assemble(
             (f"{self._glyphs.error} {what}", STYLES[Tone.ERROR]),
             (f"   {count(len(lines), 'mistake')}\n\n" if len(lines) > 1 else "\n\n", DIM),

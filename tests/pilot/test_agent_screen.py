@@ -98,7 +98,7 @@ async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, AgentScreen)
-        # Escape takes the filter away first.
+        # Escape clears the filter first.
         await pilot.press("slash", *"fet", "enter")
         await until(lambda: tools.line_count() == 1, pilot)
         await pilot.press("escape")

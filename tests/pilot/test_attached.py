@@ -90,5 +90,5 @@ async def test_a_fleet_that_could_not_be_attached_says_what_to_mend() -> None:
         assert "The fleet could not be attached" in shown
         assert "could not be attached" in top(app)
         assert "did not start" not in shown
-        assert "Mend that, then press r" in shown
-        assert "Mend the files" not in shown
+        assert "Fix that, then press r" in shown
+        assert "Fix the files" not in shown

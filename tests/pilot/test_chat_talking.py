@@ -151,7 +151,7 @@ async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, t
         await chat.until(lambda: chat.prompt.has_focus)
         await chat.ask("hello")
         await pilot.press("escape", "f")
-        await chat.until(lambda: "told of no run" in chat.notices())
+        await chat.until(lambda: "reported no run" in chat.notices())
         trace = server.metas[-1]["traceparent"].split("-")[1]
         app.feed(events=(RunStarted(run_id="r7", agent="echo", trace_id=trace),))
         app.feed(events=(RunStarted(run_id="r8", agent="other", trace_id=trace),))

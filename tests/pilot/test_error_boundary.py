@@ -120,7 +120,7 @@ async def test_a_pane_that_breaks_says_so_and_the_rest_works_on(
         card = app.main.query_one(BrokenPane)
         await until(lambda: app.focused is card, pilot)
         await pilot.press("f1")
-        await until(lambda: "ran into an error of its own" in screen_text(app), pilot)
+        await until(lambda: "failed with an error" in screen_text(app), pilot)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
         # A copy of the report, with the traceback and without the secret.

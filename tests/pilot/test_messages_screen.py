@@ -392,7 +392,7 @@ async def test_a_run_that_was_refused_before_it_became_a_message_says_why_it_has
         await until(lambda: app.main.query_one(FeedPane).feed.run("refused") is not None, pilot)
         app.open_messages("refused")
         await until(lambda: "It failed: no times" in screen_text(app), pilot)
-        assert "What does not fit the schema" in screen_text(app)
+        assert "A payload that does not fit its recipient" in screen_text(app)
 
 
 async def test_an_agent_that_no_handler_wrote_to_says_so_in_its_own_words() -> None:

@@ -126,7 +126,7 @@ async def test_the_details_of_an_agent_say_which_version_answers_and_which_faile
         assert "version     v3, v2 before" in screen_text(app)
         await pilot.press("c")
         await until(lambda: isinstance(app.screen, ChangesScreen), pilot)
-        await until(lambda: "v3 answers as before. Mend the file and save it." in screen_text(app), pilot)
+        await until(lambda: "v3 answers as before. Fix the file and save it." in screen_text(app), pilot)
         await pilot.press("escape", "escape")
         await until(lambda: app.screen is app.main, pilot)
         fleet.say(Reloaded(at=NOON, agent="research", outcome="unchanged", version=3))

@@ -252,7 +252,7 @@ async def test_a_setting_leaves_without_a_question() -> None:
         ({"state": AgentState.BACKOFF, "restart_at": NOON + 4}, "failed and is started again in 4 s"),
         (
             {"state": AgentState.CRASH_LOOP, "error": "segmentation fault"},
-            "in a crash loop and is not started",
+            "in a crash loop and is not restarted",
         ),
     ],
 )
@@ -278,7 +278,7 @@ async def test_a_conversation_with_an_agent_that_is_gone_stays_and_goes_on_when_
     await chat.ask("hello")
     chat.app.feed(agent("other", 1))
     await chat.until(lambda: "There is no agent echo in this fleet any more." in chat.app.screen_text())
-    assert "What was said stays" in chat.app.screen_text().replace("\n", " ")
+    assert "The conversation continues" in chat.app.screen_text().replace("\n", " ")
     assert "hello" in chat.app.screen_text()
     chat.app.feed(chat.snapshot())
     await chat.until(lambda: not chat.prompt.disabled)

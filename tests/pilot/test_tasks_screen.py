@@ -191,12 +191,12 @@ async def test_one_is_read_in_full_with_its_answer_or_what_went_wrong(tmp_path: 
         assert "f00dfeed…" in text
         assert answered.id not in text  # all of it is a key
         await here.press("escape", "down")
-        await here.sees("the model is busy; ask again", "This passes", "Written until then: Half")
+        await here.sees("the model is busy; ask again", "This is temporary", "Text until then: Half")
         await here.press("y")
         await here.until(lambda: here.app.clipboard == broken.id)
         await here.press("question_mark")
         await here.until(lambda: isinstance(here.app.screen, HelpScreen))
-        text = await here.sees("Long work that goes on")
+        text = await here.sees("Long work that continues")
         await here.press("escape", "escape")
         await here.until(lambda: here.app.screen is here.app.main)
 

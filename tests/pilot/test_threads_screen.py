@@ -248,7 +248,7 @@ async def test_calls_and_errors_stand_as_they_did_while_it_was_said(tmp_path: Pa
         await here.press("enter")
         await here.sees("docs/search", "Found three.", "1 tool call", "the fleet was killed")
         await here.sees("still being answered")
-        assert "told to the agent by this summary" in here.entries()[0][1]
+        assert "the agent receives this summary" in here.entries()[0][1]
         assert [role for role, _ in here.entries()] == [
             "note",
             "user",
@@ -452,6 +452,6 @@ async def test_a_summary_of_older_messages_is_told_while_it_is_made(tmp_path: Pa
             RunStarted(trace_id=run.trace.trace_id, preview="hold", **one),
             Compacted(messages=40, before=90_000, after=12_000, window=100_000, **one),
         )
-        await here.sees("40 older messages told by a summary now: about 90.0k tokens were 12.0k")
+        await here.sees("40 older messages in a summary now: about 90.0k tokens were 12.0k")
         here.server.release()
         await here.sees("released")

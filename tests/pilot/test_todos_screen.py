@@ -75,4 +75,4 @@ async def test_a_board_without_todos_says_where_they_come_from() -> None:
     async with app.run_test(size=(60, 20)) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("alt+d")
-        await until(lambda: "Nothing is to be done" in screen_text(app), pilot)
+        await until(lambda: "No todos yet" in screen_text(app), pilot)

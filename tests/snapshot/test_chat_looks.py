@@ -184,7 +184,7 @@ async def test_saved_prompts(pictures: Pictures) -> None:
         view.desk.prompts.save("stock", "How many Tern desk lamps are left?")
         view._prompt.insert("a draft")
         await pilot.press("f7", "s")
-        await until(lambda: "keep what is written as: s" in app.screen_text(), pilot)
+        await until(lambda: "save the prompt as: s" in app.screen_text(), pilot)
         still(app)
         await pilot.pause()
 

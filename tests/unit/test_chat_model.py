@@ -144,7 +144,7 @@ def test_an_agent_in_error_cannot_be_written_to_and_says_why() -> None:
     closed = agent("research", 1, health=Health(HealthStatus.ERROR, f"it {WANTS_CREDENTIAL} (HTTP 401)"))
     stands(standing("research", closed, with_bearer=True), Tone.ERROR, False, WANTS_CREDENTIAL)
     stands(standing("research@desk:1", closed), Tone.ERROR, False, WANTS_CREDENTIAL)
-    stands(standing("research@desk:1", closed, with_bearer=True), Tone.DEGRADED, True, "wants a credential")
+    stands(standing("research@desk:1", closed, with_bearer=True), Tone.DEGRADED, True, "needs a credential")
 
 
 def test_a_degraded_agent_can_be_written_to_and_its_message_is_shown() -> None:

@@ -198,7 +198,7 @@ def test_what_never_ended_is_unknown_when_the_run_is_over() -> None:
     tree = tree_of("a step 1 (tool)", "e/x: started", agent="a")
     tree.close()
     (row,) = CallOutline(tree, folded=False).rows(9)
-    assert (row.state, row.figures) == ("unknown", "no end told")
+    assert (row.state, row.figures) == ("unknown", "no end reported")
 
 
 def test_a_flood_of_calls_is_counted_not_kept() -> None:

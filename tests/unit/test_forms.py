@@ -193,7 +193,7 @@ def test_json_keeps_its_wording_until_a_field_is_changed() -> None:
     ("text", "reason"),
     [
         ("[]", "an object"),
-        ('{"a": 1, "a": 2}', '"a" stands twice'),
+        ('{"a": 1, "a": 2}', '"a" occurs twice'),
         ('{"a": NaN}', "NaN"),
         ('{"a": 1e999}', "too large"),
         ('{"a": "\\ud800"}', "surrogate"),

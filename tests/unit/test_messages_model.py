@@ -197,8 +197,8 @@ def test_a_refusal_is_told_with_all_names_to_the_operator() -> None:
     [
         ({}, "fits Note"),
         ({"outcome": "refused", "code": "validation"}, "does not fit Note"),
-        ({"outcome": "refused", "code": "routing"}, "not looked at: it may not go there"),
-        ({"outcome": "dropped"}, "not looked at: its frame was over"),
+        ({"outcome": "refused", "code": "routing"}, "not checked: it may not go there"),
+        ({"outcome": "dropped"}, "not checked: its frame had ended"),
         ({"payload": "", "route": "end"}, "none: it holds no message"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_message_without_xml_says_why() -> None:
     bare = replace(greeting()[0], xml="")
     assert any("no longer" in part or "kept" in part for line in lines_of(bare, False) for part, _ in line)
     ended = letter(1, "a", "b", route="end", payload="", xml="")
-    assert any("holds nothing" in part for line in lines_of(ended, False) for part, _ in line)
+    assert any("is empty" in part for line in lines_of(ended, False) for part, _ in line)
 
 
 # Sent again

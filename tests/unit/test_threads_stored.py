@@ -99,7 +99,7 @@ def test_what_went_wrong_is_told_with_its_reason_and_what_goes_on_as_such() -> N
         ("note", ""),
     ]
     assert "\x1b" not in str(told(rows))
-    assert told([row(0, "user", "x", status="error")])[1][1] == "It went wrong; why was not written down."
+    assert told([row(0, "user", "x", status="error")])[1][1] == "It failed; no reason was stored."
 
 
 def test_a_summary_and_pictures_are_shown() -> None:
@@ -213,7 +213,7 @@ def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:
     assert run.asked_by == "rest curl"
     assert run.ending == "cancelled (had written: Acme was)"
     assert [step.label for step in run.steps] == [
-        "40 older messages told by a summary now: about 90.0k tokens were 12.0k"
+        "40 older messages in a summary now: about 90.0k tokens were 12.0k"
     ]
     story = run_details(run, NOON)
     assert "over rest, as token:ci, with key 9f31" in story

@@ -271,7 +271,7 @@ def test_when_the_workbench_breaks_the_terminal_comes_back_with_one_line_that_na
         (report,) = tmp_path.rglob("crash-*.txt")
         assert report.name in last
         # What it asks for the facts is what broke; that stops neither the report nor the end.
-        assert "The facts could not be told: RuntimeError: a defect" in report.read_text()
+        assert "The facts could not be collected: RuntimeError: a defect" in report.read_text()
         assert "sk-do-not-show" not in report.read_text()
         assert "sk-do-not-show" not in session.text() + session.log()
         assert "RuntimeError: a defect" in session.log()

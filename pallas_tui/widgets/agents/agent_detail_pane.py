@@ -41,10 +41,10 @@ class DetailPane(Pane):
 
     TITLE = "Agent"
     HELP = """\
-Everything about one agent. The digits, or **tab**, go from section to section: how it is, its tools and those
-of what it calls, its instruction, its entry in the registry.
+All details of one agent. The digits, or **tab**, go from section to section: its state, its tools and those
+of the servers it calls, its instruction, its registry entry.
 
-In the tools a **+** is new since the list was seen before, a **~** changed, a **-** is gone. **Enter** on a
+In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. **Enter** on a
 tool opens a form that calls it by hand. **c** shows its versions and what changed. **e** opens the file in
 which the agent is configured, **u** looks everything up again, **y** copies what the section shows.
 """

@@ -104,14 +104,14 @@ def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
             parts += [("", ""), (row.server.problem, "$text-error")]
         return parts
     if row.tool is None:
-        return [(row.name, STRONG), ("It was in the list before and is not any more.", MARKS["removed"][1])]
+        return [(row.name, STRONG), ("It was in the list before and is gone.", MARKS["removed"][1])]
     tool = row.tool
     parts = [(tool.name, STRONG)]
     if tool.title and tool.title != tool.name:
         parts.append((tool.title, DIM))
     if row.mark:
         parts.append((f"{MARKS[row.mark][0]} {row.mark} since it was seen before", MARKS[row.mark][1]))
-    parts += [("", ""), (tool.description or "It says nothing about itself.", ""), ("", "")]
+    parts += [("", ""), (tool.description or "It has no description.", ""), ("", "")]
     parts += [("what it takes", DIM), (pretty(tool.input_schema), "")]
     if tool.output_schema:
         parts += [("", ""), ("what it gives", DIM), (pretty(tool.output_schema), "")]

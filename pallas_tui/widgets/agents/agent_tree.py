@@ -148,7 +148,7 @@ class AgentTree(LineView):
 
     def empty(self, width: int) -> list[Line]:
         if self._words:
-            hint = "No agent matches.\nEscape takes the filter away."
+            hint = "No agent matches.\nEscape clears the filter."
         elif self._failed:
             hint = "No agents: the fleet could not start."
         else:

@@ -39,20 +39,20 @@ class AgentsPane(ListPane):
 
     TITLE = "Agents"
     HELP = """\
-The fleet as a tree: an agent stands below the one that depends on it, and what it calls stands below it,
-with the transport and whether it answers (`key`: it asks for a credential). The shape says how it is
-(ok, degraded, error, starting, stopped); on the right are its port, its runs in flight and those that wait,
-or the step of its start; behind its name its kind, where that is none with a model. Below the agents stand
-the servers that the project starts with them.
+The fleet as a tree: an agent is listed below the one that depends on it, and the servers it calls below it,
+with their transport and whether they answer (`key`: a credential is needed). The shape shows its state
+(ok, degraded, error, starting, stopped); on the right are its port and its running and queued runs, or the
+step of its start; after its name is its kind, if that has no model. Below the agents are the servers that
+the project starts with them.
 
-Below (or beside) the list is what is known of the selected line: why it is not well, since when, latency,
-tokens, restarts, its model and where it is configured.
+Below (or beside) the list are the details of the selected line: its problem and since when, latency, tokens,
+restarts, its model and where it is configured.
 
-**Enter** talks to an agent that can answer, and shows everything about one that cannot; on something that
-an agent calls it shows the tools. **c** shows its last versions and what is different in each; a mark behind
-its name says that the last edit failed while the version before goes on. **B** goes back to that one.
-**d** opens everything about the agent, **t** its tools, which can be called there by hand. **e** opens the
-file it is configured in.
+**Enter** opens a chat with an agent that can answer, and the details of one that cannot; on a server that an
+agent calls it shows the tools. **c** shows the agent's last versions and what changed in each; a mark after
+its name shows that the last edit failed and the previous version still answers. **B** rolls back to the
+previous version. **d** opens the agent's details, **t** its tools, which you can call there by hand. **e**
+opens the file it is configured in.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agents")
 
@@ -126,7 +126,7 @@ file it is configured in.
         self.agents.take(frame.snapshot, frame.now)
         for name in self.under_way.take(frame.events, frame.now):
             self.app.notify(
-                f"{name}: nothing was heard of what was asked for.", severity="warning", markup=False
+                f"{name}: the fleet did not confirm the request.", severity="warning", markup=False
             )
         for failure in self.under_way.news():
             self.app.notify(failure, severity="error", timeout=20, markup=False)

@@ -139,5 +139,5 @@ class ToolList(LineView):
         return next((index for index, row in enumerate(self._shown) if row.key == key), None)
 
     def empty(self, width: int) -> list[Line]:
-        hint = "No tool matches.\nEscape takes the filter away." if self._words else self.hint
+        hint = "No tool matches.\nEscape clears the filter." if self._words else self.hint
         return [((line, DIM),) for line in wrapped(hint, width)]

@@ -29,14 +29,14 @@ class ChangesPane(Pane):
 
     TITLE = "Changes"
     HELP = """\
-Every time that a file of an agent was saved and something came of it: when, which version, whether it is
-live, how long that took, and what is different in it. Below stands all of that for the selected one: `+` is
-new, `-` gone, `~` changed. Of an edit that failed it shows where and why, and what would have changed; the
-version before goes on meanwhile.
+Every edit of an agent's files that had an effect: when, which version, whether it is live, how long that
+took, and what changed. Below the list are the details of the selected edit: `+` is new, `-` gone, `~`
+changed. For an edit that failed they show where and why, and what would have changed; the previous version
+keeps answering.
 
 **enter** goes to the differences and back, **e** opens the file where it changed, **y** copies everything,
-**B** puts the version before in the place of the one that answers, **r** reads the agent again, **a** shows
-the versions of all agents, or of this one only.
+**B** replaces the running version by the previous one, **r** reloads the agent, **a** shows the versions of
+all agents, or of this one only.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("changes")
 

@@ -82,7 +82,7 @@ class PromptsScreen(ModalScreen[str | None]):
             if all(word in f"{each.name} {each.text}".lower() for word in words)
         ]
         if typed and self._draft.strip():
-            rows.append(Option(Content(f"keep what is written as: {one_line(typed, 60)}"), id="+"))
+            rows.append(Option(Content(f"save the prompt as: {one_line(typed, 60)}"), id="+"))
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options(rows)
@@ -90,9 +90,9 @@ class PromptsScreen(ModalScreen[str | None]):
         if rows:
             self._tell("")
         elif self._draft.strip():
-            self._tell("Type a name to keep what is written in the prompt.")
+            self._tell("Type a name to save the prompt under.")
         else:
-            self._tell("Nothing is kept. Write a prompt, come here and give it a name.")
+            self._tell("No prompts are saved. Write one, come here and give it a name.")
 
     def _tell(self, text: str, *, problem: bool = False) -> None:
         hint = self.query_one(".chat-dialog-hint", Static)

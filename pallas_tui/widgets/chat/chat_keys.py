@@ -222,7 +222,7 @@ class ChatActions(PartsPane):
         last = last_answer(view.conversation.entries)
         answered = last is not None and last.role == "assistant" and not last.cut
         if answered and view.conversation.run is None:
-            question = "The last answer goes, and the agent forgets it. Ask the same again?"
+            question = "The last answer is removed, also for the agent. Ask again?"
             if await self.app.push_screen_wait(ConfirmScreen("Ask again", question)) is not True:
                 return
         view.retry()
@@ -303,7 +303,7 @@ class ChatActions(PartsPane):
         if run_id:
             self.post_message(Reveal(RunTarget(run_id, pane)))
         else:
-            self._say("The fleet told of no run for that answer: the agent may run elsewhere.")
+            self._say("The fleet reported no run for that answer: the agent may run elsewhere.")
 
     @on(ToolTree.CallAsked)
     def _on_asked(self, event: ToolTree.CallAsked) -> None:

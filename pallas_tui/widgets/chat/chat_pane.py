@@ -50,17 +50,17 @@ Write to an agent and watch it answer. **Enter** sends, **alt+enter** (or ctrl+j
 down at the edges of the text go through what you sent before. A line that begins with **/** is a command
 (`/help` lists them, **tab** completes); `//` sends a slash.
 
-The line above the prompt says what the agent does now. **ctrl+k** cancels, **escape** twice does too;
-what was received so far stays. The calls of an answer stand above it: **t** goes there, **left** and
-**right** fold, **y** copies what a call gave back, **i** tells all of it.
+The line above the prompt shows what the agent is doing. **ctrl+k** cancels, **escape** twice does too;
+what was received so far stays. The calls of an answer are listed above it: **t** goes there, **left** and
+**right** fold, **y** copies the result of a call, **i** shows all details.
 
 **ctrl+o** attaches an image by its path, **alt+o** chooses it among the files, **ctrl+v** (or alt+v) takes
 it from the clipboard; dropping or pasting the path of an image file does the same. Backspace in an empty
 prompt takes the last one away. **v** shows the pictures of a message in full. **ctrl+g** opens your own
 editor on what you write.
 
-**ctrl+t** opens another conversation. Each tab is one of its own: the agent remembers what was said in
-it, and nothing of the others. Agents of attached instances stand there too, with `@` and where they run.
+**ctrl+t** opens another conversation. Each tab is a separate one: the agent remembers what was said in it,
+and nothing of the others. Agents of attached instances are listed too, with `@` and where they run.
 **alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies

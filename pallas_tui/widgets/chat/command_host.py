@@ -157,7 +157,7 @@ class ViewHost:
             ShownParameter(
                 "bearer",
                 options.principal.label,
-                "As whom you ask: none, $NAME (a variable of the environment), or ask (typed, masked).",
+                "Whose bearer to send: none, $NAME (a variable of the environment), or ask (typed, masked).",
                 ("none", "ask", *principals.names_of()),
             ),
             ShownParameter(
@@ -230,7 +230,7 @@ class ViewHost:
         view.talk.choose_principal(principal, url if plain else "")
         view.judge()
         view.touch()
-        anew = " What was said goes to the agent with it: for another caller the conversation starts over."
+        anew = " The messages so far are sent with it: for another caller the conversation starts over."
         return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
 
     async def _may_go_in_clear(self, url: str) -> bool:
@@ -254,7 +254,7 @@ class ViewHost:
         return AgentDetail(
             name,
             servers=(
-                ServerDetail("", offered, problem="" if offered else "its endpoint does not tell its tools"),
+                ServerDetail("", offered, problem="" if offered else "its endpoint does not list its tools"),
             ),
         )
 

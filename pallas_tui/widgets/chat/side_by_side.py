@@ -66,9 +66,7 @@ class SideBySide(ChatActions):
             self.end_beside()
             self.focus_pane()
         elif not 2 <= len(set(event.agents)) <= MAX_SIDE:
-            self.app.notify(
-                "Two to four different agents stand side by side.", severity="warning", markup=False
-            )
+            self.app.notify("Choose two to four different agents.", severity="warning", markup=False)
         else:
             self.begin_beside(tuple(dict.fromkeys(event.agents)))
 

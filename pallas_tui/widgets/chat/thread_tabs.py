@@ -72,8 +72,8 @@ class ThreadTabs(SideBySide):
                 view.conversation.reseat()
                 view.conversation.stored = None
                 view.conversation.note(
-                    "This thread was deleted. What is written now begins another one, and the agent is told "
-                    "what stands here.",
+                    "This thread was deleted. The next message begins another one, and the agent receives "
+                    "what is shown here.",
                     view.desk.clock(),
                 )
 

@@ -171,7 +171,7 @@ class FeedList(LineView):
 
     def empty(self, width: int) -> list[Line]:
         if self._sieve.query:
-            hint = "No run matches.\nEscape takes the filter away."
+            hint = "No run matches.\nEscape clears the filter."
         else:
             hint = (
                 "No calls yet.\n"

@@ -33,21 +33,21 @@ class FeedPane(ListPane):
 
     TITLE = "Feed"
     HELP = """\
-Every call of every agent, as it happens: when it began, which agent, the first line of the message,
-how long it takes or took, and how it ended. Below it are the steps of the agent's loop and its tool
-calls; an agent that was called stands below the call that asked for it, with its own. Where there is
-room, bars show when each of them was. A guard that stopped a loop is told below the run. A request to a
-downstream has a line only when it was refused, failed, or went with an expired key. Between the runs stand
-new versions of agents, edits that failed, and loops that were blocked.
+Every call of every agent, as it happens: its start, the agent, the first line of the message, how long it
+takes, and how it ended. Below it are the steps of the agent's loop and its tool calls; the run of a called
+agent is listed below the call that started it, with its own steps. Where there is room, bars show when each
+of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
+only when it was refused, failed, or carried an expired key. New versions of agents, failed edits and blocked
+loops are listed between the runs.
 
-**enter** opens a run: its facts, the whole of its trace, and what went over the wire. **i** tells
-everything about it as text. It is unfolded while it runs and until the next calls come; **space** folds
-and unfolds it. The list follows only while the cursor is at the end; elsewhere nothing moves, and the
-title says how many lines are new below.
+**enter** opens a run: its facts, its whole trace, and what went over the wire. **i** shows all details as
+text. A run is unfolded while it runs and until the next calls come; **space** folds and unfolds it. The list
+follows only while the cursor is at the end; elsewhere nothing moves, and the title shows how many new lines
+are below.
 
 The filter takes words, `"words with blanks"` and fields: `agent:research`, `caller:name`,
 `outcome:error` (ok, cancelled, running, unknown), `tool:docs/search`, `run:7f3a`, `trace:0af7`. All of
-them must hold; `-` before one says that it must not. What a run stands within stays in view.
+them must match; `-` before one excludes its matches. The runs that a match belongs to stay in view.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("feed")
 

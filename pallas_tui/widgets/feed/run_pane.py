@@ -34,8 +34,8 @@ class ExchangePane(Pane):
 
     TITLE = "Exchange"
     HELP = """\
-One request and its answer as they went over the wire: headers, then the JSON-RPC, indented to be read.
-Credentials are told by their fingerprint, secrets are masked. **y** copies all of it as text, **c** as JSON.
+One request and its answer as they went over the wire: headers, then the JSON-RPC, indented.
+Credentials are shown by their fingerprint, secrets are masked. **y** copies all of it as text, **c** as JSON.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("exchange")
 
@@ -64,9 +64,9 @@ class RunPane(Pane):
 
     TITLE = "Run"
     HELP = """\
-Everything about one run: who asked for it, how it ended, the whole trace it belongs to with the time of
-each part, and below that what went over the wire: each request with its answer, the agent's own and those
-to its downstreams. Credentials are told by their fingerprint only.
+All details of one run: its caller, how it ended, the whole trace it belongs to with the time of each part,
+and below that what went over the wire: each request with its answer, the agent's own and those to its
+downstreams. Credentials are shown by their fingerprint only.
 
 **enter** on an exchange shows it with its headers, on another run of the trace goes there. **r** reads the
 exchanges again. **y** copies what the cursor is on as text, **c** an exchange as JSON.

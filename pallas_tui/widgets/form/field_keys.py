@@ -266,7 +266,7 @@ class FieldKeys(Pane):
             shape = above.shape if above is not None else self.form.root_shape
         if shape.kind is FieldKind.ARRAY:
             new = self.form.add(path, shape)
-            self._added(new, "No more items may stand there.")
+            self._added(new, "No more items are allowed there.")
         elif shape.kind is FieldKind.OBJECT and shape.more is not None:
             self.write(
                 "name of the field", "", "enter takes it", lambda text: self._take_name(path, shape, text)

@@ -38,17 +38,17 @@ class ToolPane(FieldKeys):
 
     TITLE = "Tool"
     HELP = """\
-Calls one tool by hand. Each line is a field: **enter** writes it (or chooses, or unfolds), **delete** sends
-nothing for it, **n** sends null, **"** an empty text: these are three different things. A `*` marks what is
-required; what is left empty and not required is not sent.
+Call one tool by hand. Each line is a field: **enter** edits it (or chooses, or unfolds), **delete** sends
+nothing for it, **n** sends null, **"** an empty text: these are three different things. A `*` marks a
+required field; an optional field that is empty is not sent.
 
-**2** has all arguments as JSON; both views follow each other, and a key that the tool's schema does not know
-stays. What is not as the schema says is told at its field; **c** (in text `ctrl+r`) calls the tool all the
-same after a question, since to see what it says to that may be what you want.
+**2** shows all arguments as JSON. Both views stay in step, and keys that the tool's schema does not know are
+kept. A value that does not fit the schema is marked at its field; **c** (in text `ctrl+r`) can still call the
+tool, after a question, so that you can see how it answers.
 
-**b** sends a token along: that of an environment variable, of which only the name is remembered, or with
-`ask` one that is typed without being shown, and forgotten with this form. The last arguments of each tool
-are kept until the workbench ends.
+**b** sends a token: that of an environment variable, of which only the name is remembered, or with `ask` one
+that you type unseen and that is forgotten with this form. The last arguments of each tool are kept until the
+workbench ends.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
     SECTIONS: ClassVar[tuple[str, ...]] = ("form", "json", "result", "about")
@@ -144,7 +144,7 @@ are kept until the workbench ends.
 
     def _about(self) -> list[tuple[str, str]]:
         tool = self._tool
-        parts = [(tool.title or tool.name, "bold"), (tool.description or "It says nothing about itself.", "")]
+        parts = [(tool.title or tool.name, "bold"), (tool.description or "It has no description.", "")]
         parts += [("", ""), ("what it takes", DIM), (pretty(tool.input_schema), "")]
         if tool.output_schema:
             parts += [("", ""), ("what it gives", DIM), (pretty(tool.output_schema), "")]

@@ -121,7 +121,7 @@ class InstanceList(LineView):
 
     def empty(self, width: int) -> list[Line]:
         if self._words:
-            hint = "Nothing matches.\nEscape takes the filter away."
+            hint = "Nothing matches.\nEscape clears the filter."
         else:
             hint = (
                 "No instance is registered.\n"
@@ -138,14 +138,14 @@ class InstancesPane(ListPane):
     TITLE = "Instances"
     HELP = """\
 Fleets that run elsewhere, in another workbench or on another machine. **a** registers one by the URL of its
-registry (`http://host:port`, as the top line of its own workbench tells the port) and lists its agents.
+registry (`http://host:port`; the top line of its own workbench shows the port) and lists its agents.
 
 **Enter** on an instance attaches it: its registry is read again, each agent gets a connection and is asked
-for its health every minute (`DAEDALUS_MCP_HEALTH_INTERVAL` says otherwise, in seconds). **Enter** on an
+for its health every minute (`DAEDALUS_MCP_HEALTH_INTERVAL` changes that, in seconds). **Enter** on an
 attached agent talks to it. An agent in error is shown with its reason and cannot be talked to.
 
-**d** detaches: connections, health and agents of that instance go, those of others stay. What is registered
-and attached is kept for the next start.
+**d** detaches: it removes the connections, health and agents of that instance, and of no other. Registered
+and attached instances are remembered for the next start.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("instances")
 

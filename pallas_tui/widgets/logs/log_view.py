@@ -216,7 +216,7 @@ class LogList(WrappingView):
         source = self._source
         path = one_line(str(source.path), 500)
         if source.query and source.exists:
-            hint = source.trouble or "No line matches.\nEscape takes the filter away, l shows all levels."
+            hint = source.trouble or "No line matches.\nEscape clears the filter, l shows all levels."
         elif source.exists:
             hint = f"The log is empty.\n{path}"
         else:

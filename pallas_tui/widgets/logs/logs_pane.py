@@ -38,20 +38,20 @@ class LogsPane(ListPane):
 
     TITLE = "Logs"
     HELP = """\
-The log of this fleet, one line a record: when, how grave, who says it, the message, and dim what else
-it holds. Long messages go on to the **right**; **w** wraps them.
+The log of this fleet, one line a record: time, level, logger, message, and dim the other fields. Long
+messages continue to the **right**; **w** wraps them.
 
 **Enter** opens a record in full, as a tree. The list follows only while the cursor is at the
-end; elsewhere nothing moves, and the title says how many lines are new below. **f** goes back to the end.
+end; elsewhere nothing moves, and the title shows how many new lines are below. **f** goes back to the end.
 
-**/** filters: words stand anywhere, `agent:research` in a field (`:` contains, `=` is, `!=`, `>` `>=` `<`
+**/** filters: words match anywhere, `agent:research` in a field (`:` contains, `=` is, `!=`, `>` `>=` `<`
 `<=` for numbers, levels and times, `~` matches a regex), `-` leaves out, quotes keep words together, `OR` and
 brackets as usual. **l** shows only records of a level and above, **m** lists the filters you have saved.
-**s** finds a regex in what is listed, **n** and **N** go to the next and the previous match. All of it looks
-through the whole log, the newest records first, while you read.
+**s** finds a regex in the listed records, **n** and **N** go to the next and the previous match. Both search
+the whole log, the newest records first, while you read.
 
 **r** goes to the run that a record is about, **y** copies the record as text, **Y** as JSON, **x** writes
-all that are listed into a file.
+all listed records to a file.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("logs")
 

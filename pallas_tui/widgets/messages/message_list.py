@@ -17,13 +17,13 @@ from ..tones import DIM, STRONG, STYLES, shape
 EMPTY: Final = (
     "No messages yet.\n"
     "\n"
-    "Handlers of kind: handler with a payload: class talk to each other in messages, and each of them stands "
-    "here: who sent it to whom, in which frame, whether it fits its schema, and why it was refused. Ask such "
-    "an agent something in the chat, or write to it: w in the list of agents.\n"
+    "Handlers of kind: handler with a payload: class send each other messages. Each message is listed here: "
+    "its sender, its recipient, its frame, whether it fits its schema, and why it was refused. Ask such an "
+    "agent something in the chat, or write to it: w in the list of agents.\n"
     "\n"
     "Escape goes back."
 )
-UNFIT: Final = "What does not fit the schema of whom it is for is refused before it becomes a message."
+UNFIT: Final = "A payload that does not fit its recipient's schema is refused before it becomes a message."
 _NUMBER = 5
 _ROUTE = 8
 _MOST_INDENT = 8
@@ -153,7 +153,7 @@ class MessageList(LineView):
             self._indent(row),
             (letter.sender, STRONG if letter.route in ("call", "boot") else ""),
             (f" {glyphs.outbound} ", DIM),
-            (letter.to or "nobody", STRONG if letter.route == "call" else ""),
+            (letter.to or "no one", STRONG if letter.route == "call" else ""),
         ]
         said = f"  {letter.code or letter.outcome}" if wrong else f"  {letter.payload}"
         room = width - len(tail) - 1

@@ -40,9 +40,9 @@ class EnvelopePane(Pane):
 
     TITLE = "Message"
     HELP = """\
-One message between handlers: what came of it, whether it fits the schema of its class, the frame it belongs
-to, and the whole envelope, indented to be read. Where it was refused, **why** has all names; the sender was
-told no more than the code. Secrets are masked. **y** copies all that is known, **c** the XML as it is kept.
+One message between handlers: its result, whether it fits the schema of its class, its frame, and the whole
+envelope, indented. For a refused message, **why** gives all names; its sender received only the code. Secrets
+are masked. **y** copies everything, **c** the stored XML.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("envelope")
 
@@ -74,19 +74,19 @@ class MessagesPane(ListPane):
 
     TITLE = "Messages"
     HELP = """\
-Every message between the handlers of one run, in the order in which they passed. How far in one stands says
-which frame it belongs to: a call opens a frame, a respond ends it. Below a call to an agent of another kind
-stands its run, and in that the messages of handlers it asked for in turn.
+Every message between the handlers of one run, in the order in which they passed. The indent shows the frame
+of a message: a call opens a frame, a respond ends it. Below a call to an agent of another kind is that
+agent's run, and in it the messages of the handlers it called in turn.
 
-Beside the list is the whole envelope of the selected one, with what came of the check of its schema. Where it
-was refused, **why** says so with all names: that is for you alone, the sender was told no more than its code.
+Beside the list is the whole envelope of the selected message, with the result of its schema check. For a
+refused message, **why** gives the reason with all names: only you see it, its sender received only the code.
 
-**Enter** opens it on a screen of its own, **o** shows only what was not delivered. **s** writes a message to
-its handler by a form, **p** sends this one again to the handler as it is now and compares the replies. **e**
-opens the handler's code. **[** and **]** go to the run before and the next. **y** copies all that is known of
+**Enter** opens it on its own screen, **o** shows only undelivered messages. **s** writes a message to its
+handler in a form, **p** sends this one again to the handler as it is now and compares the replies. **e**
+opens the handler's code. **[** and **]** go to the previous and the next run. **y** copies everything about
 the message, **c** its XML. The list follows while the cursor is at its end.
 
-A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML that was read.
+A filter (**/**) searches agents, payloads, routes and outcomes, and the XML that was read.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("messages")
 
@@ -225,7 +225,7 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         if self._wanted and self.messages is not None:
             if self._wanted.refused and not self._wanted.words:
                 return "Every message was delivered.\no shows them."
-            return "Nothing matches.\nEscape takes the filter away."
+            return "Nothing matches.\nEscape clears the filter."
         if self._reader.busy:
             return f"reading{self._glyphs.ellipsis}"
         if not self.run_id:

@@ -42,9 +42,9 @@ class ReplayPane(Pane):
 
     TITLE = "Replay"
     HELP = """\
-One message sent once more, as a call from outside, to the same agent as it is now: after a reload that is its
-new version. Left stand the messages of the old run, right those of the new one as they come, below what is
-different in the two replies: `-` is in the old one only, `+` in the new one.
+One message sent again, as a call from outside, to the same agent as it is now: after a reload that is its
+new version. The messages of the old run are on the left, those of the new one on the right as they arrive,
+and the difference of the two replies below: `-` is only in the old one, `+` only in the new one.
 
 **r** sends it again, **enter** opens the messages of the run that has the focus (**tab** goes from one to the
 other), **y** copies the difference.
@@ -122,7 +122,7 @@ other), **y** copies the difference.
         state = (self._book.version, trees, new)
         if state != self._state:
             self._state = state
-            self._show_run("#replay-old", self._letter.run_id, old, "Nothing of it is kept any more.")
+            self._show_run("#replay-old", self._letter.run_id, old, "It is no longer kept.")
             self._show_run(
                 "#replay-new", new, self._new, "It is being sent." if self._busy else "No messages."
             )
@@ -208,7 +208,7 @@ other), **y** copies the difference.
             message = message_of(letter, detail)
             fleet = fleet_of(self)
             if not message or fleet is None:
-                self._problem = "Nothing of what it said is kept any more; write it anew: s."
+                self._problem = "Its text is no longer kept; write it again: s."
                 return
             answer = await self._answer(letter)
             self._message = message

@@ -31,11 +31,11 @@ class SendPane(ToolPane):
     TITLE = "Send"
     HELP = """\
 A message to one handler, as a caller from outside would send it. The fields are those of its payload's class:
-**enter** writes one, **delete** sends nothing for it. A `*` marks what is required.
+**enter** edits one, **delete** sends nothing for it. A `*` marks a required field.
 
-**2** has the message as JSON, **3** as XML, beginning with an example; what was written last is sent, with
-**c** (in text `ctrl+r`). What the handler's schema refuses is told at its field, by the form and by the
-fleet. **4** has the answer. The messages of the run are in the inspector: `M`, or `m` on its run in the feed.
+**2** shows the message as JSON, **3** as XML, starting with an example. **c** (in text `ctrl+r`) sends the
+view that you edited last. The form and the fleet show at its field what the handler's schema refuses. **4**
+shows the answer. The messages of the run are in the inspector: `M`, or `m` on its run in the feed.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("send")
     SECTIONS = ("form", "json", "xml", "result", "about")

@@ -167,7 +167,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         if self._problem:
             return f"{self._problem}\n\nr reads again."
         if self._words and self._book.listed:
-            return "Nothing matches.\nEscape takes the filter away."
+            return "Nothing matches.\nEscape clears the filter."
         if not self._book.complete:
             return f"reading{self._glyphs.ellipsis}"
         agent = self._book.agent

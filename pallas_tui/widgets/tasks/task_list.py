@@ -27,9 +27,9 @@ WORDS: Final[dict[TaskStatus, tuple[str, Tone]]] = {
 EMPTY: Final = (
     "No tasks yet.\n"
     "\n"
-    "A task is work that goes on without whoever asked for it: an MCP client that declares the tasks "
-    "extension gets one from send_message and tasks_delegate. How far it is stands here meanwhile, and what "
-    "came of it afterwards, also after a restart.\n"
+    "A task is work that continues without its caller: an MCP client that declares the tasks extension gets "
+    "one from send_message and tasks_delegate. Its progress is shown here, then its result, also after a "
+    "restart.\n"
     "\n"
     "Escape goes back."
 )

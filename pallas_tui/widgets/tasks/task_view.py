@@ -72,13 +72,13 @@ def problem(record: TaskRecord) -> list[str]:
         return []
     data = body.get("data")
     data = data if isinstance(data, Mapping) else {}
-    told = [sanitize(str(body.get("error") or "it was not said what went wrong"), _MAX_FAULT)]
+    told = [sanitize(str(body.get("error") or "no reason was given"), _MAX_FAULT)]
     if suggestion := data.get("suggestion"):
         told.append(f"Did you mean {one_line(str(suggestion), 100)}?")
     if data.get("retryable") is True:
-        told.append("This passes: the same may be asked again.")
+        told.append("This is temporary: the same request may be sent again.")
     if partial := data.get("partial"):
-        told.append(f"Written until then: {sanitize(str(partial), _MAX_PART)}")
+        told.append(f"Text until then: {sanitize(str(partial), _MAX_PART)}")
     return told
 
 

@@ -30,16 +30,16 @@ class TasksPane(RecordsPane[TaskRecord, TaskRecord]):
 
     TITLE = "Tasks"
     HELP = """\
-Long work that goes on without whoever asked for it, the newest first: asked for over MCP by a client that
-declares the tasks extension, over the bridge (`tasks_delegate`), or over REST. How far it is stands beside it
-while it goes on; tasks and what came of them outlast a restart, for as long as `tasks:` of agents.yaml says.
+Long work that continues without its caller, the newest first. A task is requested over MCP by a client that
+declares the tasks extension, over the bridge (`tasks_delegate`), or over REST. A running task shows its
+progress. Tasks and their results survive a restart and are kept as long as `tasks:` in agents.yaml says.
 
-**Enter** reads one in full: what was asked, what it waits to be told, its answer, or what went wrong and how
-that is fixed. **t** opens the thread that it was said in, in the chat; **f** goes to its run in the feed.
-**x** asks for it to be cancelled, after a question. **o** shows the tasks of the selected one's agent only,
-or all again. **y** copies its id, with which its owner follows it elsewhere (`pallas tasks attach`).
+**Enter** shows one in full: its message, the question it waits on, its answer, or its error and how to fix
+it. **t** opens its thread in the chat; **f** goes to its run in the feed. **x** requests its cancellation,
+after a question. **o** shows only the tasks of the selected one's agent, or all again. **y** copies its id,
+with which its owner can follow it elsewhere (`pallas tasks attach`).
 
-A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of the newest 5,000.
+A filter (**/**) searches messages, agents, states (`failed`), owners and ids of the newest 5,000.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tasks")
     NOUN, OF, EMPTY = "task", "of", EMPTY

@@ -19,9 +19,9 @@ _ROOMY: Final = 60
 EMPTY: Final = (
     "No threads yet.\n"
     "\n"
-    "Whatever is said to an agent within a conversation is kept as a thread: here in the chat, by "
-    "`pallas chat AGENT`, over REST (POST /api/v1/agents/AGENT/chat), or by any MCP client that sends a "
-    "conversation_id. It is found here afterwards, also after a restart, and can be gone on with.\n"
+    "Every conversation with an agent is stored as a thread: here in the chat, by `pallas chat AGENT`, over "
+    "REST (POST /api/v1/agents/AGENT/chat), or by any MCP client that sends a conversation_id. It is listed "
+    "here, also after a restart, and can be continued.\n"
     "\n"
     "Escape goes back; write to an agent, and look here again."
 )

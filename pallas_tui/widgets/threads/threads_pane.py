@@ -105,16 +105,16 @@ class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):
 
     TITLE = "Threads"
     HELP = """\
-Every conversation that the fleet keeps, the one that was used last first: whoever held it, and over which
-surface (`mcp`, `rest`, `chat` ...). They outlast a restart.
+Every conversation that the fleet stores, of any caller and surface (`mcp`, `rest`, `chat` ...), the one used
+last first. They survive a restart.
 
-**Enter** opens a thread in a tab of the chat, from its newest messages on, and what is written there goes on
-with it. A thread of another caller can be read; to go on with it ask as that caller (**alt+p** in the
-chat), or branch off (**a** on a message). **e** gives it another title, **x** deletes it after a question,
-for good. **y** copies its id, which goes as `conversation_id` or `threadId` to go on with it elsewhere. **w**
-writes all of it to a file. **o** shows the threads of the selected one's agent only, or all again.
+**Enter** opens a thread in a tab of the chat, with its newest messages, where you can continue it. You can
+read the thread of another caller; to continue it, ask as that caller (**alt+p** in the chat), or branch off
+(**a** on a message). **e** gives it another title, **x** deletes it for good, after a question. **y** copies
+its id, with which it can be continued elsewhere (as `conversation_id` or `threadId`). **w** writes all of it
+to a file. **o** shows only the threads of the selected one's agent, or all again.
 
-A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **end** goes further down.
+A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **end** loads more.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
     NOUN, OF, EMPTY = "thread", "with", EMPTY

@@ -19,10 +19,10 @@ WORDS: Final[dict[TodoStatus, tuple[str, Tone]]] = {
     "closed": ("closed", Tone.STOPPED),
 }
 EMPTY: Final = (
-    "Nothing is to be done.\n"
+    "No todos yet.\n"
     "\n"
-    "A handler that is an agent sends TodoUntil to system.todo to be reminded once a message that it waits "
-    "for came. What it waits for stands here meanwhile, first what came and was not taken up yet.\n"
+    "A handler that is an agent sends TodoUntil to system.todo to be reminded when a message that it waits "
+    "for arrives. Its todos are listed here, those first that arrived and were not taken up yet.\n"
     "\n"
     "Escape goes back."
 )

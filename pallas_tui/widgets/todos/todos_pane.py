@@ -26,12 +26,14 @@ class TodosPane(ListPane):
 
     TITLE = "Todos"
     HELP = """\
-What handlers wait for. One that is an agent sends `TodoUntil` to `system.todo`: it is reminded once a message
-of that class came. **raised** is what came and was not taken up yet, and stands first; then what is waited
-for, the oldest first. Closed ones stay for five minutes, also those that ended with their run.
+What handlers wait for. A handler that is an agent sends `TodoUntil` to `system.todo` and is reminded when a
+message of that class arrives. **raised** todos are listed first: their message arrived and was not taken up
+yet. Then come those still waiting, the oldest first. Closed todos, also those closed by the end of their run,
+are shown for five minutes.
 
-**Enter** goes to the run in the feed, **m** to its messages. **o** hides closed ones. **i** tells everything
-about the selected one, **y** copies that. A filter (**/**) looks in agents, messages, states, descriptions.
+**Enter** goes to the run in the feed, **m** to its messages. **o** hides closed todos. **i** shows all
+details of the selected one, **y** copies them. A filter (**/**) searches agents, messages, states and
+descriptions.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("todos")
 
@@ -85,7 +87,7 @@ about the selected one, **y** copies that. A filter (**/**) looks in agents, mes
         self._version = self._board.version
         known = self._board.listed(self._with_closed)
         shown = [each for each in known if all(word in each.words for word in self._words)]
-        hint = "Nothing matches.\nEscape takes the filter away." if known else EMPTY
+        hint = "Nothing matches.\nEscape clears the filter." if known else EMPTY
         self.rows.take(shown, self._clock(), hint)
         words = [f"{self._board.raised} raised" if self._board.raised else "", f"{self._board.open} open"]
         words.append(f"{len(shown)} of {count(len(known), 'todo')}" if self._words else "")

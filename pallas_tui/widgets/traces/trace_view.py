@@ -122,8 +122,8 @@ def request_details(line: TraceLine, now: float) -> str:
         lines += ["", "Findings:", *(f"  {reason}" for reason in line.findings)]
     lines += [
         "",
-        "A key is told by its fingerprint: the same one is the same key, as long as this fleet lives.",
-        "What it is for and when it expires is what it says itself, and nobody checked that here.",
+        "A key is shown by its fingerprint, which stays the same while this fleet runs.",
+        "Its audience and expiry are what the key itself claims; they are not checked here.",
     ]
     return "\n".join(lines)
 

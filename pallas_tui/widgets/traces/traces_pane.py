@@ -22,7 +22,7 @@ from .trace_view import header, request_details, trace_line
 _TEACHING = (
     "No requests yet.\n"
     "Ask an agent something in the chat (2): each request of the run to a server appears here, with the"
-    " fingerprint of the credential that went along, where that came from, and how the server answered.\n"
+    " fingerprint of the credential it carried, its source, and how the server answered.\n"
     "A caller's own token goes only to servers that have forward_inbound_auth: true."
 )
 
@@ -122,7 +122,7 @@ class TraceList(LineView):
         if kept and self.findings_only:
             hint = f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
         elif kept:
-            hint = "No request matches.\nEscape takes the filter away."
+            hint = "No request matches.\nEscape clears the filter."
         else:
             hint = _TEACHING
         return [((line, DIM),) for line in wrapped(hint, width)]
@@ -133,18 +133,18 @@ class TracesPane(ListPane):
 
     TITLE = "Traces"
     HELP = """\
-Who went where with which credential: one line for each run, below it one for each of its requests to
-servers, and the runs of other agents that it asked for below the request by which it asked.
+Which credential went where: one line for each run, below it one for each of its requests to servers. The
+runs of other agents that it called are below the request that called them.
 
-A key is never shown, only its **fingerprint**: the same one is the same key. **caller** is what a run was
-asked with, **forward** that the caller's own went on, **config** one of the project's files. The countdown
-says how long it still holds, by what it says itself.
+A key is never shown, only its **fingerprint**: the same fingerprint is the same key. **caller** is the key
+that the run was called with, **forward** the caller's key passed on, **config** a key of the project's files.
+The countdown shows when the key expires, as the key itself claims.
 
-A mark in front says that there is a finding: no key where others had one, a key that had expired or that
-is not the caller's, 401 or 403. **o** shows only those, **enter** shows the reason. **r** goes to the run,
-**l** to its log.
+A mark in front shows a finding: no key where others had one, a key that had expired or is not the
+caller's, 401 or 403. **o** shows only requests with a finding, **enter** shows the reason. **r** goes to the
+run, **l** to its log.
 
-The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:` in that part only.
+The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:` search in that part only.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("traces")
 
