@@ -382,6 +382,10 @@ async def test_a_reader_who_takes_nothing_holds_up_neither_run_nor_memory(tmp_pa
         for number in range(pieces):
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=f"{number:06}" + "x" * size))
             await asyncio.sleep(0)
+            if number % 50 == 49:  # a limited amount waits for the ledger
+                log = served.rest._replay.get(turn.run_id)
+                assert log is not None
+                await log.written()
         return TurnResult(("done",), (Message("user", turn.text), Message("assistant", "done")))
 
     async with api(tmp_path, flood) as served, Wire(served.port) as wire:

@@ -19,12 +19,15 @@ class Rows:
         self.rows: dict[int, dict[str, Any]] = {}
         self.known = True
         self.broken = False
+        self.free = asyncio.Event()
+        self.free.set()
 
     @property
     def runs(self) -> "Rows":
         return self
 
     async def add_events(self, run_id: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
+        await self.free.wait()
         if self.broken:
             raise Fault(FaultType.TRANSPORT, "the disk is full")
         if not self.known:
@@ -128,6 +131,34 @@ async def test_a_reader_whose_place_is_kept_nowhere_is_told(
     assert raised.value.type is FaultType.TRANSPORT and "too far behind" in raised.value.message
     # What is still there is read as ever.
     assert (await all_of(log, 49))[0] == (50, text(49))
+
+
+async def test_a_reader_hears_of_a_gap_that_a_slow_ledger_left(
+    replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_module, "MAX_LOG", 100)
+    monkeypatch.setattr(replay_module, "FLUSH_AT", 50)
+    monkeypatch.setattr(replay_module, "MAX_PENDING", 400)
+    rows.free.clear()
+    log = replay.open("r1")
+    for number in range(1, 60):  # the ledger takes none of them, and not all can wait for it
+        log.add(text(number))
+        await asyncio.sleep(0)
+    rows.free.set()
+    await log.written()
+    for number in range(60, 100):
+        log.add(text(number))
+        await asyncio.sleep(0)
+    log.end()
+    heard: list[int] = []
+    with pytest.raises(Fault, match="too far behind"):
+        async for number, chunk in log.read():
+            assert chunk == text(number)
+            heard.append(number)
+    assert heard and heard == list(range(1, len(heard) + 1))
+    after_the_gap = [number for number, _ in await kept(replay.store("r1"), heard[-1])]
+    assert after_the_gap[0] > heard[-1] + 1 and after_the_gap[-1] == 99
+    assert [number for number, _ in await all_of(log, after_the_gap[0] - 1)] == after_the_gap
 
 
 async def test_a_run_that_the_ledger_knows_only_at_its_end_is_kept_as_well(
