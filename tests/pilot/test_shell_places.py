@@ -235,7 +235,7 @@ async def test_an_action_is_put_on_another_key_in_the_settings_file(tmp_path: Pa
         await pilot.press("f1")
         await until(lambda: isinstance(app.screen, HelpScreen), pilot)
         await pilot.press("G")
-        await until(lambda: re.search(r"  Z {10,}The focused pane takes the whole", screen_text(app)), pilot)
+        await until(lambda: re.search(r"  Z {10,}Show the focused pane", screen_text(app)), pilot)
         await pilot.press("escape", "q")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("X")
@@ -276,6 +276,7 @@ async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
         await until(lambda: "workbench.yaml: colour: unknown" in screen_text(app), pilot)
         await until(lambda: "no such theme: no-such-theme" in screen_text(app), pilot)
         await until(lambda: "chat.neu: no such action; did you mean" in screen_text(app), pilot)
+        await until(lambda: app.main.query_one("#prompt").has_focus, pilot)
         await pilot.press("f6")
         assert app.main.query_one(StandInChat).fresh == 1
 
