@@ -148,7 +148,10 @@ class Talk:
             return Fault(fault.type, f"{fault.message}. {hint}", data=fault.data)
         if self.options.era == "auto" or fault.type is not FaultType.PROTOCOL:
             return fault
-        hint = f"Perhaps it does not speak the chosen era ({self.era}): /set era auto finds one it does."
+        hint = (
+            f"Perhaps it does not speak the chosen protocol version ({self.era}): "
+            "/set protocol auto finds one it does."
+        )
         return Fault(fault.type, f"{fault.message} {hint}", retryable=fault.retryable, data=fault.data)
 
     async def offered(self, url: str) -> tuple[ToolDetail, ...]:

@@ -41,7 +41,7 @@ class Setting:
     live: bool = True
 
 
-ERAS: Final = ("auto", "modern", "handshake")
+PROTOCOLS: Final = ("auto", "modern", "handshake")
 
 SCHEMA: Final[tuple[Setting, ...]] = (
     Setting(
@@ -90,7 +90,7 @@ SCHEMA: Final[tuple[Setting, ...]] = (
     ),
     Setting("ask_quit", "flag", True, "ask before leaving while runs are in flight", "notices"),
     Setting("notify.title", "flag", True, "project and trouble in the terminal's title", "notices"),
-    Setting("era", "choice", "auto", "protocol era of new conversations", "chat", choices=ERAS),
+    Setting("protocol", "choice", "auto", "protocol version of new conversations", "chat", choices=PROTOCOLS),
     Setting("reopen", "flag", True, "open the tabs of the last start again", "chat"),
     Setting("editor", "text", "", "command that opens a file; without it `$VISUAL`, `$EDITOR`", "chat"),
     Setting(

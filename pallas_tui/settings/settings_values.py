@@ -48,7 +48,7 @@ class Settings:
     vim: bool = True
     thumbnails: bool = True
     notify: Notify = field(default_factory=Notify)
-    era: str = "auto"
+    protocol: str = "auto"
     editor: str = ""
     prices: Mapping[str, ModelPrice] = field(default_factory=dict)
     wrap: bool = False

@@ -372,7 +372,7 @@ async def test_an_era_that_a_server_does_not_speak_is_told_with_the_way_out(only
         try:
             await talk.converse(conversation.begin("hello", (), 1.0), agent.url)
             assert conversation.entries[-1].role == "error"
-            assert f"({era}): /set era auto" in conversation.entries[-1].text
+            assert f"({era}): /set protocol auto" in conversation.entries[-1].text
             talk.choose_era("auto")
             run = conversation.retry(2.0)
             assert run is not None

@@ -229,8 +229,8 @@ async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     await chat.until(lambda: "tab: set system save" in chat.app.screen_text())
     await chat.pilot.press("e", "tab")
     assert chat.prompt.text == "/set "
-    await chat.pilot.press("e", "r", "tab", "h", "tab")
-    assert chat.prompt.text == "/set era handshake "
+    await chat.pilot.press("p", "r", "o", "tab", "h", "tab")
+    assert chat.prompt.text == "/set protocol handshake "
     await chat.pilot.press("enter")
     await chat.until(
         lambda: chat.texts()[-1:] == ["From the next message on: handshake. The conversation goes on."]
@@ -240,7 +240,7 @@ async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     assert "initialize" in chat.server.rpc
     await chat.until(lambda: "handshake 2025" in chat.pane.caption)
     await chat.pilot.press("up", "up")
-    assert chat.prompt.text == "/set era handshake "
+    assert chat.prompt.text == "/set protocol handshake "
 
 
 async def test_an_unknown_command_stays_to_be_mended_and_two_slashes_send_one(chat: Chat) -> None:

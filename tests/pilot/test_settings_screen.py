@@ -63,9 +63,9 @@ async def test_a_change_holds_at_once_and_is_written_with_the_comments_kept(
         await pilot.press("enter")
         await until(lambda: app.settings.vim is False and heard == [False], pilot)
         assert home.read_text() == "# mine\nvim: false # of course\n"
-        go_to(rows, "era")
+        go_to(rows, "protocol")
         await pilot.press("space")
-        await until(lambda: app.settings.era == "modern", pilot)
+        await until(lambda: app.settings.protocol == "modern", pilot)
         go_to(rows, "notify.after")
         await pilot.press("enter")
         await until(lambda: isinstance(app.focused, SettingLine), pilot)
@@ -73,9 +73,9 @@ async def test_a_change_holds_at_once_and_is_written_with_the_comments_kept(
         await until(lambda: app.settings.notify.after == 25, pilot)
         assert app.focused is rows
         # Back to the default: out of the file.
-        go_to(rows, "era")
+        go_to(rows, "protocol")
         await pilot.press("r")
-        await until(lambda: app.settings.era == "auto", pilot)
+        await until(lambda: app.settings.protocol == "auto", pilot)
     assert home.read_text() == "# mine\nvim: false # of course\nnotify:\n  after: 25\n"
     assert load_settings(home).mistakes == ()
 

@@ -11,7 +11,7 @@ from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, setti
 from pallas_tui.settings.settings_file import CannotSave, save_setting
 from pallas_tui.settings.settings_schema import BY_KEY, SCHEMA, ModelPrice, check
 
-ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, era, reopen, editor, prices, wrap"
+ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, protocol, reopen, editor, prices, wrap"
 NOTIFY = "runs, agents, after, bell, desktop, program, title"
 
 
@@ -46,7 +46,7 @@ def test_theme_ascii_and_keys_are_taken(tmp_path: Path) -> None:
         ("notify: {after: soon}", "workbench.yaml: notify.after: must be a number from 0 to 86400"),
         ("notify: {after: .nan}", "workbench.yaml: notify.after: must be a number from 0 to 86400"),
         ("vim: 1", "workbench.yaml: vim: must be true or false"),
-        ("era: 2025", "workbench.yaml: era: must be one of auto, modern, handshake"),
+        ("protocol: 2025", "workbench.yaml: protocol: must be one of auto, modern, handshake"),
         ("editor: [vi]", "workbench.yaml: editor: must be one line of text, 1000 characters at most"),
         ('editor: "vi\\e[2J"', "workbench.yaml: editor: must be one line of text, 1000 characters at most"),
         (
@@ -165,13 +165,14 @@ def test_every_setting_of_the_table_is_a_field_with_its_default_and_the_other_wa
 def test_what_the_table_allows_is_taken(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
-        "vim: false\nthumbnails: false\nnotify: {after: 3, bell: false}\nera: handshake\neditor: code -w\n"
+        "vim: false\nthumbnails: false\nnotify: {after: 3, bell: false}\n"
+        "protocol: handshake\neditor: code -w\n"
         "wrap: true\nprices: {'gpt-5*': {input: 1.25, output: 10}, m: {input: 0, output: 0}}\n",
     )
     assert settings.mistakes == ()
     assert settings.notify == Notify(after=3.0, bell=False)
     assert (settings.vim, settings.thumbnails, settings.wrap) == (False, False, True)
-    assert (settings.era, settings.editor) == ("handshake", "code -w")
+    assert (settings.protocol, settings.editor) == ("handshake", "code -w")
     assert settings.prices == {"gpt-5*": ModelPrice(1.25, 10), "m": ModelPrice(0, 0)}
     assert settings.get("notify.after") == 3
     with pytest.raises(KeyError):

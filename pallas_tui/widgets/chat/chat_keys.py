@@ -60,7 +60,7 @@ async def _exchange(fleet: Any, run_id: str, tree: Tree, node: Node) -> Exchange
 
 
 _WITH_VIEW = frozenset(
-    {"attach", "back", "write", "tab", "close_tab", "principal", "era", "rename", "prompts"}
+    {"attach", "back", "write", "tab", "close_tab", "principal", "protocol", "rename", "prompts"}
 )
 _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
@@ -145,7 +145,7 @@ class ChatActions(PartsPane):
 
         self.app.push_screen(ChooserScreen(self._agents, self._desk.glyphs), chosen)
 
-    def action_era(self) -> None:
+    def action_protocol(self) -> None:
         """Begin another conversation with the same agent, in the other protocol version."""
         if (view := self._current) is not None:
             spoken = "legacy" if view.talk.options.era == "legacy" else "modern"

@@ -205,7 +205,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             return None
         self._opened += 1
         if options is None:
-            options = Options(era=ERAS.get(str(setting(self.app, "era", "auto")), "auto"))
+            options = Options(era=ERAS.get(str(setting(self.app, "protocol", "auto")), "auto"))
         view = ConversationView(name, self._desk, conversation=conversation, options=options)
         view.id = f"conversation-{self._opened}"
         view.conversation.callers = self._callers

@@ -146,9 +146,9 @@ class ViewHost:
                 "name", view.conversation.name or view.conversation.agent, "What the tab is called."
             ),
             ShownParameter(
-                "era",
+                "protocol",
                 _with(view.talk.era, view.talk.protocol),
-                "Protocol: auto (newest first), modern (2026 only), handshake (before 2026).",
+                "Protocol version: auto (newest first), modern (2026 only), handshake (before 2026).",
                 tuple(ERAS),
             ),
             ShownParameter(
@@ -172,9 +172,9 @@ class ViewHost:
             case "name":
                 view.rename(value)
                 return f"This conversation is called {view.conversation.name or view.conversation.agent} now."
-            case "era":
+            case "protocol":
                 if value.lower() not in ERAS:
-                    raise _wrong(f"There is no era {one_line(value, 40)}; there are {', '.join(ERAS)}.")
+                    raise _wrong(f"{one_line(value, 40)} is not one of {', '.join(ERAS)}.")
                 view.talk.choose_era(ERAS[value.lower()])
                 view.touch()
                 return f"From the next message on: {value.lower()}. The conversation goes on."
