@@ -12,7 +12,8 @@ from pallas.executors import ExecutorTurn
 from pallas.executors.worker.acp_dialect import AcpDialect
 from pallas.executors.worker.json_rpc_peer import JsonRpcError
 from pallas.executors.worker.turn_output import TurnOutput
-from pallas.executors.worker.worker_dialect import SimpleDialect, detect_dialect, session_id
+from pallas.executors.worker.worker_connection import detect_dialect
+from pallas.executors.worker.worker_dialect import SimpleDialect, session_id
 from pallas.model import Fault, FaultType, Usage
 
 ACP = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}, "future": 1}

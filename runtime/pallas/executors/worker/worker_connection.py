@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import os
+import re
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.kinds import WorkerConfig
 from pallas.executors.ipc.child_process import (
@@ -24,9 +25,12 @@ from pallas.safe_text import one_line
 
 from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput
-from .worker_dialect import WorkerDialect, detect_dialect
+from .worker_dialect import SimpleDialect, WorkerDialect
 from .worker_limits import WorkerLimits
 from .worker_sessions import WorkerSession, WorkerSessions
+
+if TYPE_CHECKING:
+    from .acp_dialect import AcpDialect
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +41,12 @@ _LAST_S: Final = 1.0
 _HANG_UP_S: Final = 1.0
 _TERM_S: Final = 2.0
 _FORCE_S: Final = 0.5
+_UNKNOWN: Final = re.compile(
+    r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"
+    r"|\bmethod\b.{0,60}\b(?:not (?:found|known|supported|implemented)|unknown|unsupported)\b",
+    re.IGNORECASE,
+)
+_HINT: Final = "set dialect: ndjson for a worker that does not speak the Agent Client Protocol"
 
 
 class WorkerProcess(ChildProcess):
@@ -294,3 +304,55 @@ class WorkerConnection:
             live = output if output is not None and not output.is_over else None
             return self._dialect.permit(params, live)
         raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {one_line(method, 60)}")
+
+
+async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> WorkerDialect:
+    """Return the dialect of a worker that was just started.
+
+    If it is not configured, the answer to ``initialize`` decides: with a ``protocolVersion`` it is ACP;
+    without one, or with an error that says that there is no such method, it is the simple one. Raises Fault:
+    TIMEOUT if the worker does not answer, UPSTREAM for another error, PROTOCOL for an answer that cannot be
+    read.
+    """
+    if config.dialect == "ndjson":
+        return SimpleDialect(name, config, peer)
+    # The schema of ACP takes a while to import, and only workers that speak it need it.
+    acp_dialect = await asyncio.to_thread(_import_acp)
+    try:
+        said = await peer.call("initialize", acp_dialect.initialize_params(), config.request_timeout)
+    except JsonRpcError as refused:
+        if config.dialect == "auto" and _is_unknown(refused):
+            return SimpleDialect(name, config, peer)
+        raise Fault(
+            FaultType.UPSTREAM,
+            f"{name}: the worker answered initialize with an error: {refused.message}; {_HINT}",
+            data={"stage": "initialize", "upstreamCode": refused.code},
+        ) from None
+    except Fault as fault:
+        if fault.type not in (FaultType.TIMEOUT, FaultType.TRANSPORT):
+            raise
+        raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data, cause=fault.cause) from None
+    if isinstance(said, dict) and "protocolVersion" in said:
+        return acp_dialect(name, config, peer, said)
+    if config.dialect == "auto":
+        return SimpleDialect(name, config, peer, said)
+    raise Fault(
+        FaultType.PROTOCOL,
+        f"{name}: the worker's answer to initialize has no protocolVersion: {_shown(said)}; {_HINT}",
+        data={"stage": "initialize"},
+    )
+
+
+def _is_unknown(refused: JsonRpcError) -> bool:
+    """Return whether it says that there is no such method; some workers use another code for that."""
+    return refused.code == METHOD_NOT_FOUND or _UNKNOWN.search(refused.message) is not None
+
+
+def _shown(said: Any) -> str:
+    return one_line(repr(said), 80)
+
+
+def _import_acp() -> "type[AcpDialect]":
+    from .acp_dialect import AcpDialect
+
+    return AcpDialect

@@ -1,10 +1,10 @@
-"""The two dialects of workers: what they share, the simple one, and how to find out which one it is."""
+"""The dialects of workers: what they share, and the simple one."""
 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
@@ -13,15 +13,6 @@ from pallas.safe_text import one_line, sanitize
 from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput
 
-if TYPE_CHECKING:
-    from .acp_dialect import AcpDialect
-
-_UNKNOWN: Final = re.compile(
-    r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"
-    r"|\bmethod\b.{0,60}\b(?:not (?:found|known|supported|implemented)|unknown|unsupported)\b",
-    re.IGNORECASE,
-)
-_HINT: Final = "set dialect: ndjson for a worker that does not speak the Agent Client Protocol"
 _TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}
 _MAX_WORDS: Final = 32
 _MAX_ID: Final = 1_000
@@ -170,58 +161,6 @@ class SimpleDialect:
             retryable=retryable if isinstance(retryable, bool) else None,
             data={"stage": stage, "upstreamCode": refused.code},
         )
-
-
-async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> WorkerDialect:
-    """Return the dialect of a worker that was just started.
-
-    If it is not configured, the answer to ``initialize`` decides: with a ``protocolVersion`` it is ACP;
-    without one, or with an error that says that there is no such method, it is the simple one. Raises Fault:
-    TIMEOUT if the worker does not answer, UPSTREAM for another error, PROTOCOL for an answer that cannot be
-    read.
-    """
-    if config.dialect == "ndjson":
-        return SimpleDialect(name, config, peer)
-    # The schema of ACP takes a while to import, and only workers that speak it need it.
-    acp_dialect = await asyncio.to_thread(_import_acp)
-    try:
-        said = await peer.call("initialize", acp_dialect.initialize_params(), config.request_timeout)
-    except JsonRpcError as refused:
-        if config.dialect == "auto" and _is_unknown(refused):
-            return SimpleDialect(name, config, peer)
-        raise Fault(
-            FaultType.UPSTREAM,
-            f"{name}: the worker answered initialize with an error: {refused.message}; {_HINT}",
-            data={"stage": "initialize", "upstreamCode": refused.code},
-        ) from None
-    except Fault as fault:
-        if fault.type not in (FaultType.TIMEOUT, FaultType.TRANSPORT):
-            raise
-        raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data, cause=fault.cause) from None
-    if isinstance(said, dict) and "protocolVersion" in said:
-        return acp_dialect(name, config, peer, said)
-    if config.dialect == "auto":
-        return SimpleDialect(name, config, peer, said)
-    raise Fault(
-        FaultType.PROTOCOL,
-        f"{name}: the worker's answer to initialize has no protocolVersion: {_shown(said)}; {_HINT}",
-        data={"stage": "initialize"},
-    )
-
-
-def _is_unknown(refused: JsonRpcError) -> bool:
-    """Return whether it says that there is no such method; some workers use another code for that."""
-    return refused.code == METHOD_NOT_FOUND or _UNKNOWN.search(refused.message) is not None
-
-
-def _shown(said: Any) -> str:
-    return one_line(repr(said), 80)
-
-
-def _import_acp() -> "type[AcpDialect]":
-    from .acp_dialect import AcpDialect
-
-    return AcpDialect
 
 
 def session_id(name: str, result: Any) -> str:
