@@ -31,7 +31,7 @@ from .storage import Storage
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.scripted.script_rules import Script
-    from pallas.surfaces.bridge.bridge_server import BridgeParts
+    from pallas.surfaces.bridge.bridge_tools import BridgeParts
     from pallas.surfaces.control.control_api import ServedControlApi
     from pallas.tasks import Tasks
 
@@ -210,7 +210,7 @@ class FleetSurfaces:
         return self.control_api.tokens if self.control_api is not None else None
 
     def _bridge_parts(self) -> "BridgeParts":
-        from pallas.surfaces.bridge.bridge_server import BridgeParts
+        from pallas.surfaces.bridge.bridge_tools import BridgeParts
 
         return BridgeParts(
             directory=self.directory,

@@ -16,6 +16,7 @@ from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
 
 from .mcp_run import run_for
+from .published_agent import CHAT
 from .send_message_call import (
     IMAGES_SCHEMA,
     META,
@@ -28,7 +29,6 @@ from .send_message_call import (
     trace_of,
     wants_text,
 )
-from .virtual_servers import CHAT
 
 THREAD_ID: Final = "threadId"
 TURN_INDEX: Final = "turnIndex"

@@ -19,9 +19,9 @@ from .agent_access import AgentAccess
 from .agent_mcp import answer_schema_lookups
 from .agent_tool import CHAT_SCHEMA, ChatTool
 from .auth.inbound_auth import Inbound
+from .published_agent import Offered
 from .send_message_call import caller_of, session_of, trace_of
 from .stateless_server import StatelessServer
-from .virtual_servers import Offered
 
 _TELL_TIMEOUT: Final = 2.0
 

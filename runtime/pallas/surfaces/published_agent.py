@@ -4,12 +4,27 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import time
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit
 
 from pallas.config.models import Icon, Project
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, Health, HealthStatus
 from pallas.safe_text import one_line
+
+AGENTS: Final = "agents"
+"""The path above all agents at the fleet's port."""
+CHAT: Final = "chat"
+"""The name of an agent's tool at its own virtual server."""
+_MAX_TEXT: Final = 100
+_MAX_URL: Final = 255
+
+
+class Offered(NamedTuple):
+    """A tool's name, and the agent that it chats with."""
+
+    tool: str
+    agent: str
+    description: str
 
 
 def health_text(health: Health) -> str:
@@ -27,12 +42,6 @@ def health_text(health: Health) -> str:
 def timestamp(seconds: float) -> str:
     """Format Unix seconds as ISO 8601 in UTC, whole seconds, for example ``2026-03-12T15:42:00Z``."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-AGENTS: Final = "agents"
-"""The path above all agents at the fleet's port."""
-_MAX_TEXT: Final = 100
-_MAX_URL: Final = 255
 
 
 def shown_agents(fleet: FleetSnapshot) -> tuple[AgentSnapshot, ...]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,7 +20,7 @@ from .auth.auth_gate import AuthGate, GateScope
 from .auth.inbound_auth import FLEET, Inbound
 from .ingress import AgentMount, Ingress
 from .on_demand_server import OnDemand
-from .published_agent import base_url
+from .published_agent import CHAT, Offered, base_url
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -29,31 +29,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHAT: Final = "chat"
 PREFIX: Final = "agent-"
 """The prefix of the name of an agent's virtual server; agents' own names must not have it (C20)."""
+_NO_AGENT: Final = "there is no such virtual server; each agent NAME of the fleet has /virtual/agent-NAME/mcp"
+_NO_PROJECT: Final = "there is no project of that name here"
 
-
-class Offered(NamedTuple):
-    """A tool's name, and the agent that it chats with."""
-
-    tool: str
-    agent: str
-    description: str
+Members = Callable[[str], tuple[Collection[str], Collection[str]] | None]
+"""The agents of the project of that name and the MCP servers that are its own, by their names; None where
+there is no such project. Called often, and must not wait."""
 
 
 def aggregated(agent: str) -> str:
     """Return the name of an agent's ``chat`` among the tools of its project."""
     return f"{PREFIX}{agent}__{CHAT}"
-
-
-_NO_AGENT: Final = "there is no such virtual server; each agent NAME of the fleet has /virtual/agent-NAME/mcp"
-_NO_PROJECT: Final = "there is no project of that name here"
-
-
-Members = Callable[[str], tuple[Collection[str], Collection[str]] | None]
-"""The agents of the project of that name and the MCP servers that are its own, by their names; None where
-there is no such project. Called often, and must not wait."""
 
 
 def make_virtual(

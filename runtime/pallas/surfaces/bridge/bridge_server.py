@@ -1,30 +1,23 @@
 """The bridge's MCP server, for any transport."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 
 from pallas import __version__
-from pallas.model import FleetSnapshot, Principal
+from pallas.model import Principal
 from pallas.safe_text import one_line
 from pallas.surfaces.agent_access import AgentAccess
-from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
+from pallas.surfaces.auth.inbound_auth import FLEET
 from pallas.surfaces.stateless_server import StatelessServer
 
 from ..agent_mcp import answer_schema_lookups
 from ..tasks_extension import TasksExtension
-from .bridge_tools import BridgeTool, BridgeWork, works
+from .bridge_tools import BridgeParts, BridgeTool, BridgeWork, works
 from .task_tools import begins, with_handles
 from .tool_schemas import DELEGATE
-
-if TYPE_CHECKING:
-    from pallas.runs.agent_directory import AgentDirectory
-    from pallas.sessions import Admission, Sessions
-    from pallas.tasks import Tasks
 
 NAME: Final = "bridge"
 _INSTRUCTIONS: Final = (
@@ -33,26 +26,6 @@ _INSTRUCTIONS: Final = (
     "sessions_prompt and end with sessions_close. An error says in its JSON whether trying again helps "
     "(data.retryable) and whether the session is still good (data.sessionValid)."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeParts:
-    """The parts of the fleet that the bridge uses.
-
-    ``admission`` counts the requests in progress; ``started`` returns whether any agent is available yet.
-    With ``tasks``, work can become a task; with ``handles`` also for clients without the extension, by two
-    more tools. ``began`` is when the fleet was made, by ``time.monotonic``.
-    """
-
-    directory: "AgentDirectory"
-    sessions: "Sessions"
-    admission: "Admission"
-    snapshot: Callable[[], FleetSnapshot]
-    inbound: Inbound
-    started: Callable[[], bool]
-    tasks: "Callable[[], Tasks | None]" = lambda: None
-    handles: bool = False
-    began: float = field(default_factory=monotonic)
 
 
 def make_bridge(parts: BridgeParts) -> FastMCP:

@@ -1,6 +1,7 @@
 """The eight tools of the bridge, over the agent directory and the sessions."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -11,9 +12,10 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
-from pallas.model import Fault, FaultType, FleetState, Principal
+from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, Principal
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
+from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.mcp_run import heard
 from pallas.surfaces.send_message_call import (
     bearer_of,
@@ -48,9 +50,9 @@ from .tool_schemas import (
 )
 
 if TYPE_CHECKING:
-    from pallas.sessions import DelegationOutcome
-
-    from .bridge_server import BridgeParts
+    from pallas.runs.agent_directory import AgentDirectory
+    from pallas.sessions import Admission, DelegationOutcome, Sessions
+    from pallas.tasks import Tasks
 
 NOT_STARTED: Final = "Executor not started"
 _RETRY_AFTER: Final = 5.0
@@ -59,6 +61,26 @@ _REASON: Final = 200
 Answer = Callable[[Arguments, FastMCPRequestContext | None], Awaitable[ToolResult]]
 
 Delegation = Callable[[Listener | None], Awaitable["DelegationOutcome"]]
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeParts:
+    """The parts of the fleet that the bridge uses.
+
+    ``admission`` counts the requests in progress; ``started`` returns whether any agent is available yet.
+    With ``tasks``, work can become a task; with ``handles`` also for clients without the extension, by two
+    more tools. ``began`` is when the fleet was made, by ``time.monotonic``.
+    """
+
+    directory: "AgentDirectory"
+    sessions: "Sessions"
+    admission: "Admission"
+    snapshot: Callable[[], FleetSnapshot]
+    inbound: Inbound
+    started: Callable[[], bool]
+    tasks: "Callable[[], Tasks | None]" = lambda: None
+    handles: bool = False
+    began: float = field(default_factory=monotonic)
 
 
 class BridgeTool(Tool):
@@ -98,7 +120,7 @@ class BridgeWork:
     always possible.
     """
 
-    def __init__(self, parts: "BridgeParts") -> None:
+    def __init__(self, parts: BridgeParts) -> None:
         self._parts = parts
 
     async def health(self, _: Arguments, context: FastMCPRequestContext | None) -> ToolResult:

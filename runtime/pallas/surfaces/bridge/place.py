@@ -14,7 +14,7 @@ from pallas.surfaces.published_agent import base_url
 from pallas.telemetry.wire_record import WireRecord
 
 if TYPE_CHECKING:
-    from .bridge_server import BridgeParts
+    from .bridge_tools import BridgeParts
 
 PATH: Final = "/mcp"
 
