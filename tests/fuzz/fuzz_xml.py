@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pallas.contract import SystemError as Refusal
 from pallas.contract import Text
-from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened
+from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened, read_text
 
 SECONDS = 5.0
 """What one input may take."""
@@ -224,7 +224,7 @@ def entries(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "parse", lambda kind=kind, made=made: _round(made, kind, made.parse(data))
     text = data.decode("utf-8", "surrogateescape")
     for kind, made in ((Order, TYPES[Order]), (Text, TYPES[Text])):
-        yield "read", lambda kind=kind, made=made: _round(made, kind, made.read(text)[0])
+        yield "read", lambda kind=kind, made=made: _round(made, kind, read_text(made, text)[0])
     yield "elements_of", lambda: _elements(data)
 
 

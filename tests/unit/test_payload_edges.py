@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from pallas.payloads import PayloadFault, PayloadType
+from pallas.payloads import PayloadFault, PayloadType, read_text
 
 
 @dataclass
@@ -28,7 +28,7 @@ def test_a_decimal_of_too_many_digits_is_refused_however_it_is_written(amount: s
     ways = (f"<Bill><amount>{amount}</amount></Bill>", json.dumps({"amount": amount}))
     for written in ways:
         with pytest.raises(PayloadFault, match="too many digits") as told:
-            BILL.read(written)
+            read_text(BILL, written)
         assert told.value.data["field"] == "amount"
     with pytest.raises(PayloadFault, match="too many digits"):
         BILL.pack(Bill(Decimal(amount)))
@@ -37,7 +37,7 @@ def test_a_decimal_of_too_many_digits_is_refused_however_it_is_written(amount: s
 @pytest.mark.parametrize("amount", [LONGEST, f"-{LONGEST}", "0." + "0" * 999 + "1", "000" + LONGEST])
 def test_the_longest_decimal_is_carried_whole(amount: str) -> None:
     # HC-23
-    bill = BILL.bind(BILL.read(f"<Bill><amount>{amount}</amount></Bill>")[0], Bill)
+    bill = BILL.bind(read_text(BILL, f"<Bill><amount>{amount}</amount></Bill>")[0], Bill)
     assert bill.amount == Decimal(amount)
     assert BILL.bind(BILL.pack(bill), Bill) == bill
 
@@ -51,7 +51,7 @@ def test_an_offset_that_xml_schema_lacks_is_told_by_its_field(offset: str) -> No
         json.dumps({"amount": 1, "due": due}),
     ):
         with pytest.raises(PayloadFault, match="expected a date and time, such as") as told:
-            BILL.read(written)
+            read_text(BILL, written)
         assert told.value.data["field"] == "due"
 
 
@@ -63,10 +63,10 @@ def test_an_instance_with_such_an_offset_is_told_by_its_field_and_all_others_are
         assert told.value.data["field"] == "due"
     for minutes in (-840, -839, -1, 0, 60, 839, 840):
         bill = Bill(Decimal(1), datetime(2026, 1, 31, tzinfo=timezone(timedelta(minutes=minutes))))
-        again = BILL.bind(BILL.read(BILL.pack(bill).xml.decode())[0], Bill)
+        again = BILL.bind(read_text(BILL, BILL.pack(bill).xml.decode())[0], Bill)
         assert (again, again.due.utcoffset()) == (bill, bill.due.utcoffset())
 
 
 def test_a_mark_that_an_editor_puts_before_a_file_is_no_part_of_a_message() -> None:
-    assert BILL.read('\ufeff{"amount": 1}')[1] == "json"
-    assert BILL.read("\ufeff<?xml version='1.0'?><Bill><amount>1</amount></Bill>")[1] == "xml"
+    assert read_text(BILL, '\ufeff{"amount": 1}')[1] == "json"
+    assert read_text(BILL, "\ufeff<?xml version='1.0'?><Bill><amount>1</amount></Bill>")[1] == "xml"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened
+from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened, read_text
 from pallas.payloads.payload_limits import MAX_ELEMENTS, MAX_ROOTS
 
 
@@ -29,7 +29,7 @@ class Many:
 NOTE = PayloadType.of(Note)
 DOORS: dict[str, Callable[[bytes], object]] = {
     "parse": NOTE.parse,
-    "read": lambda data: PayloadType.of(Many).read(data.decode("utf-8", "surrogateescape")),
+    "read": lambda data: read_text(PayloadType.of(Many), data.decode("utf-8", "surrogateescape")),
     "elements_of": elements_of,
 }
 
@@ -103,7 +103,7 @@ def test_bytes_that_are_no_utf_8_are_refused(bad: bytes, door: str) -> None:
 def test_what_is_too_large_is_refused_before_it_is_read() -> None:
     # HC-24
     large = _note("a" * 1_048_576).encode()
-    for read in (NOTE.parse, elements_of, lambda data: NOTE.read(data.decode())):
+    for read in (NOTE.parse, elements_of, lambda data: read_text(NOTE, data.decode())):
         with pytest.raises(PayloadFault, match="at most 1048576"):
             read(large)
     assert NOTE.parse(large, limit=2_000_000)
@@ -136,10 +136,10 @@ def test_hostile_names_of_elements_are_not_kept_in_memory() -> None:
         for number in rounds:
             names = b"".join(b"<n%d-%d-%s/>" % (number, n, b"x" * 60) for n in range(9_000))
             [element.tag for element in elements_of(b"<r>" + names + b"</r>")]
-            for read in (NOTE.parse, NOTE.read):
+            for read in (NOTE.parse, lambda data: read_text(NOTE, data.decode())):
                 data = b"<Note><text>a</text>" + names + b"</Note>"
                 with pytest.raises(PayloadFault):
-                    read(data if read == NOTE.parse else data.decode())  # type: ignore[arg-type]
+                    read(data)
 
     feed(range(10))
     gc.collect()

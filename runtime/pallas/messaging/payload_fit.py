@@ -5,7 +5,7 @@ from typing import Final
 
 from pallas.contract import SystemError, Text
 from pallas.model import Fault
-from pallas.payloads import Payload, PayloadFault, PayloadType
+from pallas.payloads import Payload, PayloadFault, PayloadType, read_text
 from pallas.safe_text import sanitize
 
 from .messaging_port import HandlerEndpoint
@@ -26,7 +26,7 @@ def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
     if payload.name == wanted.name or not payload.key:  # Untyped: only the schema decides.
         return wanted.adopt(payload.element)
     if payload.key == _TEXT:
-        return wanted.read(text_of(payload), limit=limit)[0]
+        return read_text(wanted, text_of(payload), limit=limit)[0]
     raise PayloadFault(f"{payload.name} is not what is taken here; it takes {wanted.name}")
 
 

@@ -9,6 +9,7 @@ handler returned as bytes.
 
 from .envelope import envelope, is_envelope, opened
 from .payload import MAX_BYTES, Form, NotTaken, Payload, PayloadFault, PayloadType
+from .text_input import read_text
 from .xml_fragments import elements_of
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "envelope",
     "is_envelope",
     "opened",
+    "read_text",
 ]

@@ -17,7 +17,6 @@ from .field_shape import PayloadShape, shape_of_json, shape_to_json
 from .payload_faults import Misfit, NotTaken, PayloadFault
 from .payload_limits import MAX_BYTES
 from .scalars import Scalar
-from .text_input import read_text
 from .xml_reader import XmlReader
 
 __all__ = ["MAX_BYTES", "Form", "NotTaken", "Payload", "PayloadFault", "PayloadType"]
@@ -169,13 +168,6 @@ class PayloadType:
         if len(payload.xml) > limit:
             raise PayloadFault(f"{self.name} has {len(payload.xml)} bytes as XML; at most {limit}")
         return payload
-
-    def read(self, text: str, *, limit: int = MAX_BYTES) -> tuple[Payload, Form]:
-        """Read a caller's message: a JSON object, XML, or plain text if it has a ``text_field``.
-
-        Raises PayloadFault that explains the expected form with an example.
-        """
-        return read_text(self, text, limit)
 
     def parse(self, xml: bytes, *, limit: int = MAX_BYTES) -> Payload:
         """Read and check one XML element. Raises PayloadFault."""

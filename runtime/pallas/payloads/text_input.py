@@ -7,15 +7,14 @@ use a recovering parser, which would drop what it does not understand.
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 from xml.parsers import expat
 
 from pallas.safe_text import one_line
 
+from .payload import Form, Payload, PayloadType
 from .payload_faults import NotXml, PayloadFault, shown
-
-if TYPE_CHECKING:
-    from .payload import Payload, PayloadType
+from .payload_limits import MAX_BYTES
 
 _FENCED: Final = re.compile(r"```[A-Za-z]{0,10}[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL).fullmatch
 _AMPERSAND: Final = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
@@ -24,11 +23,13 @@ _PROLOG: Final = re.compile(r"\A(?:<\?xml[^>]*\?>|<!--.*?-->|\s)+", re.DOTALL)
 _LITERAL: Final = re.compile(r"<!\[CDATA\[|<!--")
 _CLOSING: Final = {"<![CDATA[": "]]>", "<!--": "-->"}
 _EXAMPLE: Final = 160
-Form = Literal["json", "xml", "text"]
 
 
-def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, Form]":
-    """See ``PayloadType.read``."""
+def read_text(kind: PayloadType, text: str, *, limit: int = MAX_BYTES) -> tuple[Payload, Form]:
+    """Read a caller's message: a JSON object, XML, or plain text if ``kind`` has a ``text_field``.
+
+    Raises PayloadFault that explains the expected form with an example.
+    """
     if len(text) > limit:
         raise PayloadFault(f"{kind.name} has {len(text)} characters; at most {limit}")
     bare = text.removeprefix("\ufeff").strip()  # Some editors begin a file with it.
@@ -55,7 +56,7 @@ def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, For
     raise PayloadFault(f"{kind.name} {why}; expected JSON such as {_example(kind)}, or the same as XML")
 
 
-def _example(kind: "PayloadType") -> str:
+def _example(kind: PayloadType) -> str:
     """Return the smallest valid message, in one line."""
     values = kind.example_json
     least = {field.name: values[field.name] for field in kind.shape.fields if field.required} or values
@@ -78,14 +79,14 @@ def _no_constant(name: str) -> Any:
     raise _Refused(f"has {name}, which is no number in JSON")
 
 
-def _is_for(kind: "PayloadType", text: str) -> bool:
+def _is_for(kind: PayloadType, text: str) -> bool:
     """Return whether its first element has the name of the class."""
     text = _PROLOG.sub("", text, count=1)
     name = re.match(r"<(?:[^\s<>/:]+:)?([^\s<>/:]+)", text)
     return bool(name) and kind.names(name[1]) if name else False
 
 
-def _refuse_other(kind: "PayloadType", text: str) -> None:
+def _refuse_other(kind: PayloadType, text: str) -> None:
     """Raise PayloadFault for XML with a DOCTYPE, and for a message of another class.
 
     A message is one element, with a possible class name, that contains elements and no text between them.
@@ -141,7 +142,7 @@ def _message_in(text: str) -> str:
     return names[0] if names and names[0].isidentifier() and not has_text else ""
 
 
-def _xml(kind: "PayloadType", text: str, limit: int) -> "Payload":
+def _xml(kind: PayloadType, text: str, limit: int) -> Payload:
     try:
         data = text.encode()
     except UnicodeEncodeError:

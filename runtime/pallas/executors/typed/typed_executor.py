@@ -14,7 +14,7 @@ from pallas.messaging.delivery import CALLER, First
 from pallas.messaging.frames import is_canonical
 from pallas.messaging.messaging_port import Delivery, HandlerReply, MessageSender
 from pallas.model import Fault, FaultType, Message, TextDelta
-from pallas.payloads import PayloadFault, PayloadType
+from pallas.payloads import PayloadFault, PayloadType, read_text
 from pallas.safe_text import sanitize
 from pallas.telemetry.trace_context import current_run
 
@@ -104,7 +104,7 @@ class TypedExecutor:
             raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
         if turn.images:
             raise PayloadFault(f"{self.name} takes no images: send {facts.payload.name} as JSON or XML")
-        payload, form = facts.payload.read(turn.text, limit=self._messaging.limits.bytes)
+        payload, form = read_text(facts.payload, turn.text, limit=self._messaging.limits.bytes)
         first = First(
             to=self.name,
             payload=payload,
