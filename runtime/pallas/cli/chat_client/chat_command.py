@@ -5,27 +5,25 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, place_of, token_of
-from pallas.client.rest_client import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
-from pallas.model.refusals import not_found
 from pallas.safe_text import one_line, sanitize
 
 from .chat_options import ChatOptions
+from .chat_requests import check_agent, check_thread, run_facts
+from .chat_signals import Ending
 from .chat_terminal import ChatTerminal
 from .chat_turn import ChatAnswer, ChatTurn, figures, tell_end, tell_thread
 from .exit_status import ABSENT, FAILED, OK, SIGNALLED, USAGE, ChatExit
 
 _BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(options: ChatOptions) -> int:
@@ -51,51 +49,6 @@ def run(options: ChatOptions) -> int:
         return _BROKEN_PIPE
     except (KeyboardInterrupt, asyncio.CancelledError):
         return SIGNALLED + signal.SIGINT
-
-
-class Ending:
-    """Handles SIGINT and SIGTERM: the first calls the current listener, the second exits at once.
-
-    The handlers are Python's own and not the loop's: a write to a pipe that has no reader blocks the loop for
-    as long as it lasts.
-    """
-
-    def __init__(self, terminal: ChatTerminal) -> None:
-        self._terminal = terminal
-        self._heard = 0
-        self._action: Callable[[], object] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.signal = 0
-
-    def __enter__(self) -> "Ending":
-        self._earlier = {number: signal.signal(number, self._hear) for number in _SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._earlier.items():
-            signal.signal(number, handler)
-
-    def listen(self, action: Callable[[], object]) -> None:
-        """Call ``action`` in the running loop on the first signal from now on."""
-        self._heard, self.signal = 0, 0
-        self._action, self._loop = action, asyncio.get_running_loop()
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._heard += 1
-        self.signal = number
-        if self._heard > 1 or self._action is None or self._loop is None:
-            self._leave(number)
-            return
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._action)
-
-    def _leave(self, number: int) -> None:
-        from pallas.cli.child_processes import end_children
-
-        with suppress(OSError):
-            self._terminal.settle()
-        end_children()
-        os._exit(SIGNALLED + number)
 
 
 async def _run(options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
@@ -266,76 +219,6 @@ async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
     elif isinstance(fault, Fault):
         document |= fault.to_body()
     return document
-
-
-async def check_agent(api: RestClient, options: ChatOptions) -> dict[str, Any]:
-    """Return the agent's facts, empty when the caller may not see it. Raises ChatExit (ABSENT)."""
-    try:
-        found = await api.get(f"/agents/{part(options.agent)}")
-    except Fault as fault:
-        if fault.data.get("reason") == "forbidden":
-            return {}  # A caller may talk to an agent without the right to read it.
-        if fault.data.get("reason") != "not_found":
-            raise
-        raise ChatExit(ABSENT, await _no_agent(api, options.agent)) from None
-    return found if isinstance(found, dict) else {}
-
-
-async def thread_named(api: RestClient, name: str, agent: str) -> Any:
-    """Return the thread with that id or handle. Raises Fault ("not found")."""
-    if "/" not in name:
-        return await api.get(f"/threads/{part(name)}", agent=agent)
-    page = await api.get("/threads", handle=name)
-    items = page.get("items", ()) if isinstance(page, dict) else ()
-    mine = [each for each in items if isinstance(each, dict) and each.get("agent") == agent]
-    if not (found := [*mine, *items]):
-        raise not_found("thread not found: it is unknown, deleted, or belongs to another caller")
-    return found[0]
-
-
-async def check_thread(api: RestClient, options: ChatOptions) -> dict[str, Any]:
-    """Return the thread to continue.
-
-    Raises ChatExit (ABSENT) when it is unknown, or belongs to another caller or another agent.
-    """
-    try:
-        found = await thread_named(api, options.thread, options.agent)
-    except Fault as fault:
-        if fault.data.get("reason") != "not_found":
-            raise
-        raise ChatExit(ABSENT, f"thread {one_line(options.thread, 200)}: {fault.message}") from None
-    theirs = found.get("agent") if isinstance(found, dict) else None
-    if isinstance(theirs, dict):
-        theirs = theirs.get("name")
-    if isinstance(theirs, str) and theirs != options.agent:
-        raise ChatExit(
-            ABSENT,
-            f"thread {one_line(options.thread, 200)} belongs to the agent {one_line(theirs, 100)}, not to "
-            f"{one_line(options.agent, 100)}: pallas chat {one_line(theirs, 100)} --thread ...",
-        )
-    return found if isinstance(found, dict) else {}
-
-
-async def _no_agent(api: RestClient, name: str) -> str:
-    from difflib import get_close_matches
-
-    known: list[str] = []
-    with suppress(Fault):
-        known = [str(each.get("name")) async for each in api.items("/agents", most=200)]
-    near = get_close_matches(name, known, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known[:20])}" if known else ""
-    told = f"there is no agent {one_line(name, 100)} at {api.place.origin}"
-    return f"{told}; {hint}" if hint else told
-
-
-async def run_facts(api: RestClient, run: str) -> dict[str, Any]:
-    """Return the fleet's facts about a run; empty when it does not answer soon."""
-    if not run:
-        return {}
-    with suppress(Fault):
-        found = await api.get(f"/runs/{part(run)}", timeout=3.0)
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def status_of(fault: Fault) -> int:

@@ -14,8 +14,8 @@ from pallas.commands import ShownParameter, parameter_text
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
 from pallas.safe_text import one_line
 
-from .chat_command import thread_named
 from .chat_options import ChatOptions, image_at
+from .chat_requests import thread_named
 from .chat_turn import ChatAnswer
 from .transcript_file import rendered, target_of, write_new
 

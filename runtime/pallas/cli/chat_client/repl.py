@@ -13,9 +13,10 @@ from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
 from pallas.safe_text import one_line, sanitize
 
-from .chat_command import Ending, check_thread, run_facts
 from .chat_host import Host
 from .chat_options import ChatOptions
+from .chat_requests import check_thread, run_facts
+from .chat_signals import Ending
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
 from .chat_turn import ChatTurn, figures, tell_end, tell_thread
 from .exit_status import OK
