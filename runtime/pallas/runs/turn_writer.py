@@ -12,37 +12,19 @@ from pallas.model import Event, Fault, LoopMessage, Message, RunRecord, RunStatu
 from pallas.model.packed import Packed
 from pallas.model.refusals import REASON
 from pallas.runs.conversations import Conversation
+from pallas.runs.ledger_writes import WRITE_TIMEOUT, LedgerWrites, finished
 from pallas.runs.retry_queue import Write
 from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
-    from pallas.runs.thread_store import ThreadStore
 
 log = logging.getLogger(__name__)
 
 _NO_USAGE: Final = Usage()
-WRITE_TIMEOUT: Final = 30.0
-"""Seconds that a write may take, with all its tries, before the run fails because it could not be stored."""
-
-
 OTHERS_TOO: Final = -1
 """An index that no row has: another fleet wrote during the turn, so the messages in memory are outdated."""
-
-
-async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
-    """Wait until the task is done; returns its result, and whether the caller was cancelled while it waited.
-
-    A cancellation, even a second one, ends neither the task nor this wait.
-    """
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    return task.result(), cancelled
 
 
 class TurnWriter:
@@ -53,13 +35,13 @@ class TurnWriter:
 
     def __init__(
         self,
-        threads: "ThreadStore",
+        writes: LedgerWrites,
         ledger: "Ledger",
         conversation: Conversation,
         record: RunRecord,
         run: ActiveRun,
     ) -> None:
-        self._threads = threads
+        self._writes = writes
         self._ledger = ledger
         self._conversation = conversation
         self._record = record
@@ -81,7 +63,7 @@ class TurnWriter:
 
     async def summarise(self, summary: Message, messages: int) -> None:
         """Replace the thread's ``messages`` oldest entries that models see by a summary."""
-        await self._threads.within(
+        await self._writes.within(
             self._ledger.threads.summarise(self._record.thread, summary, messages, before=self._record.id)
         )
 
@@ -111,22 +93,22 @@ class TurnWriter:
         except Fault as fault:
             if fault.data.get(REASON) != "not_found":
                 log.warning("run %s: how it ended could not be kept yet", self._record.id)
-                self._threads.retries.add(self._record.id, self._record.thread, write)
+                self._writes.retries.add(self._record.id, self._record.thread, write)
 
     def owe(self, status: RunStatus, reason: str, partial: str = "") -> None:
         """Queue the end of a turn whose beginning the ledger may have, until the ledger answers again."""
         write = self._failing(status, reason, partial)
-        self._threads.retries.add(self._record.id, self._record.thread, write)
+        self._writes.retries.add(self._record.id, self._record.thread, write)
 
     def _failing(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> Write:
         # Its rows are read again when the conversation is continued.
         self._conversation.loaded, self._conversation.next = False, None
         self._over = True
-        self._threads.progress.end(self._run)
+        self._writes.progress.end(self._run)
         thread, done = self._record.thread, self._ended(status, fault=reason, partial=partial)
 
         async def write() -> None:
-            await self._threads.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
+            await self._writes.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
 
         return write
 
@@ -149,13 +131,13 @@ class TurnWriter:
     async def _last[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Do the last write of the turn. It ends before another run gets the conversation."""
         self._over = True
-        self._threads.progress.end(self._run)
+        self._writes.progress.end(self._run)
 
         async def last() -> T:
             await self._written()
-            return await self._threads.within(work)
+            return await self._writes.within(work)
 
-        kept, _ = await finished(self._threads.own(last(), f"keep {self._record.id}"))
+        kept, _ = await finished(self._writes.own(last(), f"keep {self._record.id}"))
         return kept
 
     async def _write(self) -> None:

@@ -1,0 +1,118 @@
+"""Writes of running turns to the ledger: within a deadline, to their end, and again if they failed."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.model import Fault, FaultType, Notice
+from pallas.runs.retry_queue import RetryQueue
+from pallas.runs.run import ActiveRun
+from pallas.telemetry.event_hub import EventHub
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+WRITE_TIMEOUT: Final = 30.0
+"""Seconds that a write may take, with all its tries, before the run fails because it could not be stored."""
+PROGRESS_EVERY: Final = 1.0
+"""Seconds between two writes of the progress of runs."""
+
+
+class ProgressWriter:
+    """Writes the progress of running runs at intervals, so that a kill does not lose it."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._runs: dict[str, ActiveRun] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, run: ActiveRun) -> None:
+        """Write the progress of this run until ``end``."""
+        self._runs[run.id] = run
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write(), name="progress of runs")
+
+    def end(self, run: ActiveRun) -> None:
+        """Stop writing the progress of this run. How it ended is written elsewhere."""
+        self._runs.pop(run.id, None)
+
+    async def close(self) -> None:
+        """Stop writing."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _write(self) -> None:
+        while self._runs:
+            await asyncio.sleep(PROGRESS_EVERY)
+            if under_way := [run.record for run in self._runs.values()]:
+                try:
+                    async with asyncio.timeout(WRITE_TIMEOUT):
+                        await self._ledger.threads.progress(under_way)
+                except Exception:
+                    log.warning("the progress of %d runs was not written", len(under_way), exc_info=True)
+
+
+class LedgerWrites:
+    """The writes of one fleet's turns. One event loop only.
+
+    ``retries`` has those that failed and are tried again, ``progress`` writes how far running runs are.
+    """
+
+    def __init__(self, ledger: "Ledger", hub: EventHub) -> None:
+        self._hub = hub
+        self.retries = RetryQueue()
+        self.progress = ProgressWriter(ledger)
+        # Writes of turn beginnings and ends that are under way.
+        self._last: set[asyncio.Task[Any]] = set()
+
+    async def close(self, seconds: float) -> None:
+        """Wait ``seconds`` for the writes under way and stop retrying. The next start finds the rest."""
+        await self.retries.close()
+        await self.progress.close()
+        if self._last:
+            await asyncio.wait(self._last, timeout=seconds)
+        for task in self._last:
+            task.cancel()
+
+    def own[T](self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run ``work`` in a task that a cancelled caller does not cancel: half a turn must not be stored."""
+        task = asyncio.create_task(work, name=name)
+        self._last.add(task)
+        task.add_done_callback(self._last.discard)
+        return task
+
+    async def within[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work`` within the deadline. Raises Fault (TRANSPORT) if the ledger cannot be used."""
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                return await work
+        except Fault as fault:
+            if fault.type is not FaultType.TIMEOUT:
+                raise
+            # TRANSPORT, since not the run took too long: the caller may send the same again.
+            raise Fault(FaultType.TRANSPORT, fault.message) from None
+        except Exception as error:
+            log.exception("the ledger failed")
+            text = f"the ledger could not be used ({type(error).__name__}): what is said cannot be kept"
+            self._hub.publish(Notice(level="error", text=f"{text}; the log has the details"))
+            raise Fault(
+                FaultType.TRANSPORT, f"{text}; try again, and look at database_url and the disk"
+            ) from error
+
+
+async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
+    """Wait until the task is done; returns its result, and whether the caller was cancelled while it waited.
+
+    A cancellation, even a second one, ends neither the task nor this wait.
+    """
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    return task.result(), cancelled
