@@ -20,6 +20,8 @@ from pallas.mcp_client.library_hooks import Hook, install
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
 
+from .seam import settings_of
+
 _KEY: Final = "pallas_forward"
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
 # The method is at the beginning of a message, before parameters that may be large.
@@ -51,7 +53,7 @@ def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
     """
     install(PREPARE)
     chosen = frozenset(opted_in)
-    settings: Any = fast._settings
+    settings = settings_of(fast)
     for name, server in settings.mcp.servers.items() if settings.mcp else ():
         given = server.auth.model_dump() if server.auth is not None else {}
         server.auth = MCPServerAuthSettings(**(given | {"oauth": False, _KEY: name in chosen}))

@@ -69,7 +69,7 @@ def model(
     if base_url:
         llm._init_base_url = base_url
     llm.retry_count = 0
-    llm._handle_retry_failure = _raised
+    retry_policy.set_failure_handler(llm, _raised)
     retry_policy.single_requests(llm)
     return llm
 

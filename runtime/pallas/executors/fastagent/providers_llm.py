@@ -7,29 +7,43 @@ below changes.
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fast_agent.core.model_resolution import get_context_model_references, resolve_model_reference
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
 from .providers import AgentProviders, ProviderModel
+from .retry_policy import failure_handler, set_failure_handler
 
 log = logging.getLogger(__name__)
+
+_OPTIONS: Final = "_llm_attach_kwargs"
+_STATE: Final = ("_llm", "_llm_factory_ref", _OPTIONS)
 
 
 @dataclass(slots=True)
 class _Attached:
-    """The state that ``attach_llm`` leaves at an agent."""
+    """One model of an agent, with the state that ``attach_llm`` leaves there."""
 
     llm: Any
-    factory: Any
-    options: Any
-    retries: int = 0
+    state: Mapping[str, Any]
+    retries: int
+
+    @classmethod
+    def of(cls, agent: Any) -> "_Attached":
+        """Return what the agent has now."""
+        state = {name: getattr(agent, name) for name in _STATE}
+        return cls(agent.llm, state, getattr(agent.llm, "retry_count", 0))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """A copy of the arguments of ``attach_llm``."""
+        return dict(self.state[_OPTIONS] or {})
 
 
 def answer_with(harness: Any, name: str, providers: AgentProviders) -> None:
@@ -58,7 +72,7 @@ class Models:
         self._agent = agent
         self._prepare = prepare
         self._named = agent.config.model
-        self._home = _taken(agent)
+        self._home = _Attached.of(agent)
         self._known = {providers.default.spec: self._home}
 
     @asynccontextmanager
@@ -90,37 +104,37 @@ class Models:
                 log.debug("a model could not be let go of", exc_info=True)
 
     async def _made(self, spec: str) -> _Attached:
-        options = dict(self._home.options or {})
+        options = self._home.options
         given = deepcopy(options.pop("request_params", None))
         await self._agent.attach_llm(
             _factory(spec, self._agent, self._named), request_params=given, **options
         )
         self._prepare(self._agent)
-        return _taken(self._agent)
+        return _Attached.of(self._agent)
 
     def _put(self, attached: _Attached) -> None:
         agent: Any = self._agent
-        if agent._llm is attached.llm:
+        if agent.llm is attached.llm:
             return
         told = self._home.llm
         attached.llm.instruction = told.instruction
         attached.llm.default_request_params.system_prompt = told.default_request_params.system_prompt
-        agent._llm, agent._llm_factory_ref = attached.llm, attached.factory
-        agent._llm_attach_kwargs = attached.options
+        for name, value in attached.state.items():
+            setattr(agent, name, value)
         agent._on_llm_attached(attached.llm)  # tools that one model is shown differently
 
 
 def note_failures(agent: Any) -> None:
     """Remember the exception behind an answer that reports a failed model call."""
     llm = getattr(agent, "llm", None)
-    handle = getattr(llm, "_handle_retry_failure", None)
+    handle = failure_handler(llm)
     if llm is not None and handle is not None and not isinstance(handle, _Noting):
-        llm._handle_retry_failure = _Noting(handle)
+        set_failure_handler(llm, _Noting(handle))
 
 
 def failure_of(agent: Any) -> BaseException | None:
     """Return the exception that was remembered last and forget it."""
-    noted = getattr(getattr(agent, "llm", None), "_handle_retry_failure", None)
+    noted = failure_handler(getattr(agent, "llm", None))
     if not isinstance(noted, _Noting):
         return None
     last, noted.last = noted.last, None
@@ -135,12 +149,6 @@ class _Noting:
     def __call__(self, error: Exception) -> Any:
         self.last = error
         return self._handle(error)
-
-
-def _taken(agent: Any) -> _Attached:
-    llm = agent._llm
-    retries = getattr(llm, "retry_count", 0)
-    return _Attached(llm, agent._llm_factory_ref, agent._llm_attach_kwargs, retries)
 
 
 def _factory(spec: str, agent: Any, named: Any) -> Callable[..., Any]:

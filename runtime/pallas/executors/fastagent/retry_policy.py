@@ -38,19 +38,12 @@ def apply(llm: Any) -> None:
     """Apply the policy to this model object; the second call does nothing."""
     if llm is None or not hasattr(llm, "_wait_before_retry") or "_wait_before_retry" in vars(llm):
         return
-    is_fatal, is_too_large = llm._is_fatal_retry_error, llm._is_request_too_large
-
-    def fatal(error: Exception) -> bool:
-        if isinstance(error, ProviderKeyError):  # Google's failures are all of this class
-            return status_of(error) is None
-        return bool(is_fatal(error))
-
-    def give_up(error: Exception) -> bool:
-        return bool(is_too_large(error)) or not may_repeat(error)
+    _replace(llm, "_is_fatal_retry_error", _fatal)
+    _replace(llm, "_is_request_too_large", _given_up)
 
     async def wait(error: Exception, *, attempt: int, retries: int) -> None:
         asked = retry_after(error)
-        seconds = llm._retry_wait_seconds(attempt) if asked is None else asked
+        seconds = llm.retry_backoff_seconds * (attempt + 1) if asked is None else asked
         log.warning(
             "a model call failed (%s); attempt %d of %d follows in %.1f s",
             f"HTTP {status}" if (status := status_of(error)) else one_line(type(error).__name__, 80),
@@ -60,19 +53,32 @@ def apply(llm: Any) -> None:
         )
         await asyncio.sleep(seconds)
 
-    llm._is_fatal_retry_error = fatal
-    llm._is_request_too_large = give_up
     llm._wait_before_retry = wait
     single_requests(llm)
+
+
+def failure_handler(llm: Any) -> Any:
+    """Return what a model object does with the failure of its last attempt; None if it has no such part."""
+    return getattr(llm, "_handle_retry_failure", None)
+
+
+def set_failure_handler(llm: Any, handle: Callable[[Exception], Any]) -> None:
+    """Call ``handle`` when the last attempt of a call failed; the error is raised if it returns None."""
+    llm._handle_retry_failure = handle
 
 
 def single_requests(llm: Any) -> None:
     """Make the clients that this model object creates send each request once."""
     for name in CLIENTS:
-        if (make := getattr(llm, name, None)) is not None:
-            setattr(llm, name, _once(make))
-    if (make := getattr(llm, _GOOGLE, None)) is not None:
-        setattr(llm, _GOOGLE, _google_once(make))
+        if hasattr(llm, name):
+            _replace(llm, name, _once)
+    if hasattr(llm, _GOOGLE):
+        _replace(llm, _GOOGLE, _google_once)
+
+
+def _replace(llm: Any, method: str, wrap: Callable[[Any], Any]) -> None:
+    """Give this model object alone another method; ``wrap`` gets the one that it has."""
+    setattr(llm, method, wrap(getattr(llm, method)))
 
 
 def may_repeat(error: Exception) -> bool:
@@ -102,6 +108,22 @@ def retry_after(error: BaseException | None) -> float | None:
         return None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+def _fatal(is_fatal: Callable[[Exception], Any]) -> Callable[[Exception], bool]:
+    def fatal(error: Exception) -> bool:
+        if isinstance(error, ProviderKeyError):  # Google's failures are all of this class
+            return status_of(error) is None
+        return bool(is_fatal(error))
+
+    return fatal
+
+
+def _given_up(is_too_large: Callable[[Exception], Any]) -> Callable[[Exception], bool]:
+    def give_up(error: Exception) -> bool:
+        return bool(is_too_large(error)) or not may_repeat(error)
+
+    return give_up
 
 
 def _once(make: Callable[[], Any]) -> Callable[[], Any]:

@@ -18,10 +18,15 @@ from pallas.safe_text import one_line, sanitize
 from ..base import Child
 
 
+def settings_of(fast: FastAgent) -> Any:
+    """Return the settings of this FastAgent, which it may share with the process."""
+    return fast._settings
+
+
 def silence(fast: FastAgent) -> None:
     """Stop one FastAgent from writing to the terminal, keeping transcripts, or logging on its own."""
     fast.args.quiet = True
-    settings: Any = fast._settings
+    settings = settings_of(fast)
     settings.logger.progress_display = False
     settings.logger.type = "none"
     settings.session_history = False
@@ -43,7 +48,7 @@ def keep_apart(fast: FastAgent) -> None:
 def own_settings(fast: FastAgent) -> Any:
     """Return the settings of this FastAgent, its own from now on: by default the process's last ones are
     shared."""
-    settings: Any = fast._settings.model_copy(deep=True)
+    settings: Any = settings_of(fast).model_copy(deep=True)
     fast._settings = settings
     fast.app._config_or_path = settings
     return settings
@@ -54,7 +59,7 @@ def introduce(fast: FastAgent) -> None:
 
     Without a name fast-agent reads its own package's metadata for each tool call: milliseconds of parsing.
     """
-    settings: Any = fast._settings
+    settings = settings_of(fast)
     for server in settings.mcp.servers.values() if settings.mcp else ():
         if server.implementation is None:
             server.implementation = Implementation(name="pallas", version=__version__)
@@ -116,7 +121,7 @@ def all_servers(fast: FastAgent) -> tuple[str, ...]:
 
 def point_at(fast: FastAgent, urls: Mapping[str, str]) -> None:
     """Give servers another URL; the rest of their settings stays."""
-    settings: Any = fast._settings
+    settings = settings_of(fast)
     for name, url in urls.items():
         server = settings.mcp.servers[name]
         server.url, server.transport = url, "http"

@@ -58,8 +58,8 @@ def aggregator_of(agent: Any) -> Any:
 
 def wanted(aggregator: Any) -> tuple[str, ...]:
     """Return the servers that its agent names, without those that it connects on demand, in order."""
-    registry = aggregator._require_server_registry()
-    found = ((name, registry.get_server_config(name)) for name in aggregator._configured_server_names)
+    registry = aggregator.context.server_registry
+    found = ((name, registry.get_server_config(name)) for name in _configured(aggregator))
     return tuple(name for name, config in found if config is None or config.load_on_start)
 
 
@@ -70,11 +70,27 @@ def errors_of(aggregator: Any) -> Mapping[str, Exception]:
 
 def connected(aggregator: Any, name: str) -> bool:
     """Return whether the server's tools are listed and its connection is not known to be lost."""
-    manager = aggregator._persistent_connection_manager
-    if manager is None or name not in aggregator._attached_server_names:
+    connection = _connection(aggregator, name)
+    if connection is None or name not in _attached(aggregator):
         return False
-    connection = manager.running_servers.get(name)
-    return connection is not None and bool(connection.is_healthy()) and not _is_closed(connection)
+    return bool(connection.is_healthy()) and not _is_closed(connection)
+
+
+def _configured(aggregator: Any) -> tuple[str, ...]:
+    """Return the servers that its agent names, in order."""
+    return tuple(aggregator._configured_server_names)
+
+
+def _attached(aggregator: Any) -> list[str]:
+    """Return the servers whose tools are listed: fast-agent's own list."""
+    names: list[str] = aggregator._attached_server_names
+    return names
+
+
+def _connection(aggregator: Any, name: str) -> Any:
+    """Return the connection to a server; None if there is none."""
+    manager = aggregator._persistent_connection_manager
+    return manager.running_servers.get(name) if manager is not None else None
 
 
 def _is_closed(connection: Any) -> bool:
@@ -123,7 +139,7 @@ async def _attach(aggregator: Any, name: str) -> None:
         if aggregator._closed:
             raise RuntimeError("the agent is stopping")
         try:
-            if name in aggregator._attached_server_names:
+            if name in _attached(aggregator):
                 _drop_connection(aggregator, name)
                 await aggregator._detach_server_locked(name)
             await aggregator._attach_server_locked(
@@ -141,8 +157,7 @@ async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
 
 def _drop_connection(aggregator: Any, name: str) -> None:
     """Abort the connection: an orderly end would wait for the server, and delay all the others."""
-    manager = aggregator._persistent_connection_manager
-    connection = manager.running_servers.get(name) if manager is not None else None
+    connection = _connection(aggregator, name)
     if connection is not None:
         connection.cancel_lifecycle()
 
@@ -152,8 +167,7 @@ def _put_in_order(aggregator: Any) -> None:
 
     Removes a server that is not connected from those whose tools can be called by name.
     """
-    configured = list(aggregator._configured_server_names)
-    there = aggregator._attached_server_names
+    configured, there = _configured(aggregator), _attached(aggregator)
     place = {name: index for index, name in enumerate(configured)}
     there.sort(key=lambda name: place.get(name, len(place)))
     aggregator.server_names = [name for name in aggregator.server_names if name not in place or name in there]
@@ -170,7 +184,7 @@ def _at_once(_load: Any) -> Any:
             return
         await self._reset_runtime_indexes()
         plan = _plan.get() or ConnectPlan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
-        names = tuple(self._configured_server_names) if force_connect else wanted(self)
+        names = _configured(self) if force_connect else wanted(self)
         _errors[self] = await _connect(self, [name for name in names if name not in plan.skip], plan.until)
         _put_in_order(self)
         self.initialized = True

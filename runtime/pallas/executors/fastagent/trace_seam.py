@@ -1,8 +1,7 @@
 """Continues the trace at downstreams: the requests of a run carry the span of the call that sends them.
 
-fast-agent takes a request's ``_meta`` from a context variable that it sets for model calls only; the keys
-are in it while a request is made, including each retry. A server that does not know them ignores them, as
-the protocol says of ``_meta``.
+The keys are in the ``_meta`` of a request, including each retry. A server that does not know them ignores
+them, as the protocol says of ``_meta``.
 """
 
 import functools
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
-from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
@@ -23,6 +21,8 @@ from opentelemetry import trace as spans
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
+
+from .text_seam import sending_meta
 
 log = logging.getLogger(__name__)
 
@@ -76,19 +76,17 @@ def _refused(error: MCPError) -> bool:
 @contextmanager
 def _carrying(keys: dict[str, str]) -> Iterator[None]:
     """Add the keys to requests made in this block."""
-    variable: Any = fastagent_llm._mcp_metadata_var
-    token = variable.set({**(variable.get() or {}), **keys})
     ambient = None
     if not spans.get_current_span().is_recording():
         _, trace_id, span_id, flags = keys[TRACEPARENT].split("-")
         own = spans.SpanContext(int(trace_id, 16), int(span_id, 16), False, spans.TraceFlags(int(flags, 16)))
         ambient = otel.attach(spans.set_span_in_context(spans.NonRecordingSpan(own)))
     try:
-        yield
+        with sending_meta(keys):
+            yield
     finally:
         if ambient is not None:
             otel.detach(ambient)
-        variable.reset(token)
 
 
 HOOK: Final = Hook(
