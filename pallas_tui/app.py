@@ -261,6 +261,10 @@ class Workbench(FleetScreens, Look, Notices):
 
     # Settings
 
+    def remember_copied(self, text: str) -> None:
+        """Keep text for pasting within the workbench, without a request to the terminal."""
+        self._clipboard = text
+
     def keep_setting(self, key: str, value: Any) -> None:
         """Use another value for a setting, None for the default, and write it to the user's file."""
         from .settings.settings_file import CannotSave, save_setting

@@ -131,8 +131,9 @@ def wrapped_request(text: str, environ: Mapping[str, str]) -> str:
 
 def _remember(terminal: ClipboardTerminal, text: str) -> None:
     """Store the text, so that pasting within the workbench works with any terminal."""
-    if hasattr(terminal, "_clipboard"):
-        terminal._clipboard = text
+    remember = getattr(terminal, "remember_copied", None)
+    if remember is not None:
+        remember(text)
 
 
 def _name(command: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,16 +29,20 @@ async def run(command: Sequence[str], data: bytes = b"", *, timeout: float, limi
     with all it started when the time is up or the caller is cancelled.
     """
     name = os.path.basename(command[0])  # noqa: PTH119 - a name, not a path
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
+    transport: asyncio.SubprocessTransport | None = None
     try:
         async with asyncio.timeout(timeout):
-            process = await asyncio.create_subprocess_exec(
+            loop = asyncio.get_running_loop()
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=2 * _CHUNK, loop=loop),
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE if limit else asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )
+            process = Process(transport, protocol, loop)
             output, _ = await asyncio.gather(_read(process, limit), _write(process, data))
             if len(output) > limit:
                 return Ran(problem=f"{name} gave more than {limit:,} bytes")
@@ -47,12 +52,12 @@ async def run(command: Sequence[str], data: bytes = b"", *, timeout: float, limi
     except (OSError, ValueError) as error:
         return Ran(problem=f"{name} cannot be run: {getattr(error, 'strerror', None) or error}")
     finally:
-        if process is not None and process.returncode is None:
-            await _end(process)
+        if process is not None and transport is not None and process.returncode is None:
+            await _end(process, transport)
     return Ran(output) if status == 0 else Ran(output, f"{name} failed with status {status}")
 
 
-async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
+async def _write(process: Process, data: bytes) -> None:
     assert process.stdin is not None
     # A program that does not read to the end has failed; its status says so.
     with suppress(ConnectionError):
@@ -61,17 +66,17 @@ async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
     process.stdin.close()
 
 
-async def _read(process: asyncio.subprocess.Process, limit: int) -> bytes:
+async def _read(process: Process, limit: int) -> bytes:
     output = bytearray()
     while process.stdout is not None and len(output) <= limit and (more := await process.stdout.read(_CHUNK)):
         output += more
     return bytes(output)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process, transport: asyncio.SubprocessTransport) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _REAP)
     # A pipe that was not read to its end stays open otherwise.
-    process._transport.close()  # type: ignore[attr-defined]
+    transport.close()

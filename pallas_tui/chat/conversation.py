@@ -145,12 +145,12 @@ class ChatConversation:
     def begin(self, text: str, attachments: tuple[ChatPicture, ...], at: float) -> ChatRun:
         """Begin a run with the user's question. There must be no run in flight."""
         question = ChatEntry("user", text, at, attachments=attachments)
-        self._add(question)
+        self.add(question)
         return self._start(question, at)
 
     def note(self, text: str, at: float) -> None:
         """Add a note of the workbench, which is not sent to the agent."""
-        self._add(ChatEntry("note", text, at))
+        self.add(ChatEntry("note", text, at))
         self.changed()
 
     def retry(self, at: float) -> ChatRun | None:
@@ -210,7 +210,7 @@ class ChatConversation:
         new = ChatConversation(self.agent, changed, self._stopwatch)
         kept = self._before(entry) + ([] if entry.role == "user" else [entry])
         for each in kept:
-            new._add(replace(each, key=next_key()))
+            new.add(replace(each, key=next_key()))
         new.reseat()
         new.params = self.params
         return new
@@ -269,7 +269,7 @@ class ChatConversation:
         if run is not self.run:
             return
         if run.text or run.tree:
-            self._add(self._partial(run, at, "broke off"))
+            self.add(self._partial(run, at, "broke off"))
         self._finish(
             ChatEntry(
                 "error",
@@ -308,11 +308,12 @@ class ChatConversation:
 
     def _finish(self, entry: ChatEntry) -> None:
         self.run = None
-        self._add(entry)
+        self.add(entry)
         self.unread += 1
         self.changed()
 
-    def _add(self, entry: ChatEntry) -> None:
+    def add(self, entry: ChatEntry) -> None:
+        """Append an entry; the oldest go when there are too many."""
         self.entries.append(entry)
         if (extra := len(self.entries) - KEEP) > 0:
             self._older += self.entries[:extra]

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,11 +66,17 @@ def let_go(widget: "Widget") -> None:
 
 
 def _answer_for_the_terminal(chosen: Way) -> None:
-    terminal = import_module("textual_image._terminal")
-    if not hasattr(terminal.probe_terminal, "_result"):
-        terminal.probe_terminal._result = terminal.TerminalCapabilities(
-            terminal.CellSize(*_cell_size()), sixel=chosen == "sixel", tgp=chosen == "kitty"
-        )
+    terminal: Any = import_module("textual_image._terminal")
+    if terminal.probe_terminal.__module__ == __name__:
+        return
+    capabilities = terminal.TerminalCapabilities(
+        terminal.CellSize(*_cell_size()), sixel=chosen == "sixel", tgp=chosen == "kitty"
+    )
+
+    def probe_terminal() -> Any:
+        return capabilities
+
+    terminal.probe_terminal = probe_terminal
 
 
 def _cell_size() -> tuple[int, int]:

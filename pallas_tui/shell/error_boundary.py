@@ -196,7 +196,7 @@ class Bounded(App[int]):
 
     def _check(self, error: Exception) -> None:
         """End the workbench if the task that draws the pane has ended: nothing would move any more."""
-        if self.is_running and not self.main._running:
+        if self.is_running and not self.main.is_running:
             self._die(error)
 
     def _handle_exception(self, error: Exception) -> None:

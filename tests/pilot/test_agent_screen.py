@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
 from pallas_tui.app import Workbench
+from pallas_tui.clipboard import OSC52_LIMIT, copy
 from pallas_tui.screens.agent_screen import AgentScreen
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.tool_screen import ToolScreen
@@ -72,6 +73,9 @@ async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be
         await until(lambda: app.clipboard == "agents.yaml:12", pilot)
         await pilot.press("y")
         await until(lambda: "endpoint    http://127.0.0.1:24202/mcp" in app.clipboard, pilot)
+        large = "x" * (OSC52_LIMIT + 1)
+        await copy(app, large, {"PATH": ""})
+        assert app.clipboard == large, "text that the terminal is not asked to take is there to paste"
         await until(lambda: app.screen.query(DetailPane) and "2 Tools" in screen_text(app), pilot)
         pane = app.screen.query_one(DetailPane)
         at = screen_text(app).splitlines()[0].index("2 Tools")

@@ -21,11 +21,14 @@ class Screen:
     def __init__(self, *, is_web: bool = False) -> None:
         self.text: str | None = None
         self.is_web = is_web
-        self._clipboard = ""
+        self.remembered = ""
         self._driver = Driver()
 
     def copy_to_clipboard(self, text: str) -> None:
         self.text = text
+
+    def remember_copied(self, text: str) -> None:
+        self.remembered = text
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -102,7 +105,7 @@ async def test_more_than_a_terminal_takes_is_told_with_what_would_mend_it(tmp_pa
     assert "neither xclip nor xsel is installed" in told
     assert screen.text is None
     assert screen._driver.written == []
-    assert screen._clipboard == big
+    assert screen.remembered == big
     program(tmp_path, "xclip", f'/bin/cat > "{tmp_path}/got"')
     told = await copy(screen, big, {"PATH": str(tmp_path), "DISPLAY": ":0"})
     assert told == f"Copied {len(big)} characters with xclip."

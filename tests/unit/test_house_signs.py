@@ -99,6 +99,20 @@ def test_the_command_prints_every_sign_of_this_project() -> None:
     assert done.stderr == ""
 
 
+def test_private_parts_are_reached_into_only_where_contributing_allows_it() -> None:
+    (sign,) = (
+        each for each in house.code_signs(house.read_sources(PROJECT)) if each.name.startswith("private")
+    )
+    folder = Path("runtime/pallas/executors/fastagent")
+    allowed = {"seam.py", "providers_llm.py", "retry_policy.py"}
+    for place in sign.places:
+        path = Path(place.partition(":")[0])
+        assert path.parent == folder, place
+        assert path.name in allowed or path.name.endswith("_seam.py"), place
+    assert sign.target is not None
+    assert sign.value <= sign.target
+
+
 def test_a_sign_that_is_not_there_is_refused_with_those_that_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

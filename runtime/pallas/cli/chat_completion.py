@@ -25,12 +25,12 @@ def agents(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 def threads(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the threads of the agent on the command line, last used first, with their titles."""
-    from .resources import name_completion
+    from .resources.name_completion import get_json
 
     with suppress(Exception):
         agent = str(context.params.get("agent") or "")
         path = f"/agents/{quote(agent, safe='')}/threads" if agent else "/threads"
-        page = name_completion._get(_root(context), *_where(context), f"{path}?limit=50")
+        page = get_json(_root(context), *_where(context), f"{path}?limit=50")
         return [
             (str(each["id"]), _plain(each.get("title")))
             for each in page["items"]

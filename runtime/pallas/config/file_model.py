@@ -38,7 +38,7 @@ class FileModel(FileValue):
     def _from_file(cls, given: Any, handler: Handler) -> Any:
         found = handler(given)
         if isinstance(given, Given):
-            found._section = given.section
+            found.note_section(given.section)
         return found
 
     @classmethod
@@ -52,6 +52,10 @@ class FileModel(FileValue):
     def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:
         """What is wrong with a key that is none of these, and hints; None for the usual words."""
         return None
+
+    def note_section(self, section: Section) -> None:
+        """Note the section that it was read from."""
+        self._section = section
 
     @property
     def at(self) -> Section:

@@ -138,6 +138,10 @@ class Ledger:
             await self._locks.release()
             await self.database.close()
 
+    def start_tending(self) -> None:
+        """Recover, prune and forget from now on, every minute until the ledger is closed."""
+        self._tending = asyncio.create_task(self._tend(), name="ledger")
+
     async def _tend(self) -> None:
         for seconds in chain(_FIRST_LOOKS, repeat(TEND_SECONDS)):
             await asyncio.sleep(seconds)
@@ -184,7 +188,7 @@ async def open_ledger(
         await locks.take(life, lives.enrolling(life, clock()))
         ledger = Ledger(database, locks, life, await database.write(_salt), clock)
         ledger.recovered = await ledger.recover()
-        ledger._tending = asyncio.create_task(ledger._tend(), name="ledger")
+        ledger.start_tending()
     except BaseException as error:
         await locks.release()
         await database.close()

@@ -51,6 +51,7 @@ class SqliteDatabase:
         self._reader_engine = _engine(path, "BEGIN", full=full) if path is not None else None
         self._readers = ThreadPoolExecutor(READERS, "ledger-reader") if path is not None else None
         self._writer = threading.Thread(target=self._write_on, name="ledger-writer", daemon=True)
+        self._writer.start()
 
     @classmethod
     async def open(cls, path: Path | None, shown: str, *, full: bool = False) -> "SqliteDatabase":
@@ -61,7 +62,6 @@ class SqliteDatabase:
         if path is not None:
             await asyncio.to_thread(_make_file, path, shown)
         opened = cls(path, shown, full=full)
-        opened._writer.start()
         try:
             await opened.write(lambda connection: None, seconds=OPEN_SECONDS)
         except BaseException:

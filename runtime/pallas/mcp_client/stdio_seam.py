@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
@@ -247,10 +248,10 @@ def _bounded(original: Any) -> Any:
     ) -> Any:
         process = await original(command, args, env, errlog, cwd)
         guard = _spawning.get()
-        if guard is not None and getattr(process, "_stdout", None) is not None:
-            guard.process = process
-            process._stdout = _Lines(process._stdout, guard)
-        return process
+        if guard is None or process.stdout is None:
+            return process
+        guard.process = process
+        return replace(process, _stdout=_Lines(process.stdout, guard))
 
     return _create_platform_compatible_process
 

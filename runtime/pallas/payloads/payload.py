@@ -111,10 +111,11 @@ class PayloadType:
 
     def same(self, other: "PayloadType") -> bool:
         """Return whether payloads of both are interchangeable: the same class, or an equal shape."""
-        return self is other or self._said == other._said
+        return self is other or self.shape_text == other.shape_text
 
     @cached_property
-    def _said(self) -> str:
+    def shape_text(self) -> str:
+        """Its shape as JSON text, equal for equal shapes."""
         return json.dumps(shape_to_json(self.shape))
 
     @cached_property

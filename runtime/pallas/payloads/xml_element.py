@@ -1,5 +1,5 @@
 """The class of lxml's elements, which lxml itself gives no public name."""
 
-from lxml import etree
+from lxml.etree import _Element
 
-type Element = etree._Element
+type Element = _Element

@@ -107,9 +107,9 @@ class XmlReader:
 
 def _walk(reader: "_Reader", element: Element) -> None:
     # The recursion is shallow: the reader refuses elements outside the shape.
-    tag = element.tag
+    tag: Any = element.tag
     if not isinstance(tag, str):
-        if isinstance(element, etree._Comment):
+        if tag is etree.Comment:
             return
         raise Misfit("has a processing instruction or an entity", "elements and text only")
     attributes = {name.removeprefix("{"): value for name, value in element.items()}

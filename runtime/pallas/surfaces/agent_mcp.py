@@ -140,7 +140,7 @@ def agent_app(
     With ``tasks`` a ``send_message`` becomes a task for clients that declare the extension. ``version`` is
     that of the registry.
     """
-    server: FastMCP = StatelessServer(
+    server = StatelessServer(
         name,
         instructions=description,
         version=version,
@@ -163,9 +163,7 @@ def agent_app(
     if history:
         server.add_prompt(_History(kernel, name))
     server.completion(_no_candidates)
-    answer_schema_lookups(
-        server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA}.get
-    )
+    server.take_schemas_from({SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA}.get)
     return server
 
 
@@ -228,11 +226,6 @@ def endpoint(
 async def _no_candidates(*_: Any) -> list[str]:
     """Return no completions: the only argument is a conversation handle, and handles are not disclosed."""
     return []
-
-
-def answer_schema_lookups(server: FastMCP, schema: Callable[[str], dict[str, Any] | None]) -> None:
-    """Give the SDK a tool's schema up front: otherwise it lists all tools before every modern call."""
-    server._mcp_server.get_tool_input_schema = schema
 
 
 class _SendMessage(Tool):

@@ -16,7 +16,6 @@ from pallas.model import Principal
 from pallas.runs.kernel import Kernel
 
 from .agent_access import AgentAccess
-from .agent_mcp import answer_schema_lookups
 from .agent_tool import CHAT_SCHEMA, ChatTool
 from .auth.inbound_auth import Inbound
 from .published_agent import Offered
@@ -58,7 +57,7 @@ class VirtualServer:
             AgentAccess(lambda: [each.tool for each in self.seen()], authorize=self._authorize)
         )
         self.app.add_middleware(_Listeners(self._listeners))
-        answer_schema_lookups(self.app, lambda tool: CHAT_SCHEMA if self._find(tool) else None)
+        self.app.take_schemas_from(lambda tool: CHAT_SCHEMA if self._find(tool) else None)
 
     def seen(self) -> list[Offered]:
         """Return what the caller of this request may see."""

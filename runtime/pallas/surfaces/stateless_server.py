@@ -1,5 +1,6 @@
 """FastMCP without its per-session store."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastmcp import FastMCP
@@ -22,6 +23,10 @@ class StatelessServer(FastMCP):
         if server.version != version:
             server.version = version
             vars(server).pop("_server_info_stamp_source", None)  # results take the version from there
+
+    def take_schemas_from(self, lookup: Callable[[str], dict[str, Any] | None]) -> None:
+        """Look up the schema of a tool there: otherwise the SDK lists all tools before every modern call."""
+        self._mcp_server.get_tool_input_schema = lookup
 
 
 class _Nothing:

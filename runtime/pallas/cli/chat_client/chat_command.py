@@ -119,11 +119,11 @@ async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[
 
 async def _in_spite(root: Path) -> FleetAddress | None:
     """Return the running fleet of a project that cannot be read, if there is one."""
-    from pallas.cli.resources.name_completion import _port
+    from pallas.cli.resources.name_completion import port_of
     from pallas.client.own_fleet import is_there
 
     try:
-        place = FleetAddress(f"http://127.0.0.1:{_port(root)}", root)
+        place = FleetAddress(f"http://127.0.0.1:{port_of(root)}", root)
     except OSError:
         return None
     return place if await is_there(place) else None

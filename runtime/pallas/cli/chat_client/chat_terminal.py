@@ -93,7 +93,7 @@ class ChatTerminal:
         self._hide()
         # On one screen, an open line of the answer ends in what is shown, not in what is written to stdout.
         self._break()
-        self._say("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
+        self.write_err("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
         self._screen, self._note_open = "", False
 
     def table(self, text: str, style: str = "") -> None:
@@ -107,7 +107,7 @@ class ChatTerminal:
         self._hide()
         if not self._note_open:
             self._break()
-        self._say("\n".join(self._styled(part, style) for part in text.split("\n")))
+        self.write_err("\n".join(self._styled(part, style) for part in text.split("\n")))
         self._screen = _last_line(self._screen + text)
         self._note_open = bool(self._screen)
 
@@ -132,13 +132,13 @@ class ChatTerminal:
     def _break(self) -> None:
         if self._screen:
             self._broken = self._broken or not self._note_open
-            self._say("\n")
+            self.write_err("\n")
             self._screen = ""
 
     def _close_note(self) -> None:
         if self._note_open:
             self._note_open, self._screen = False, ""
-            self._say("\n")
+            self.write_err("\n")
 
     def _hide(self) -> None:
         if self.status is not None:
@@ -147,7 +147,8 @@ class ChatTerminal:
     def _styled(self, text: str, style: str) -> str:
         return f"{style}{text}{_RESET}" if self.styles and text and style else text
 
-    def _say(self, text: str) -> None:
+    def write_err(self, text: str) -> None:
+        """Write text to stderr as it is; a reader that is gone ends only the status."""
         try:
             self._write(self.err, text)
         except OSError:
@@ -192,7 +193,7 @@ class TerminalStatus:
             self._put("\x1b[J")
 
     def _put(self, text: str) -> None:
-        self._terminal._say(text)
+        self._terminal.write_err(text)
 
 
 def folded(text: str, width: int) -> str:

@@ -24,16 +24,16 @@ def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
 
     try:
         key = "name" if KINDS[kind].made else "id"
-        body = _get(folder, url, token, f"{KINDS[kind].path}?limit=200")
+        body = get_json(folder, url, token, f"{KINDS[kind].path}?limit=200")
         return [str(each[key]) for each in body["items"] if isinstance(each.get(key), str)]
     except Exception:
         # Any error: completion must stay silent.
         return []
 
 
-def _get(folder: Path, url: str, token: str, path: str) -> Any:
+def get_json(folder: Path, url: str, token: str, path: str) -> Any:
     """Return JSON of the API, trying the tokens that this user has."""
-    origin = url or os.environ.get("PALLAS_URL", "") or f"http://127.0.0.1:{_port(folder)}"
+    origin = url or os.environ.get("PALLAS_URL", "") or f"http://127.0.0.1:{port_of(folder)}"
     parts = urlsplit(origin if "://" in origin else f"http://{origin}")
     given = token or os.environ.get("PALLAS_TOKEN", "")
     status, body = _ask(parts.scheme, parts.netloc, path, given)
@@ -61,7 +61,7 @@ def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def _port(folder: Path) -> int:
+def port_of(folder: Path) -> int:
     """Return the fleet's port, without loading the project, which takes longer than all of this."""
     path = folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")
     pattern, default = _PORT, _DEFAULT_PORT

@@ -13,7 +13,6 @@ from pallas.surfaces.agent_access import AgentAccess
 from pallas.surfaces.auth.inbound_auth import FLEET
 from pallas.surfaces.stateless_server import StatelessServer
 
-from ..agent_mcp import answer_schema_lookups
 from ..tasks_extension import TasksExtension
 from .bridge_tools import BridgeParts, BridgeTool, BridgeWork, works
 from .task_tools import begins, with_handles
@@ -38,7 +37,7 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     if tasks() is not None and parts.handles:
         tools = with_handles(tools, work, tasks)
     names = [tool.name for tool in tools]
-    server: FastMCP = StatelessServer(
+    server = StatelessServer(
         NAME,
         instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
         version=__version__,
@@ -53,7 +52,7 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
     for tool in tools:
         server.add_tool(tool)
-    answer_schema_lookups(server, schemas.get)
+    server.take_schemas_from(schemas.get)
     if tasks() is not None:
         begin = begins(work, handles=parts.handles)
         server.add_extension(TasksExtension(tasks, {DELEGATE.name: begin}, authorize=authorize))
