@@ -37,10 +37,8 @@ from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, Restar
 from .params import read_params
 from .ports import Ports
 from .providers import providers_of
-from .section import Section
 from .supervision import RESTART, needs_of, restart_of
 from .typed_handlers import Named, check_module, once_each
-from .validation import validate
 from .where import Where
 
 # `shared` and `connection` are the names older projects use (SPEC C12).
@@ -142,7 +140,7 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
     return Draft(
         _with_model(entry, config) if isinstance(entry, LlmEntry) else config,
         tuple((need.name, where) for need, where in needs),
-        _declared(entry.model_capabilities) if isinstance(entry, LlmEntry) else None,
+        declared(entry.model_capabilities) if isinstance(entry, LlmEntry) else None,
         agent_auth(entry.auth, section),
         members,
         peers,
@@ -195,14 +193,9 @@ def _required(entry: LlmEntry) -> Named:
     return tuple((name, server.at.where) for name, server in servers.items() if server.required)
 
 
-def _declared(entry: CapabilitiesEntry | None) -> dict[str, bool | int] | None:
+def declared(entry: CapabilitiesEntry | None) -> dict[str, bool | int] | None:
     """The keys of ``model_capabilities`` that are given and right (PR-13)."""
     return None if entry is None else entry.model_dump(exclude_none=True)
-
-
-def read_capabilities(section: Section) -> dict[str, bool | int]:
-    """The keys of a ``model_capabilities`` mapping that are given and right (PR-13)."""
-    return _declared(validate(CapabilitiesEntry, section)) or {}
 
 
 def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | None:

@@ -1,24 +1,29 @@
 """``mcp.servers``: the MCP servers that agents call."""
 
+import re
 import shlex
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
+from pydantic import ConfigDict, Field
+
+from .field_types import CHOICE, Line, Loose, Maybe
+from .file_model import FileModel
 from .models import DownstreamConfig, Where
 from .network import secret_in, url_problem
-from .notes import nearest
+from .notes import allowed, did_you_mean, nearest
 from .section import Section
 from .tree import Leaf, Table, unset_in
 from .upstream import AUTH_KEYS, DOWNSTREAM_KEYS, MCP_KEYS
+from .validation import validate
 
 SERVERS_PATH: Final = ("mcp", "servers")
 type Transport = Literal["http", "sse", "stdio"]
 type _Source = tuple[Transport | None, str, tuple[str, ...]]
 
-TRANSPORTS: Final[Mapping[str, Transport]] = {"http": "http", "sse": "sse", "stdio": "stdio"}
 _NOWHERE: Final[_Source] = (None, "", ())
-SAMPLING_KEYS: Final = ("model", "max_requests", "max_tokens")
 SAMPLING_REQUESTS: Final = 10
 """Requests of one server that the model answers in one run, unless ``max_requests`` says otherwise."""
 SAMPLING_TOKENS: Final = 4_096
@@ -27,41 +32,97 @@ SAMPLING_TOKENS: Final = 4_096
 _SOURCES: Final = ("url", "command", "args", "transport", "connector_id")
 
 
-def read_downstreams(mcp: Section) -> Mapping[str, DownstreamConfig]:
+class OpenModel(FileModel):
+    """A mapping of fast-agent's, of which other keys are left to it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class SamplingEntry(FileModel):
+    """What a server may ask of the model."""
+
+    model: Maybe[Line] = None
+    max_requests: Maybe[Annotated[int, Field(ge=1, le=1_000)]] = None
+    max_tokens: Maybe[Annotated[int, Field(ge=1, le=1_000_000)]] = None
+
+
+class ElicitationEntry(OpenModel):
+    """What becomes of a server's questions to people."""
+
+    mode: Maybe[Annotated[Literal["forms", "auto-cancel", "none"], CHOICE]] = None
+
+
+class DownstreamEntry(OpenModel):
+    """An entry under ``mcp.servers``; of the keys that are not here only the names are checked."""
+
+    transport: Maybe[Annotated[Transport, CHOICE]] = None
+    url: Maybe[Line] = None
+    command: Maybe[Line] = None
+    args: Annotated[tuple[Loose, ...] | None, Field(examples=[["--option", "value"]])] = None
+    target: Maybe[Line] = None
+    headers: dict[str, str] | None = None
+    env: dict[str, str] | None = None
+    access_token: str | None = None
+    auth: dict[str, Any] | None = None
+    forward_inbound_auth: bool = False
+    sampling: SamplingEntry | None = None
+    elicitation: ElicitationEntry | None = None
+
+
+class ClientEntry(OpenModel):
+    """What holds for all servers."""
+
+    auto_sampling: bool = False
+
+
+class McpEntry(OpenModel):
+    """``mcp``."""
+
+    client: ClientEntry | None = None
+    servers: dict[str, dict[str, Any]] | None = None
+
+
+def read_downstreams(mcp: McpEntry) -> Mapping[str, DownstreamConfig]:
     """The entries that an agent of ours connects to; those that a model's provider calls are left out."""
-    if "targets" in mcp:
-        mcp.error("targets", "is no longer read by fast-agent", "write each entry under mcp.servers")
-    for key in mcp.table.entries:
-        if key not in MCP_KEYS and (meant := nearest(key, MCP_KEYS, cutoff=0.75)):
-            mcp.warn(key, "unknown key", f"did you mean {meant}")
-    client = mcp.section("client")
-    if client is not None and client.flag("auto_sampling"):
-        client.warn(
+    if "targets" in mcp.at:
+        mcp.at.error("targets", "is no longer read by fast-agent", "write each entry under mcp.servers")
+    _warn_of_misspelt(mcp.at, MCP_KEYS)
+    if mcp.client is not None and mcp.client.auto_sampling:
+        mcp.client.at.warn(
             "auto_sampling",
             "has no effect: no server uses a model by default",
             "write `sampling: {}` into the entry of each server that may",
         )
-    found = ((name, _downstream(section, name)) for name, section in mcp.sections("servers"))
+    servers = mcp.at.section("servers") if mcp.servers else None
+    sections = ((name, servers.section(name)) for name in mcp.servers or ()) if servers else ()
+    found = ((name, _downstream(section, name)) for name, section in sections if section is not None)
     return {name: server for name, server in found if server is not None}
 
 
 def _downstream(section: Section, name: str) -> DownstreamConfig | None:
-    section.only(DOWNSTREAM_KEYS)
-    _warn_of_misspelt_auth(section)
-    forward = section.flag("forward_inbound_auth") or False
-    transport, url, command = _source(section)
-    headers = _strings(section, "headers")
-    token = _token(section)
+    entry = validate(DownstreamEntry, _without_blanks(section))
+    for key in section.table.entries:
+        if key not in DOWNSTREAM_KEYS:
+            hints = allowed(DOWNSTREAM_KEYS), did_you_mean(key, DOWNSTREAM_KEYS)
+            section.error(key, "unknown key", *hints)
+    auth = section.section("auth") if entry.auth else None
+    if auth is not None:
+        _warn_of_misspelt(auth, AUTH_KEYS)
+    transport, url, command = _source(entry, section)
+    headers = dict(entry.headers or {})
+    token = re.sub(r"^bearer(?= )", "", (entry.access_token or "").strip(), flags=re.IGNORECASE).strip()
     if token and any(key.lower() == "authorization" for key in headers):
         section.error("access_token", "is given beside headers.Authorization", "allowed: one of them")
     elif token:
         headers["Authorization"] = f"Bearer {token}"
-    _strings(section, "env")
-    _check_requests(section)
+    if entry.elicitation is not None and entry.elicitation.mode == "forms":
+        entry.elicitation.at.warn(
+            "mode", "has no effect: no form is opened", "questions of servers are declined"
+        )
     if url and (secret := secret_in(url)):
         key = "target" if "target" in section else "url"
         section.warn(key, f"holds {secret}, which logs and pages may show", "send it in headers")
-    if forward and transport == "stdio":
+    if entry.forward_inbound_auth and transport == "stdio":
         section.warn("forward_inbound_auth", "has no effect on a command", "it is for servers with a url")
     if transport is None:
         return None
@@ -71,47 +132,46 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         url=url,
         command=command,
         headers=headers,
-        forward_inbound_auth=forward,
+        forward_inbound_auth=entry.forward_inbound_auth,
         unset=_unset(section),
         where=section.where,
     )
 
 
-def _check_requests(section: Section) -> None:
-    """What the server may ask of its client."""
-    if (sampling := section.section("sampling")) is not None:
-        sampling.only(SAMPLING_KEYS)
-        sampling.text("model")
-        sampling.integer("max_requests", 1, 1_000)
-        sampling.integer("max_tokens", 1, 1_000_000)
-    elicitation = section.section("elicitation")
-    if elicitation is not None and elicitation.choice("mode", ("forms", "auto-cancel", "none")) == "forms":
-        elicitation.warn("mode", "has no effect: no form is opened", "questions of servers are declined")
+def _without_blanks(section: Section) -> Section:
+    """The section without a url and a command left empty; one whose variable is not set is given."""
+    entries = {
+        key: entry
+        for key, entry in section.table.entries.items()
+        if key not in ("url", "command")
+        or not isinstance(entry.node, Leaf)
+        or entry.node.value not in ("", None)
+        or entry.node.unset
+    }
+    table = replace(section.table, entries=entries)
+    return Section(table, section.path, section.where, section.notes, echo=section.echo)
 
 
-def _source(section: Section) -> _Source:
+def _source(entry: DownstreamEntry, section: Section) -> _Source:
     """Where the server is, guessed as fast-agent does: a url goes before a command."""
     if "target" in section:
-        return _target(section)
-    given = section.choice("transport", tuple(TRANSPORTS))
-    url = section.text("url") if _is_given(section, "url") else None
-    command = section.text("command") if _is_given(section, "command") else None
-    args = tuple(word for word, _ in section.texts("args", "[--option, value]"))
+        return _target(entry.target, section)
     if "connector_id" in section or _is_provider_managed(section):
         return _NOWHERE
-    transport = TRANSPORTS[given] if given else "http" if url else "stdio"
+    url, given = entry.url, entry.at
+    transport = entry.transport or ("http" if url else "stdio")
     if transport == "stdio":
-        if command:
-            return "stdio", "", (command, *args)
-        if given:
+        if entry.command:
+            return "stdio", "", (entry.command, *(entry.args or ()))
+        if entry.transport:
             section.error(
                 "command", "is missing", "required with transport stdio, for example `command: npx`"
             )
-        elif not _is_given(section, "url") and not _is_given(section, "command"):
+        elif "url" not in given and "command" not in given:
             section.error("url", "url and command are both missing", "required: one of them")
         return _NOWHERE
     if url is None:
-        if not _is_given(section, "url"):
+        if "url" not in given:
             section.error("url", "is missing", f"required with transport {transport}")
         return _NOWHERE
     if refusal := url_problem(url):
@@ -120,12 +180,11 @@ def _source(section: Section) -> _Source:
     return transport, endpoint(url) if transport == "http" else url, ()
 
 
-def _target(section: Section) -> _Source:
+def _target(text: str | None, section: Section) -> _Source:
     """``target``: a URL or a command line in one text."""
     for key in _SOURCES:
         if key in section:
             section.error(key, "is given beside target", "allowed: target alone, or url, or command and args")
-    text = section.text("target")
     if text is None:
         return _NOWHERE
     if text.lower().startswith(("http://", "https://")):
@@ -141,15 +200,6 @@ def _target(section: Section) -> _Source:
         return _NOWHERE
 
 
-def _token(section: Section) -> str:
-    """``access_token`` without the word Bearer; empty when absent or its variable is not set."""
-    node = section.table.get("access_token")
-    if node is None or (isinstance(node, Leaf) and node.value in ("", None)):
-        return ""
-    text = (section.text_of(node, section.key("access_token")) or "").strip()
-    return text[7:].strip() if text.lower().startswith("bearer ") else text
-
-
 def endpoint(url: str) -> str:
     """The URL that fast-agent calls: ``/mcp`` is added to a path that has no query and does not end so."""
     parts = urlsplit(url)
@@ -157,17 +207,6 @@ def endpoint(url: str) -> str:
     if parts.query or path.endswith(("/mcp", "/sse")):
         return url
     return parts._replace(path=f"{path}/mcp").geturl()
-
-
-def _strings(section: Section, key: str) -> dict[str, str]:
-    """A mapping of texts, as fast-agent takes them: a number there is a mistake."""
-    inner = section.section(key)
-    if inner is None:
-        return {}
-    found = (
-        (name, inner.text_of(entry.node, inner.key(name))) for name, entry in inner.table.entries.items()
-    )
-    return {name: value for name, value in found if value is not None}
 
 
 def _unset(section: Section) -> tuple[str, ...]:
@@ -191,19 +230,12 @@ def _unset(section: Section) -> tuple[str, ...]:
     return tuple(places)
 
 
-def _warn_of_misspelt_auth(section: Section) -> None:
-    auth = section.section("auth")
-    for key in auth.table.entries if auth else ():
-        if auth and key not in AUTH_KEYS and (meant := nearest(key, AUTH_KEYS, cutoff=0.75)):
-            auth.warn(key, "unknown key", f"did you mean {meant}")
+def _warn_of_misspelt(section: Section, known: Sequence[str]) -> None:
+    for key in section.table.entries:
+        if key not in known and (meant := nearest(key, known, cutoff=0.75)):
+            section.warn(key, "unknown key", f"did you mean {meant}")
 
 
 def _is_provider_managed(section: Section) -> bool:
     leaf = section.table.get("management")
     return isinstance(leaf, Leaf) and leaf.value == "provider"
-
-
-def _is_given(section: Section, key: str) -> bool:
-    """Whether ``key`` is there and not left empty; one whose variable is not set counts as given."""
-    leaf = section.table.get(key)
-    return leaf is not None and not (isinstance(leaf, Leaf) and leaf.value in ("", None) and not leaf.unset)

@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from .agents import read_capabilities
-from .downstreams import SERVERS_PATH, read_downstreams
+from .agent_entries import CapabilitiesEntry
+from .agents import declared
+from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
+from .field_types import CHOICE, Line, Maybe
 from .files import is_there
 from .models import DownstreamConfig, Where
 from .notes import Notes, nearest
@@ -19,18 +21,33 @@ from .permissions import warn_if_shared
 from .section import Section
 from .tree import Leaf, Table, merge, plain, unset_in
 from .upstream import PROVIDERS, TOP_KEYS
+from .validation import validate
 from .yamlfile import read_table
 
 CONFIG_NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
 SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _OWN_MODELS: Final = frozenset({"passthrough", "playback", "slow", "silent"})
 """Models of fast-agent's own, for tests."""
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
 # A model name without a provider may hold a dot too (gpt-4.1): what is before it ends in a digit then.
 _PROVIDER: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
+
+
+class LoggerEntry(OpenModel):
+    """``logger``."""
+
+    level: Maybe[Annotated[Literal["debug", "info", "warning", "error"], CHOICE]] = None
+
+
+class FastAgentEntry(OpenModel):
+    """The configuration, without what fast-agent alone reads."""
+
+    default_model: Maybe[Line] = None
+    model_capabilities: CapabilitiesEntry | None = None
+    logger: LoggerEntry | None = None
+    mcp: McpEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +76,16 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
             merged = merge(merged, table) if table else merged
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
-    provider, model = _default_model(top)
-    capabilities = top.section("model_capabilities")
-    logger = top.section("logger")
-    mcp = top.section("mcp")
+    entry = validate(FastAgentEntry, top)
+    provider, model = _default_model(entry.default_model, top)
     _warn_of_missing_key(merged, provider, notes)
     return FastAgentFiles(
         config_file=root / config if config else None,
         provider=provider,
         model=model,
-        capabilities=read_capabilities(capabilities) if capabilities else None,
-        downstreams=read_downstreams(mcp) if mcp else {},
-        log_level=logger.choice("level", LOG_LEVELS) if logger else None,
+        capabilities=declared(entry.model_capabilities),
+        downstreams=read_downstreams(entry.mcp) if entry.mcp else {},
+        log_level=entry.logger.level if entry.logger else None,
         settings=_settings(merged, environ),
         unset=unset_in(merged),
     )
@@ -91,9 +106,8 @@ def _warn_of_misspelt(top: Section) -> None:
             top.warn(key, "unknown key", f"did you mean {meant}")
 
 
-def _default_model(top: Section) -> tuple[str, str]:
+def _default_model(text: str | None, top: Section) -> tuple[str, str]:
     """Provider and model, split at the first dot (PR-12), without the ``?`` settings after the model."""
-    text = top.text("default_model") if "default_model" in top else None
     spec = (_referred(text, top) if text else "").partition("?")[0].strip()
     slash, _, rest = spec.partition("/")
     if rest and slash in PROVIDERS:

@@ -1,21 +1,16 @@
-"""Typed reading of one mapping: what does not fit is noted, and reading goes on."""
+"""A mapping of a file with its place, and the words for what is wrong in it."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from pallas.safe_text import sanitize
-
 from .models import Where
-from .notes import Notes, allowed, did_you_mean
+from .notes import Notes
 from .tree import Items, Leaf, Node, Table
-
-type Check = Callable[[str], str | None]
-"""Says what is wrong with a text and after a semicolon what is allowed, None when nothing is wrong."""
 
 
 class Section:
-    """A mapping of a file. Every reader returns None after noting a mistake, and when the key is absent.
+    """A mapping of a file, and where mistakes in it are noted.
 
     ``where`` is the key that opens the section; ``echo`` allows that values are repeated in notes, which
     files with secrets must not.
@@ -41,19 +36,13 @@ class Section:
         self.notes.error(where or self.place(key), self.key(key), problem, *hints)
 
     def refuse(self, key: str, refusal: str, where: Where | None = None) -> None:
-        """Note what a Check said."""
+        """Note ``problem; hint``, as a check says it."""
         problem, _, hint = refusal.partition("; ")
         self.error(key, problem, hint, where=where)
 
     def warn(self, key: str, problem: str, *hints: str) -> None:
         """Note a warning at ``key``."""
         self.notes.warn(self.place(key), self.key(key), problem, *hints)
-
-    def only(self, known: Sequence[str]) -> None:
-        """Note every key that is not among ``known``."""
-        for key in self.table.entries:
-            if key not in known:
-                self.error(key, "unknown key", allowed(known), did_you_mean(key, known))
 
     def need(self, key: str, example: str) -> bool:
         """Whether ``key`` is there; noted when not."""
@@ -62,144 +51,14 @@ class Section:
         self.error(key, "is missing", f"required, for example `{key}: {example}`")
         return False
 
-    def text(self, key: str, *, check: Check | None = None, most: int | None = None) -> str | None:
-        """A text on one line, sanitised, that ``check`` has nothing against.
-
-        With ``most`` it is prose: its line breaks are folded, and it has 1 to ``most`` characters.
-        """
-        node = self.table.get(key)
-        value = self.text_of(node, self.key(key)) if node is not None else None
-        if value is None or node is None:
-            return None
-        value = sanitize(value.strip() if most is None else " ".join(value.split()))
-        if "\n" in value:
-            self.error(key, "has several lines", "allowed: one line", where=node.where)
-        elif not value:
-            self.error(key, "is empty" + because(node), filled(node), where=node.where)
-        elif most is not None and len(value) > most:
-            self.error(
-                key, f"has {len(value)} characters", f"allowed: 1 to {most} characters", where=node.where
-            )
-        elif check and (refusal := check(value)):
-            self.refuse(key, refusal, node.where)
-        else:
-            return value
-        return None
-
-    def text_of(self, node: Node, key: str) -> str | None:
-        """The text of ``node`` as it is written; ``key`` is its name in a note."""
-        if isinstance(node, Leaf) and isinstance(node.value, str):
-            return node.value
-        self.notes.error(node.where, key, f"{self.described(node)}, where text is needed", self.as_text(node))
-        return None
-
-    def choice(self, key: str, choices: Sequence[str]) -> str | None:
-        """One of ``choices``."""
-        node = self.table.get(key)
-        if isinstance(node, Leaf) and not isinstance(node.value, str | None) and node.raw not in choices:
-            self.error(key, self.described(node), allowed(choices))  # quoted it would be no better
-            return None
-        value = self.text(key)
-        if value is None or value in choices:
-            return value
-        self.error(key, f"unknown value {value}", allowed(choices), did_you_mean(value, choices))
-        return None
-
-    def integer(self, key: str, low: int, high: int | None = None) -> int | None:
-        """A whole number from ``low`` to ``high``."""
-        value = self._number(key, "a whole number", int, low, high)
-        return None if value is None else int(value)
-
-    def number(self, key: str, low: float, high: float) -> float | None:
-        """A number from ``low`` to ``high``."""
-        value = self._number(key, "a number", float, low, high)
-        return None if value is None else float(value)
-
-    def _number(
-        self, key: str, kind: str, convert: type[int] | type[float], low: float, high: float | None
-    ) -> float | None:
-        node = self.table.get(key)
-        if node is None:
-            return None
-        span = f"allowed: {low:.15g} to {high:.15g}" if high is not None else f"allowed: {low:.15g} or more"
-        value = node.value if isinstance(node, Leaf) else None
-        if isinstance(node, Leaf) and isinstance(value, str):
-            number = converted(value, convert)
-            if number is None or not node.expanded:
-                hint = "write it without quotes" if number is not None else span
-                self.error(key, f"{self.described(node)}, where {kind} is needed", hint, where=node.where)
-                return None
-            value = number
-        # A boolean is an int to Python, and not a number to anybody else.
-        fits = isinstance(value, int | float) if convert is float else isinstance(value, int)
-        if value is None or isinstance(value, bool) or not fits:
-            self.error(key, f"{self.described(node)}, where {kind} is needed", span, where=node.where)
-            return None
-        if isinstance(node, Leaf) and isinstance(value, int) and SURPRISING.fullmatch(node.raw):
-            # Octal and base sixty: written by accident.
-            self.error(key, f"YAML reads {node.raw} as {value}", f"write {value} if that is meant", span)
-            return None
-        if not low <= value <= (value if high is None else high):
-            shown = f"{value} " if self.echo and len(str(value)) < 40 else ""
-            self.error(key, f"{shown}is out of range", span, where=node.where)
-            return None
-        return value  # type: ignore[no-any-return]
-
-    def flag(self, key: str) -> bool | None:
-        """true or false."""
-        node = self.table.get(key)
-        if node is None:
-            return None
-        if isinstance(node, Leaf):
-            if isinstance(node.value, bool):
-                return node.value
-            if node.expanded and str(node.value).lower() in {"true", "false"}:
-                return str(node.value).lower() == "true"
-        hint = "allowed: true, false (without quotes)"
-        self.error(key, f"{self.described(node)}, where true or false is needed", hint, where=node.where)
-        return None
-
-    def _given(self, key: str) -> Node | None:
-        """The list or mapping under ``key``. One whose lines are all commented out counts as absent."""
-        node = self.table.get(key)
-        return None if isinstance(node, Leaf) and node.value is None else node
-
     def section(self, key: str) -> "Section | None":
-        """The mapping under ``key``."""
-        node = self._given(key)
-        return None if node is None else self.section_of(node, self.key(key), self.place(key))
-
-    def section_of(self, node: Node, path: str, where: Where) -> "Section | None":
-        """``node`` as a section, None after noting that it is no mapping."""
+        """The mapping under ``key``, None after noting that it is none, and where it is absent or empty."""
+        node = self.table.get(key)
         if isinstance(node, Table):
-            return Section(node, path, where, self.notes, echo=self.echo)
-        self.notes.error(
-            where, path, f"{self.described(node)}, where a mapping is needed", "write `key: value` lines"
-        )
+            return Section(node, self.key(key), self.place(key), self.notes, echo=self.echo)
+        if node is not None and not (isinstance(node, Leaf) and node.value is None):
+            self.error(key, f"{self.described(node)}, where a mapping is needed", "write `key: value` lines")
         return None
-
-    def sections(self, key: str) -> "Iterator[tuple[str, Section]]":
-        """Every entry of the mapping under ``key`` that is itself a mapping, with its name."""
-        outer = self.section(key)
-        if outer is None:
-            return
-        for name, entry in outer.table.entries.items():
-            inner = outer.section_of(entry.node, outer.key(name), entry.where)
-            if inner is not None:
-                yield name, inner
-
-    def texts(self, key: str, example: str) -> tuple[tuple[str, Where], ...]:
-        """A list of texts with the place of each, empty when absent or not a list."""
-        node = self._given(key)
-        if node is None:
-            return ()
-        if not isinstance(node, Items):
-            self.error(
-                key, f"{self.described(node)}, where a list is needed", f"write {example}", where=node.where
-            )
-            return ()
-        found = ((self.text_of(item, self.key(key)), item.where) for item in node.items)
-        return tuple((sanitize(value), where) for value, where in found if value is not None)
 
     def described(self, node: Node) -> str:
         """What a value is, in words, with the value where it may be shown."""

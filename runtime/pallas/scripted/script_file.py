@@ -1,28 +1,81 @@
 """A script's file, read and checked."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field
 
 from ..config import ConfigError, Where
+from ..config.field_types import Line, Loose, Maybe, MissingHint, refused
+from ..config.file_model import FileModel
 from ..config.files import shown
 from ..config.notes import Notes
 from ..config.section import Section
 from ..config.tree import Items, Node, Table
+from ..config.validation import validate
 from ..config.yamlfile import read_table
 from .script_rules import DEFAULT_MODEL, Refusal, RuleCall, Script, ScriptRule, When, no_answer
 from .template import Template, TemplateError, parse_template
 
 __all__ = ["Script", "load_script"]
 
-TOP_KEYS: Final = ("rules", "delay", "pace", "models")
-RULE_KEYS: Final = ("when", "say", "call", "delay", "pace", "error")
-WHEN_KEYS: Final = ("last", "tool", "text", "regex", "user", "system", "model", "images")
-CALL_KEYS: Final = ("tool", "arguments")
-ERROR_KEYS: Final = ("status", "message", "retry_after")
-MAX_DELAY: Final = 600.0
-MAX_PACE: Final = 60.0
+_NO_RULES: Final = "is not a list of rules; write `- when: …` and `say: …` below it"
+_NO_CALLS: Final = "is not a list of calls; write `- tool: NAME` and `arguments: {…}` below it"
+
+
+def _list_or(problem: str) -> BeforeValidator:
+    """A list; ``problem`` is what is said of anything else."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, tuple):
+            raise refused(problem)
+        return value
+
+    return BeforeValidator(check)
+
+
+_Delay = Annotated[float, Field(ge=0, le=600)]
+_Pace = Annotated[float, Field(ge=0, le=60)]
+
+
+class CallEntry(FileModel):
+    """A tool that the model calls."""
+
+    tool: Annotated[Line, Field(examples=["docs__search"])]
+    arguments: dict[str, Any] | None = None
+
+
+class ErrorEntry(FileModel):
+    """An HTTP error in place of an answer."""
+
+    status: Annotated[int, Field(ge=400, le=599, examples=[429])]
+    message: Annotated[str, Field(examples=["slow down"])]
+    retry_after: Maybe[_Delay] = None
+
+
+class RuleEntry(FileModel):
+    """One rule."""
+
+    when: When | None = None
+    say: Maybe[str] = None
+    call: Annotated[tuple[CallEntry, ...], _list_or(_NO_CALLS)] = ()
+    delay: Maybe[_Delay] = None
+    pace: Maybe[_Pace] = None
+    error: ErrorEntry | None = None
+
+
+class ScriptEntry(FileModel):
+    """The whole file."""
+
+    rules: Annotated[
+        tuple[RuleEntry, ...],
+        _list_or(_NO_RULES),
+        MissingHint("required, for example `rules: [{when: {text: hello}, say: Hello!}]`"),
+    ]
+    delay: _Delay = 0.0
+    pace: _Pace = 0.0
+    models: Annotated[tuple[Loose, ...] | None, Field(examples=[["scripted"]])] = None
 
 
 def load_script(path: Path) -> Script:
@@ -34,7 +87,7 @@ def load_script(path: Path) -> Script:
     if not path.exists():
         notes.error(Where(file), "", "there is no such file", "scripted: in agents.yaml names it")
     elif table := read_table(path, file, notes, {}, lenient=True):
-        script = _script(Section(_as_written(table), "", Where(file), notes))
+        script = _script(validate(ScriptEntry, Section(_as_written(table), "", Where(file), notes)))
     mistakes = tuple(found for found in notes.sorted([file]) if found.level == "error")
     if mistakes or script is None:
         raise ConfigError(mistakes)
@@ -57,113 +110,65 @@ def _plain(node: Node) -> Node:
     return node
 
 
-def _script(top: Section) -> Script | None:
-    top.only(TOP_KEYS)
-    node = top.table.get("rules") if top.need("rules", "[{when: {text: hello}, say: Hello!}]") else None
-    if not isinstance(node, Items) or not node.items:
-        if node is not None:
-            top.error("rules", "is not a list of rules", "write `- when: …` and `say: …` below it")
-        return None
-    delay, pace = top.number("delay", 0, MAX_DELAY), top.number("pace", 0, MAX_PACE)
-    base = ScriptRule(When(), delay=delay or 0.0, pace=pace or 0.0)
-    sections = (
-        top.section_of(item, f"rules[{number}]", item.where) for number, item in enumerate(node.items)
-    )
-    rules = tuple(_RuleReader(section, base).read() for section in sections if section is not None)
-    named = [name for name, _ in top.texts("models", "[scripted]")] or [DEFAULT_MODEL]
+def _script(entry: ScriptEntry) -> Script:
+    _refuse_empty(entry.at, "rules", _NO_RULES)
+    rules = tuple(_RuleReader(rule, entry).read() for rule in entry.rules or ())
     asked = [rule.when.model for rule in rules if rule.when.model]
-    return Script((*rules, no_answer(top.where.file)), tuple(dict.fromkeys([*named, *asked])))
+    named = entry.models or (DEFAULT_MODEL,)
+    return Script((*rules, no_answer(entry.at.where.file)), tuple(dict.fromkeys([*named, *asked])))
+
+
+def _refuse_empty(section: Section, key: str, problem: str) -> None:
+    node = section.table.get(key)
+    if isinstance(node, Items) and not node.items:
+        section.refuse(key, problem)
 
 
 class _RuleReader:
-    """Reads one rule; ``base`` has the delay and pace it takes over when it has none of its own."""
+    """Makes a rule of its entry; ``script`` has the delay and pace of one that has none of its own."""
 
-    def __init__(self, section: Section, base: ScriptRule) -> None:
-        self._section, self._base = section, base
-        self._regex: re.Pattern[str] | None = None
-        self._regex_refused = False
+    def __init__(self, entry: RuleEntry, script: ScriptEntry) -> None:
+        self._entry, self._script, self._section = entry, script, entry.at
+        self._when = entry.when or When()
 
     def read(self) -> ScriptRule:
-        section = self._section
-        section.only(RULE_KEYS)
+        section, entry, when = self._section, self._entry, self._when
         if not {"say", "call", "error"} & section.table.entries.keys():
             section.notes.error(section.where, section.path, "answers nothing", "add say, call or error")
         if "error" in section and ("say" in section or "call" in section):
             section.error("error", "stands beside say or call", "allowed: error alone, or say and call")
-        when = self._when(section.section("when"))
-        delay, pace = section.number("delay", 0, MAX_DELAY), section.number("pace", 0, MAX_PACE)
+        if when.tool and when.last == "user":
+            when.at.error("tool", "a user's message is no tool's result", "leave it out, or write last: tool")
+        _refuse_empty(section, "call", _NO_CALLS)
         return ScriptRule(
             when=when,
-            say=self._text(section, "say") if "say" in section else None,
-            calls=self._calls() if "call" in section else (),
-            delay=self._base.delay if delay is None else delay,
-            pace=self._base.pace if pace is None else pace,
-            error=self._refusal(section.section("error")),
+            say=None if entry.say is None else self._text(section, "say", entry.say),
+            calls=tuple(self._call(each) for each in entry.call),
+            delay=self._script.delay if entry.delay is None else entry.delay,
+            pace=self._script.pace if entry.pace is None else entry.pace,
+            error=self._refusal(entry.error) if entry.error is not None else None,
             where=section.where,
         )
 
-    def _when(self, section: Section | None) -> When:
-        if section is None:
-            return When()
-        section.only(WHEN_KEYS)
-        last, tool = section.choice("last", ("user", "tool")), section.text("tool")
-        if tool and last == "user":
-            section.error("tool", "a user's message is no tool's result", "leave it out, or write last: tool")
-        self._regex = self._pattern(section)
-        return When(
-            last=last,  # type: ignore[arg-type] # one of the two choices above
-            tool=tool,
-            text=_folded(section.text("text")),
-            regex=self._regex,
-            user=_folded(section.text("user")),
-            system=_folded(section.text("system")),
-            model=section.text("model"),
-            images=section.flag("images"),
-        )
-
-    def _pattern(self, section: Section) -> re.Pattern[str] | None:
-        text = section.text("regex")
-        try:
-            return None if text is None else re.compile(text, re.IGNORECASE)
-        except re.PatternError as error:
-            reason = error.msg if error.pos is None else f"{error.msg} at character {error.pos + 1}"
-        except (OverflowError, RecursionError):
-            reason = "it is too large"
-        self._regex_refused = True
-        section.error("regex", f"is not a regular expression: {reason}", "allowed: what Python's re takes")
-        return None
-
-    def _text(self, section: Section, key: str) -> Template:
+    def _text(self, section: Section, key: str, text: str | None) -> Template:
         """The text under ``key``, line breaks and all."""
-        node = section.table.get(key)
-        text = section.text_of(node, section.key(key)) if node is not None else None
         return self._template(text or "", section.key(key), section.place(key))
 
     def _template(self, text: str, key: str, where: Where) -> Template:
         try:
-            return parse_template(text, self._regex)
+            return parse_template(text, self._when.pattern)
         except TemplateError as error:
+            when = self._entry.when
+            regex_refused = when is not None and "regex" in when.at and when.regex is None
             # What a refused regex would have had for groups is not known.
-            if not (error.about_match and self._regex_refused):
+            if not (error.about_match and regex_refused):
                 self._section.notes.error(where, key, error.problem, error.hint)
             return Template(())
 
-    def _calls(self) -> tuple[RuleCall, ...]:
-        section, node = self._section, self._section.table.get("call")
-        if not isinstance(node, Items) or not node.items:
-            hint = "write `- tool: NAME` and `arguments: {…}` below it"
-            section.error("call", "is not a list of calls", hint)
-            return ()
-        paths = ((item, f"{section.key('call')}[{number}]") for number, item in enumerate(node.items))
-        inner = (section.section_of(item, path, item.where) for item, path in paths)
-        return tuple(self._call(each) for each in inner if each is not None)
-
-    def _call(self, section: Section) -> RuleCall:
-        section.only(CALL_KEYS)
-        tool = section.text("tool") if section.need("tool", "docs__search") else None
-        arguments = section.section("arguments")
-        values = self._argument(arguments.table, arguments.path) if arguments else {}
-        return RuleCall(tool or "", values)
+    def _call(self, call: CallEntry) -> RuleCall:
+        node = call.at.table.get("arguments")
+        values = self._argument(node, call.at.key("arguments")) if isinstance(node, Table) else {}
+        return RuleCall(call.tool or "", values)
 
     def _argument(self, node: Node, key: str) -> Any:
         """A part of the arguments as JSON has it, lists as tuples and texts as templates."""
@@ -184,15 +189,6 @@ class _RuleReader:
                 self._section.notes.error(node.where, key, "is a date to YAML", hint)
         return None
 
-    def _refusal(self, section: Section | None) -> Refusal | None:
-        if section is None:
-            return None
-        section.only(ERROR_KEYS)
-        status = section.integer("status", 400, 599) if section.need("status", "429") else None
-        message = self._text(section, "message") if section.need("message", "slow down") else None
-        retry_after = section.number("retry_after", 0, MAX_DELAY)
-        return Refusal(status or 500, message or Template(()), retry_after)
-
-
-def _folded(text: str | None) -> str | None:
-    return None if text is None else text.casefold()
+    def _refusal(self, error: ErrorEntry) -> Refusal:
+        message = self._text(error.at, "message", error.message)
+        return Refusal(error.status or 500, message, error.retry_after)

@@ -3,31 +3,54 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator
 
 from ..config import Where
+from ..config.field_types import CHOICE, Line, Maybe, TextRule
+from ..config.file_model import FileModel
 from .scripted_conversation import Last
 from .template import Template, parse_template
 
 DEFAULT_MODEL: Final = "scripted"
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+def _regex_problem(text: str) -> str | None:
+    try:
+        re.compile(text, re.IGNORECASE)
+    except re.PatternError as error:
+        reason = error.msg if error.pos is None else f"{error.msg} at character {error.pos + 1}"
+    except (OverflowError, RecursionError):
+        reason = "it is too large"
+    else:
+        return None
+    return f"is not a regular expression: {reason}; allowed: what Python's re takes"
+
+
+_Folded = Annotated[Line, AfterValidator(str.casefold)]
+
+
+class When(FileModel):
     """Conditions that must all hold; None asks nothing.
 
     ``text``, ``user`` and ``system`` are casefolded and found anywhere; ``tool`` and ``model`` are whole
     names.
     """
 
-    last: Last | None = None
-    tool: str | None = None
-    text: str | None = None
-    regex: re.Pattern[str] | None = None
-    user: str | None = None
-    system: str | None = None
-    model: str | None = None
-    images: bool | None = None
+    last: Maybe[Annotated[Last, CHOICE]] = None
+    tool: Maybe[Line] = None
+    text: Maybe[_Folded] = None
+    regex: Maybe[Annotated[str, TextRule(_regex_problem)]] = None
+    user: Maybe[_Folded] = None
+    system: Maybe[_Folded] = None
+    model: Maybe[Line] = None
+    images: Maybe[bool] = None
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """``regex``, compiled."""
+        return None if self.regex is None else re.compile(self.regex, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,9 @@ class _Subject:
             and (when.user or "") in self._user
             and (when.system or "") in self._system
         )
-        if not plain or when.regex is None:
+        if not plain or when.pattern is None:
             return plain, None
-        match = when.regex.search(self._newest)
+        match = when.pattern.search(self._newest)
         return match is not None, match
 
 
