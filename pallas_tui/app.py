@@ -4,8 +4,10 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import time
@@ -30,14 +32,13 @@ from .placeholder_fleet import BrokenFleet, PlaceholderFleet
 from .runs.run_feed import MAX_RUNS, MAX_STEPS
 from .screens.main_screen import LatePane, MainScreen
 from .screens.screen_layout import Layouts
-from .screens.story_screen import StoryScreen
+from .screens.sheet_screen import StoryScreen
 from .settings import Settings
-from .shell import scrollbar
 from .shell.early_keys import EarlyKeys, as_meant
 from .shell.fleet_screens import FleetScreens
 from .shell.notices import Notices
-from .shell.signals import SIGNALS, Leaving
 from .shell.theme_actions import Look
+from .shell.themes import use_scrollbars
 from .targets import MAX_ENTITIES
 from .text import ASCII, UNICODE, count, duration
 from .ui_clock import PERIOD, Counts, UiClock
@@ -47,8 +48,45 @@ from .widgets.start_failure import Failure
 
 __all__ = ["SIGNALS", "Workbench"]
 
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the workbench in good order."""
+
 _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
+
+_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw")
+"""What works above the main screen too."""
+_BELOW: Final = frozenset(
+    action.run.partition("(")[0] for action in ACTIONS if action.scope == "app" and action.id not in _ABOVE
+)
+
+
+class Leaving:
+    """Whether a signal asked to leave, from before the screen stands until it is gone."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def heed(self) -> None:
+        """From now on a signal is noted, and ends nothing.
+
+        Textual changes the terminal before ``on_mount``: a signal in between must not end the process.
+        """
+
+        def leave(number: int, frame: object) -> None:
+            self.told = True
+
+        for number in SIGNALS:
+            signal.signal(number, leave)
+
+    def call(self, leave: Callable[[], None]) -> None:
+        """From now on a signal calls ``leave`` on the running loop; at once, if there was one already."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            with suppress(NotImplementedError):
+                loop.add_signal_handler(number, leave)
+        if self.told:
+            leave()
 
 
 class Workbench(FleetScreens, Look, Notices):
@@ -108,7 +146,7 @@ class Workbench(FleetScreens, Look, Notices):
         self.instances = instances or Instances()
         self._pump = UiClock(PlaceholderFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
-        scrollbar.use(ascii_only=self.glyphs is ASCII)
+        use_scrollbars(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
         tabs = JsonFile(home.with_suffix(".tabs.json")) if home is not None else None
         self.kept_tabs = KeptTabs(tabs, str(root or name))
@@ -392,13 +430,6 @@ class Workbench(FleetScreens, Look, Notices):
     def _on_cancel_run(self, event: MainScreen.CancelRun) -> None:
         if self.fleet is not None:
             self.fleet.cancel(event.run_id)
-
-
-_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw")
-"""What works above the main screen too."""
-_BELOW: Final = frozenset(
-    action.run.partition("(")[0] for action in ACTIONS if action.scope == "app" and action.id not in _ABOVE
-)
 
 
 def _wants_ascii(settings: Settings) -> bool:

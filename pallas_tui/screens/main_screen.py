@@ -5,30 +5,34 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
 from pallas.model import FleetState
 
+from ..actions import bindings
+from ..clipboard import copy
 from ..frame import FleetFrame
-from ..state import Headline, summarise
+from ..state import Headline, Tone, summarise
 from ..supervision import History
 from ..supervision.fleet_trouble import trouble_of
 from ..targets import Reveal, Target, opener_of, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
 from ..widgets.agents.agent_control import fleet_of, refusal
-from ..widgets.broken_pane import BrokenPane
 from ..widgets.drag_edges import Rail
 from ..widgets.feed import FeedPane
 from ..widgets.pane import Pane
 from ..widgets.start_failure import Failure
 from ..widgets.status_line import Now, QuestionLine, StatusLine
+from ..widgets.tones import DIM, KEY, STYLES
 from ..widgets.top_line import TopLine
 from .pane_places import LatePane, Places
 from .screen_layout import TINY, Layouts
@@ -38,6 +42,56 @@ __all__ = ["LatePane", "MainScreen"]
 _REMOVAL: Final = 2.0
 _BATCH: Final = 1_000
 _logger = logging.getLogger("pallas_tui")
+
+
+class BrokenPane(Pane, can_focus=True):
+    """Says what happened; everything else on the screen works on."""
+
+    HELP = """\
+This pane failed with an error. The fleet and all other panes keep running; **r** opens the pane again, with
+what the fleet still remembers. The log has the details, without the content of the pane.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("broken")
+
+    class Rebuild(Message):
+        """The user wants the pane made again."""
+
+        def __init__(self, pane: str) -> None:
+            super().__init__()
+            self.pane = pane
+
+    def __init__(self, title: str, reason: str, story: str, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+        """``reason`` is one clean line without secrets, ``story`` the text to copy for a report."""
+        super().__init__(id=id, classes="broken")
+        self._title = title
+        self._reason = reason
+        self._story = story
+        self._glyphs = glyphs
+
+    def render(self) -> Content:
+        """The reason, and the keys."""
+        return Content.assemble(
+            (f"{self._glyphs.error} This pane broke: ", STYLES[Tone.ERROR]),
+            self._reason,
+            ("\n\n", ""),
+            ("r", KEY),
+            (" makes it again, ", DIM),
+            ("y", KEY),
+            (" copies a report, ", DIM),
+            ("4", KEY),
+            (" shows the log. The rest of the workbench goes on.", DIM),
+        )
+
+    def focus_pane(self) -> None:
+        self.focus()
+
+    def action_rebuild(self) -> None:
+        """Make the pane again."""
+        self.post_message(self.Rebuild(str(self.id)))
+
+    async def action_copy(self) -> None:
+        """Copy what helps to fix it."""
+        self.notify(await copy(self.app, self._story))
 
 
 class MainScreen(Places):

@@ -1,4 +1,7 @@
-"""The base of the screens that open above the main one and are read: a title, a text that scrolls, keys."""
+"""Screens that open above the main one and are read: a title, a text that scrolls, keys.
+
+``Sheet`` is their base, ``StoryScreen`` shows one text: why an agent failed, what a run did.
+"""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -56,3 +59,17 @@ class Sheet(ModalScreen[None]):
     async def action_copy(self) -> None:
         """Copy all of it."""
         self.notify(await copy(self.app, self.plain()))
+
+
+class StoryScreen(Sheet):
+    """A text to read, scroll and copy; it stays as it was when it was opened."""
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__(title)
+        self._text = text
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(self._text, markup=False)
+
+    def plain(self) -> str:
+        return self._text

@@ -1,14 +1,15 @@
-"""Pallas's own themes, those of the user, and how well text can be read in one."""
+"""Pallas's own themes, those of the user, how well text can be read in one, and scrollbars in plain ASCII."""
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter, dim_style
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.theme import Theme
 
 from pallas.safe_text import one_line
@@ -127,6 +128,13 @@ _OPACITY: Final = re.compile(r"\s+\d{1,3}%$")
 _TEXT_STYLES: Final = frozenset(["bold", "dim", "italic", "underline", "reverse", "strike", "not", "none"])
 
 
+class WholeCells(ScrollBarRender):
+    """A scrollbar of colour alone, without the blocks that smooth its ends."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * len(ScrollBarRender.VERTICAL_BARS)
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * len(ScrollBarRender.HORIZONTAL_BARS)
+
+
 class DimTextFilter(LineFilter):
     """Makes quiet (dim) text as readable as the theme wants it, where the terminal would dim it further."""
 
@@ -154,6 +162,11 @@ class DimTextFilter(LineFilter):
             triplets = triplets and style.bgcolor.triplet is not None
         # The terminal's own colours are no numbers to reckon with.
         return dim_style(style, background, self._factor) if triplets else style
+
+
+def use_scrollbars(*, ascii_only: bool) -> None:
+    """Draw every scrollbar of this process in whole cells if the terminal has only ASCII."""
+    ScrollBar.renderer = WholeCells if ascii_only else ScrollBarRender
 
 
 def contrast(text: Color, background: Color) -> float:

@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, ServerSnapshot, Verb
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import AgentScreen
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane

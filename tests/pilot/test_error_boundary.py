@@ -14,10 +14,9 @@ from textual.widgets import Input, Static
 
 from pallas.model import RunStarted
 from pallas_tui.app import Workbench
-from pallas_tui.screens.main_screen import LatePane
+from pallas_tui.screens.main_screen import BrokenPane, LatePane
 from pallas_tui.screens.sheet_screen import Sheet
 from pallas_tui.settings import Settings
-from pallas_tui.widgets.broken_pane import BrokenPane
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.pane import Pane
 

@@ -9,7 +9,7 @@ from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import AgentState, Health, HealthStatus, ServerSnapshot
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 

@@ -20,7 +20,7 @@ from pallas.model import (
 )
 from pallas_tui.app import Workbench
 from pallas_tui.screens.run_screen import RunScreen
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.widgets.feed import FeedPane
 
 SMALL = (80, 24)

@@ -15,7 +15,7 @@ from pallas.model import AgentState, FleetSnapshot, FleetState
 from pallas_tui.actions import ACTIONS
 from pallas_tui.palette import commands
 from pallas_tui.screens.help_screen import HelpScreen
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings, load_settings
 from pallas_tui.widgets.agents.agent_tree import AgentTree
 from pallas_tui.widgets.feed import FeedPane

@@ -21,7 +21,7 @@ from pallas.model import (
     ServerSnapshot,
 )
 from pallas_tui.app import Workbench
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings
 
 assert chat

@@ -29,7 +29,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.record_screens import ThreadsScreen
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.conversation_view import ConversationView

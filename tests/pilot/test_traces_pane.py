@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from pallas.model import AuthHop, RunFinished, RunStarted
 from pallas_tui.app import Workbench
 from pallas_tui.screens.main_screen import LatePane
-from pallas_tui.screens.story_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.targets import Reveal, RunTarget
 from pallas_tui.widgets.pane import Pane

@@ -1,18 +1,22 @@
 """One conversation on the screen: its transcript, its status line, its prompt."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
+from textual.widget import MountError
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
-from pallas_tui.chat.chat_readiness import PASSING, ChatReadiness, standing, welcome, why_no_images
 
+from ...chat.chat_readiness import PASSING, ChatReadiness, standing, welcome, why_no_images
 from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
@@ -22,12 +26,44 @@ from ..tones import shape
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
 from .message_edit import MessageEdit
-from .paint_loop import Painter
 from .picture_tray import Tray
 from .prompt_area import PromptArea
 from .run_line import RunLine
 from .thread_reader import Reading
 from .transcript import Transcript
+
+PAINT_EVERY: Final = 0.1
+"""Least seconds between two paints, however fast the text streams."""
+MAX_PAUSE: Final = 2.0
+"""Most seconds: after a busy moment the conversation must soon be shown again."""
+
+SURE_WITHIN: Final = 3.0
+
+
+class Painter:
+    """Calls ``paint`` once after any number of ``touch``; never while ``seen`` is false."""
+
+    def __init__(self, paint: Callable[[], Awaitable[None]], seen: Callable[[], bool]) -> None:
+        self._paint, self._seen = paint, seen
+        self._dirty = asyncio.Event()
+
+    def touch(self) -> None:
+        """Note a change."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Paint until cancelled, or until the screen is gone."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            started = perf_counter()
+            if self._seen():
+                try:
+                    await self._paint()
+                except MountError:  # the screen is gone in the middle of it
+                    return
+            # The longer a paint takes, the longer the pause: the keys get most of the time.
+            await asyncio.sleep(min(MAX_PAUSE, max(PAINT_EVERY, 4 * (perf_counter() - started))))
 
 
 class Banner(Static):
@@ -52,9 +88,6 @@ class ColumnTitle(Static):
     def show(self, name: str, standing: ChatReadiness, glyphs: Glyphs) -> None:
         """Show its name with its shape."""
         self.update(Content.assemble(shape(standing.tone, glyphs), f" {name}"))
-
-
-SURE_WITHIN: Final = 3.0
 
 
 class ConversationView(Reading):
