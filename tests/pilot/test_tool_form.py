@@ -24,7 +24,7 @@ from pallas_tui.targets import ToolTarget
 from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 from pallas_tui.widgets.form import ToolPane
-from pallas_tui.widgets.form.fields import FormList
+from pallas_tui.widgets.form.field_keys import FormList
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)
