@@ -14,6 +14,7 @@ from pallas.cli.chat_client.chat_terminal import ChatTerminal, folded
 from pallas.cli.chat_client.chat_turn import ChatAnswer, figures
 from pallas.cli.chat_client.exit_status import USAGE, ChatExit
 from pallas.cli.chat_client.line_input import MAX_BYTES, goes_on, open_history, typed
+from pallas.cli.chat_completion import declared
 from pallas.client import TOKEN_VARIABLE, URL_VARIABLE, place_of, token_of
 from pallas.model import Fault
 
@@ -240,3 +241,17 @@ def test_a_table_is_broken_between_words_below_its_column() -> None:
         "  a  conv-1  one two",
     ]
     assert folded("x" * 50, 40) == "x" * 50
+
+
+@pytest.mark.parametrize(
+    "text", ["agents: " + "[" * 500_000, "agents: {a: " + "{b: " * 200_000, "- " * 500_000]
+)
+def test_the_completion_of_a_file_that_is_nested_too_deep_offers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.delenv("PALLAS_AGENTS_CONFIG", raising=False)
+    (tmp_path / "agents.yaml").write_text("agents:\n  jarvis: {description: Helps}\n")
+    assert declared(tmp_path) == {"jarvis": "Helps"}
+    (tmp_path / "agents.yaml").write_text(text)
+    with pytest.raises(RecursionError):
+        declared(tmp_path)

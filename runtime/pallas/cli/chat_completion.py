@@ -59,9 +59,10 @@ def declared(root: Path) -> dict[str, str]:
 def _document(path: Path) -> Any:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from pallas.bounds.bounded_yaml import BoundedLoader
+
     with path.open("rb") as file:
-        return yaml.load(file.read(_MAX_FILE), Loader=loader)
+        return yaml.load(file.read(_MAX_FILE), Loader=BoundedLoader)
 
 
 def _where(context: typer.Context) -> tuple[str, str]:

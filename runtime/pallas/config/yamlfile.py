@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 from yaml.constructor import SafeConstructor
+
+from pallas.bounds.bounded_yaml import MAX_YAML_DEPTH, BoundedLoader
 
 from .models import Where
 from .notes import Notes
@@ -56,10 +58,8 @@ def shell_style_defaults(text: str) -> tuple[str, ...]:
 
 
 MAX_VALUES: Final = 100_000
-MAX_DEPTH: Final = 64
 _MAX_NUMBER: Final = 100
 
-_LIBYAML: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG: Final = "tag:yaml.org,2002:"
 _ADVICE: Final = {
     "found character '\\t'": "YAML is indented with spaces: replace the tab",
@@ -89,7 +89,7 @@ def read_table(
         _note_syntax(error, text, file, notes)
         return None
     except RecursionError:
-        notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_DEPTH} levels")
+        notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_YAML_DEPTH} levels")
         return None
     if root is None:
         if lenient:
@@ -107,28 +107,11 @@ def read_table(
     return None
 
 
-class _Fast(_LIBYAML):  # type: ignore[misc]
-    """libyaml, within bounds: it recurses in C, where too deep a text would end the process."""
-
-    _depth = 0
-
-    def descend_resolver(self, parent: yaml.Node | None, index: Any) -> None:
-        # Both are called around every node. What the tree would refuse by its line is left to it.
-        self._depth += 1
-        if self._depth > 2 * MAX_DEPTH:
-            raise RecursionError
-        super().descend_resolver(parent, index)
-
-    def ascend_resolver(self) -> None:
-        self._depth -= 1
-        super().ascend_resolver()
-
-
 def _composed(text: str) -> yaml.Node | None:
     """The root of a text, None for an empty one. Raises YAMLError, RecursionError where it is too deep."""
     try:
         # libyaml is many times faster; of what it refuses the other one says more.
-        return yaml.compose(text, Loader=_Fast)
+        return yaml.compose(text, Loader=BoundedLoader)
     except yaml.YAMLError:
         return yaml.compose(text, Loader=yaml.SafeLoader)
 
@@ -149,7 +132,7 @@ def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...]
         _note_syntax(error, text, file, notes)
         return tuple(found), False
     except RecursionError:
-        notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_DEPTH} levels")
+        notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_YAML_DEPTH} levels")
         return tuple(found), False
     except _Refused as refused:
         notes.error(refused.where, "", refused.problem, refused.hint)
@@ -204,8 +187,8 @@ class _Builder:
         self._left -= 1
         if self._left < 0:
             raise _Refused(where, "holds too many values", f"allowed: {MAX_VALUES:,} after aliases")
-        if depth > MAX_DEPTH:
-            raise _Refused(where, "is nested too deep", f"allowed: {MAX_DEPTH} levels")
+        if depth > MAX_YAML_DEPTH:
+            raise _Refused(where, "is nested too deep", f"allowed: {MAX_YAML_DEPTH} levels")
         if isinstance(node, yaml.ScalarNode):
             return self._leaf(node, where, path)
         if id(node) in self._open:
