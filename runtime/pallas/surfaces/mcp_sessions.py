@@ -4,8 +4,8 @@ hold.
 The SDK compares the credential of a request with that which opened the session, and answers "Session not
 found" if they differ. This middleware compares callers instead: a caller that claims the same unverified
 identity, or shows a token in a session that was opened without one, may use the session
-(``pallas.identity``). The request is then passed to the SDK as the session's own caller; the SDK stays the
-second check and refuses unknown sessions.
+(``pallas.access.identity``). The request is then passed to the SDK as the session's own caller; the SDK
+stays the second check and refuses unknown sessions.
 
 An `initialize` costs its sender nothing. So sessions that were opened and never used end when there are
 many of them, those of the caller with the most first, and each caller holds a limited number.

@@ -30,8 +30,8 @@ class TypedExecutor:
     """A typed handler of a fleet. Belongs to one event loop.
 
     As an executor it reads a caller's text as a message, has the fleet deliver it, and writes the answer as
-    text. As an ``Endpoint`` it handles the messages that are delivered to this agent, of any run. ``host``
-    runs its code; by default the one that the agent's ``isolation`` says.
+    text. As a ``HandlerEndpoint`` it handles the messages that are delivered to this agent, of any run.
+    ``host`` runs its code; by default the one that the agent's ``isolation`` says.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class TypedExecutor:
         return self._config.description
 
     async def invoke(self, delivery: Delivery) -> HandlerReply:
-        """Have it handle a message, in a task of its own. Raises Fault as ``Endpoint.invoke``.
+        """Have it handle a message, in a task of its own. Raises Fault as ``HandlerEndpoint.invoke``.
 
         An exception of the handler is reported by its kind; its text and traceback stay in the log (HC-22).
         """
