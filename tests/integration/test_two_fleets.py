@@ -11,7 +11,7 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.port_claims import PortClaims
+from pallas.fleet.ports import PortClaims
 from pallas.model import Fault, FaultType
 from pallas.surfaces.port_holder import holder_of, process_line
 

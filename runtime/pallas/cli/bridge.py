@@ -29,7 +29,7 @@ def bridge(
     token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Serve all agents over MCP on stdin and stdout. Starts a fleet if none runs."""
+    """Be an MCP server on stdin and stdout for all agents; where no fleet runs, one is started for it."""
     given = context.obj if isinstance(context.obj, Path) else Path()
     status = serve((project or given).absolute(), url, token)
     sys.stderr.flush()

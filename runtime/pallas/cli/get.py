@@ -32,7 +32,7 @@ def get(
             "--project-name",
             metavar="NAME",
             show_default=False,
-            help="For agents: only those of this project.",
+            help="For agents: those of one project.",
             autocompletion=complete_project,
         ),
     ] = "",
@@ -42,15 +42,12 @@ def get(
             "--agent",
             metavar="NAME",
             show_default=False,
-            help="For threads and runs: only those of this agent.",
+            help="For threads and runs: one agent's.",
             autocompletion=complete_agent,
         ),
     ] = "",
     thread: Annotated[
-        str,
-        typer.Option(
-            "--thread", metavar="ID", show_default=False, help="For runs: only those of this thread."
-        ),
+        str, typer.Option("--thread", metavar="ID", show_default=False, help="For runs: those of a thread.")
     ] = "",
     status: Annotated[
         str,
@@ -63,7 +60,7 @@ def get(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """List resources, or show them as YAML or JSON.
+    """Show what there is.
 
     \b
     pallas get agents
@@ -90,7 +87,7 @@ def describe(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Show all about a resource: its fields, its state, and what uses it.
+    """Show everything about something: all its fields, its state, who uses it.
 
     \b
     pallas describe agent reviewer

@@ -14,8 +14,10 @@ from pallas.cli.resources.shared_options import (
     reach_of,
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task, or its first eight characters.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The task; its first eight characters will do.")
+]
 
 tasks = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -29,7 +31,7 @@ def list_tasks(
             "--agent",
             metavar="NAME",
             show_default=False,
-            help="Only this agent's.",
+            help="Only one agent's.",
             autocompletion=complete_agent,
         ),
     ] = "",
@@ -81,7 +83,7 @@ def cancel_task(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Cancel tasks. Finished tasks stay as they are."""
+    """Cancel tasks; one that is over stays as it is."""
     from pallas.cli.resources.task_commands import cancel
 
     raise typer.Exit(cancel(found, reach_of(context, folder, url, token)))
@@ -97,9 +99,9 @@ def attach_task(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Follow a task to its end and print the answer. Ctrl-C stops following; the task goes on.
+    """Follow a task to its end and print the answer; Ctrl-C leaves it, and it goes on.
 
-    The exit status is 0 if the task was answered, 1 if it failed or was cancelled.
+    The status is 0 for one that was answered, 1 for one that failed or was cancelled.
     """
     from pallas.cli.resources.task_commands import attach
 

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import ssl
+import struct
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -19,14 +21,57 @@ from pallas.surfaces.connections import ConnectionLimits
 from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.ingress import AgentMount, Ingress
 from pallas.surfaces.listener import GRACE, Listener, bind
+from pallas.surfaces.port_holder import process_line
 from pallas.surfaces.tls_certificate import Certificate
 
 from .agent_port import AgentAddress, AgentPort
-from .port_claims import PortClaims
 
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "0.0.0.0"
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class PortClaims:
+    """Ports that a starting fleet has taken and does not listen on yet: another fleet leaves them alone.
+
+    Each has a name, which one process at a time can hold; it is released when all ports are listened on.
+    Two programs may both bind a port on which neither listens yet: the one that listens last would find that
+    out in the middle of its start. The names are those of Linux's abstract sockets, which end with their
+    process and are separate wherever ports are; elsewhere nothing is claimed.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def take(self, host: str, ports: Iterable[tuple[int, str]]) -> None:
+        """Claim these ports of ``host``, each with who wants it.
+
+        Raises Fault (CONFIG) with a line for each that is taken, and claims none then.
+        """
+        if sys.platform != "linux":
+            return
+        problems = []
+        for port, owner in ports:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.bind(_claim_name(host, port))
+                sock.listen(1)
+            except OSError:
+                sock.close()
+                other = f"another fleet that is starting{_claimed_by(host, port)}"
+                problems.append(f"{owner}: port {port} is in use by {other}; stop it or choose another port")
+            else:
+                self._held.append(sock)
+        if problems:
+            self.release()
+            raise Fault(FaultType.CONFIG, "\n".join(problems))
+
+    def release(self) -> None:
+        """Claim nothing any more. Safe to call twice."""
+        for sock in self._held:
+            sock.close()
+        self._held.clear()
 
 
 class FleetPorts:
@@ -349,3 +394,21 @@ async def answers(url: str) -> None:
                     return
             except httpx2.HTTPError:
                 await asyncio.sleep(0.05)
+
+
+def _claim_name(host: str, port: int) -> str:
+    # Who listens on every address and who listens on loopback are in each other's way.
+    where = "any" if host in ("0.0.0.0", "127.0.0.1", "::", "::1", "localhost", "") else host
+    return f"\0pallas/{where}/{port}"
+
+
+def _claimed_by(host: str, port: int) -> str:
+    """Which process that is, in parentheses; empty where it does not say."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(0.2)
+        try:
+            sock.connect(_claim_name(host, port))
+            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return ""
+    return f" ({process_line(_CREDENTIALS.unpack(raw)[0])})"
