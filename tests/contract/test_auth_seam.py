@@ -16,7 +16,7 @@ from pallas.model import Fault
 
 
 def test_the_function_that_prepares_credentials_is_there_with_its_parameters() -> None:
-    auth_seam.install(auth_seam.PREPARE)
+    library_hooks.install(auth_seam.PREPARE)
     assert "bearer" in library_hooks.installed(client_gateway, "_prepare_headers_and_auth")
     assert [field.name for field in dataclasses.fields(client_gateway.PreparedHttpAuth)] == [
         "headers",
@@ -30,7 +30,7 @@ def test_a_function_that_takes_something_else_is_refused(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(client_gateway, "_prepare_headers_and_auth", moved)
     with pytest.raises(Fault, match=r"hook bearer: .*takes \(server_config, trigger\)"):
-        auth_seam.install(auth_seam.PREPARE)
+        library_hooks.install(auth_seam.PREPARE)
     assert client_gateway._prepare_headers_and_auth is moved
 
 

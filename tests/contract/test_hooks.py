@@ -15,7 +15,6 @@ from pallas.executors.fastagent import (
     forward_trace,
     lean_seam,
     log_seam,
-    oauth_seam,
     sampling_seam,
     stderr_seam,
 )
@@ -25,7 +24,7 @@ from pallas.model import AgentState
 
 EVERY = (
     *forward_trace.HOOKS,
-    *oauth_seam.HOOKS,
+    *auth_seam.NO_OAUTH,
     log_seam.HOOK,
     auth_seam.PREPARE,
     stderr_seam.HOOK,

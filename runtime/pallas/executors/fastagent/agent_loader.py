@@ -22,11 +22,9 @@ from . import (
     commands_seam,
     elicitation_seam,
     environment_seam,
-    filter_seam,
     forward_trace,
     lean_seam,
     log_seam,
-    oauth_seam,
     quick_connect,
     sampling_seam,
     servers_seam,
@@ -55,7 +53,6 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             commands_seam,
             answers_seam,
             log_seam,
-            filter_seam,
             forward_trace,
             trace_seam,
             mcp_seam,
@@ -63,7 +60,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             transport_seam,
             wire_seam,
             stderr_seam,
-            oauth_seam,
+            auth_seam,
             quick_connect,
             servers_seam,
             lean_seam,
@@ -73,7 +70,6 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             sampling_seam,
         ):
             each.install()
-        library_hooks.install(auth_seam.PREPARE)
         library_hooks.install(settings_seam.SETTINGS)
         library_hooks.tell()
         try:

@@ -3,6 +3,11 @@
 ``fast_agent.mcp.client_gateway`` makes an HTTP client from the result of ``_prepare_headers_and_auth``,
 into which we put our own ``httpx2.Auth``. The MCP SDK sends each message in the context of its caller, so
 that object finds the bearer lease of the right run without any table. ``tests/contract`` checks both facts.
+
+No server starts an OAuth flow. fast-agent answers a 401 of a downstream with one: it fetches the address in
+the response, registers a client there, and opens a browser. No person sits at a server process, and the other
+side chooses that address. The settings of each server say ``oauth: false``; ``NO_OAUTH`` covers servers that
+are configured in another way.
 """
 
 import re
@@ -12,11 +17,12 @@ from typing import Any, Final
 import httpx2
 from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
-from fast_agent.mcp import client_gateway
+from fast_agent.mcp import client_gateway, oauth_client
 
 from pallas.access.bearer_lease import current_lease, current_slot
 from pallas.bounds.bodies import ask_plainly, bound
-from pallas.mcp_client.library_hooks import Hook, install
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
 
@@ -26,6 +32,13 @@ _KEY: Final = "pallas_forward"
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
 # The method is at the beginning of a message, before parameters that may be large.
 _HEAD: Final = 4096
+_PROVIDER_PARAMETERS: Final = (
+    "server_config",
+    "event_handler",
+    "emit_console_output",
+    "abort_event",
+    "allow_paste_fallback",
+)
 
 PREPARE: Final = Hook(
     name="bearer",
@@ -42,6 +55,18 @@ PREPARE: Final = Hook(
     ),
     wrap=lambda original: _wrapped(original),
 )
+# Modules that imported the function by name hold it: the gateway does, modules that are imported later
+# (remote agents) take it from where it is made.
+NO_OAUTH: Final = tuple(
+    Hook(name, owner, "build_oauth_provider", _PROVIDER_PARAMETERS, lambda original: _no_provider(original))
+    for name, owner in (("oauth.off.gateway", client_gateway), ("oauth.off", oauth_client))
+)
+
+
+def install() -> None:
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
+    for hook in (*NO_OAUTH, PREPARE):
+        library_hooks.install(hook)
 
 
 def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
@@ -51,7 +76,7 @@ def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
     start an OAuth flow, and a server that opted in is not pinged: a ping belongs to no caller. Raises Fault
     (CONFIG) if fast-agent no longer has the expected shape.
     """
-    install(PREPARE)
+    library_hooks.install(PREPARE)
     chosen = frozenset(opted_in)
     settings = settings_of(fast)
     for name, server in settings.mcp.servers.items() if settings.mcp else ():
@@ -75,6 +100,20 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         return client_gateway.PreparedHttpAuth(prepared.headers, given, prepared.user_auth_keys)
 
     return prepare
+
+
+def _no_provider(original: Callable[..., Any]) -> Callable[..., Any]:
+    def build_oauth_provider(
+        server_config: Any,
+        *,
+        event_handler: Any = None,
+        emit_console_output: bool = True,
+        abort_event: Any = None,
+        allow_paste_fallback: bool = True,
+    ) -> None:
+        """Return no provider: requests go without, and a 401 stays a 401."""
+
+    return build_oauth_provider
 
 
 def _authorization(headers: Any) -> str:

@@ -1,10 +1,15 @@
-"""Keeps Pallas' logging: fast-agent sets up its loggers at every start of an agent, and this restores
-ours."""
+"""Keeps Pallas' logging: fast-agent changes it whenever an agent starts or a server is connected.
+
+It sets up its loggers at every start of an agent, after which ours are restored. Each of its connection
+managers adds log filters to the same loggers, for ever: without ``ONE_FILTER`` every instance, and so every
+version of an agent, leaves some behind, and each record of those loggers goes through all of them.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from fast_agent import context
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
@@ -12,8 +17,9 @@ from pallas.telemetry.log import reapply_logging
 
 
 def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
+    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
+    for hook in (HOOK, *ONE_FILTER):
+        library_hooks.install(hook)
 
 
 def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,4 +32,23 @@ def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:
     return configure_logger
 
 
+def _once(add: Any) -> Any:
+    added: list[bool] = []
+
+    def suppress(self: Any) -> None:
+        if not added:
+            added.append(True)
+            add(self)
+
+    return suppress
+
+
 HOOK: Final = Hook("log", context, "configure_logger", ("config",), _keep_ours)
+ONE_FILTER: Final = tuple(
+    Hook(f"one-filter{name.replace('_', '-')}", MCPConnectionManager, name, ("self",), _once)
+    for name in (
+        "_suppress_mcp_sse_errors",
+        "_suppress_mcp_streamable_http_errors",
+        "_suppress_mcp_oauth_cancel_errors",
+    )
+)
