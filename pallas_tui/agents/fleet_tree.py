@@ -14,6 +14,21 @@ _Place = tuple[str, int, str]
 _SHARED: Final = "/agents/"
 _LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))
 
+_TONES: Final = {
+    ProbeResult.OK: Tone.OK,
+    ProbeResult.UNKNOWN: Tone.STARTING,
+    ProbeResult.UNREACHABLE: Tone.ERROR,
+    ProbeResult.AUTH_REQUIRED: Tone.DEGRADED,
+    ProbeResult.NOT_CONFIGURED: Tone.DEGRADED,
+}
+_WORDS: Final = {
+    ProbeResult.OK: "ok",
+    ProbeResult.UNKNOWN: "?",
+    ProbeResult.UNREACHABLE: "down",
+    ProbeResult.AUTH_REQUIRED: "key",
+    ProbeResult.NOT_CONFIGURED: "unset",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DownstreamLink:
@@ -149,22 +164,6 @@ def _reach(one: Downstream) -> ProbeResult:
     call = one.last_call
     worse = call is not None and not call.ok and call.reach not in (ProbeResult.OK, ProbeResult.UNKNOWN)
     return call.reach if one.reach is ProbeResult.OK and worse and call is not None else one.reach
-
-
-_TONES: Final = {
-    ProbeResult.OK: Tone.OK,
-    ProbeResult.UNKNOWN: Tone.STARTING,
-    ProbeResult.UNREACHABLE: Tone.ERROR,
-    ProbeResult.AUTH_REQUIRED: Tone.DEGRADED,
-    ProbeResult.NOT_CONFIGURED: Tone.DEGRADED,
-}
-_WORDS: Final = {
-    ProbeResult.OK: "ok",
-    ProbeResult.UNKNOWN: "?",
-    ProbeResult.UNREACHABLE: "down",
-    ProbeResult.AUTH_REQUIRED: "key",
-    ProbeResult.NOT_CONFIGURED: "unset",
-}
 
 
 @lru_cache(maxsize=4_096)

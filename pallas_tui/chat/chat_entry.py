@@ -13,6 +13,11 @@ from ..pictures.images import ChatPicture
 from .call_tree import Tree
 from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 
+STREAM_LIMIT: Final = 1_000_000
+STATUS_LIMIT: Final = 300
+
+_keys: Final = counter(1)
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -25,12 +30,6 @@ class Trace:
     def parent(self) -> str:
         """The ``traceparent`` to send with the call."""
         return f"00-{self.trace_id}-{self.span_id}-01"
-
-
-STREAM_LIMIT: Final = 1_000_000
-STATUS_LIMIT: Final = 300
-
-_keys: Final = counter(1)
 
 
 def next_key() -> int:

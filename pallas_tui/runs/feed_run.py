@@ -24,48 +24,11 @@ from ..chat.token_prices import tokens
 from ..text import count
 from .run_requests import DownstreamRequests
 
-
-def refused_text(event: MessagePassed) -> str:
-    """Say why a message did not arrive; empty for one that did."""
-    if event.outcome == "delivered":
-        return ""
-    why = ": ".join(part for part in (event.code, event.detail) if part)
-    return f"{event.sender} to {event.to or 'no one'} {event.outcome}" + (f": {why}" if why else "")
-
-
-def todo_text(event: TodoChanged) -> str:
-    """Say what a handler waits for, or that it came."""
-    what = event.wait_for + (f" of {event.from_agent}" if event.from_agent else "")
-    told = f": {event.description}" if event.description else ""
-    if event.status == "raised":
-        return f"{event.actor} is reminded: {what} came{told}"
-    return f"{event.actor} waits for {what}{told}"
-
-
-def backend_text(event: BackendChosen) -> str:
-    """Say which backend answers a handler's question to a model, and why that one."""
-    attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
-    return f"{event.actor}: {event.model} of {event.backend}, {event.why}{attempt}"
-
-
 MAX_NESTING: Final = 20
 """How deep runs nest at most; a deeper run stands on its own."""
 
 State = Literal["running", "ok", "error", "cancelled", "unknown"]
 """``unknown``: it is over, but the event that reported how it ended was lost."""
-
-
-def compacted_text(event: Compacted) -> str:
-    """Describe in one line how a conversation that was too long was compacted."""
-    older = count(event.messages, "older message")
-    return f"{older} in a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
-
-
-def routed_text(event: Routed | Rerouted) -> str:
-    """Say which agent answers, and why, in one line."""
-    if isinstance(event, Routed):
-        return f"routed to {event.to} by {event.by}: {event.why}"
-    return f"rerouted from {event.asked} to {event.to}: {event.why}"
 
 
 @dataclass(slots=True, eq=False)
@@ -351,3 +314,39 @@ class FeedRun:
             step.state, step.ended = state, at
         self._open.clear()
         self.cancelling = False
+
+
+def refused_text(event: MessagePassed) -> str:
+    """Say why a message did not arrive; empty for one that did."""
+    if event.outcome == "delivered":
+        return ""
+    why = ": ".join(part for part in (event.code, event.detail) if part)
+    return f"{event.sender} to {event.to or 'no one'} {event.outcome}" + (f": {why}" if why else "")
+
+
+def todo_text(event: TodoChanged) -> str:
+    """Say what a handler waits for, or that it came."""
+    what = event.wait_for + (f" of {event.from_agent}" if event.from_agent else "")
+    told = f": {event.description}" if event.description else ""
+    if event.status == "raised":
+        return f"{event.actor} is reminded: {what} came{told}"
+    return f"{event.actor} waits for {what}{told}"
+
+
+def backend_text(event: BackendChosen) -> str:
+    """Say which backend answers a handler's question to a model, and why that one."""
+    attempt = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+    return f"{event.actor}: {event.model} of {event.backend}, {event.why}{attempt}"
+
+
+def compacted_text(event: Compacted) -> str:
+    """Describe in one line how a conversation that was too long was compacted."""
+    older = count(event.messages, "older message")
+    return f"{older} in a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
+
+
+def routed_text(event: Routed | Rerouted) -> str:
+    """Say which agent answers, and why, in one line."""
+    if isinstance(event, Routed):
+        return f"routed to {event.to} by {event.by}: {event.why}"
+    return f"rerouted from {event.asked} to {event.to}: {event.why}"

@@ -32,6 +32,7 @@ from .single_pane_screen import SinglePane
 if TYPE_CHECKING:
     from ..widgets.feed import FeedPane
 
+__all__ = ["EnvelopeScreen", "MessagesScreen"]
 
 _TITLES = (
     ("form", "tool.form", "Form"),
@@ -42,6 +43,9 @@ _TITLES = (
 )
 _SECTIONS = 50
 """Cells that their titles take, with a gap before the text right of them."""
+
+_ROOMY = 78
+"""Columns from which the title has room for whose messages they are."""
 
 
 class SendScreen(Screen[None]):
@@ -93,14 +97,6 @@ class SendScreen(Screen[None]):
         self.app.push_screen(HelpScreen(self.focused or pane, self.active_bindings.values()))
 
 
-def refusal_of(app: App[Any], letter: Envelope) -> str:
-    """Why a message cannot be sent again, empty where it can."""
-    fleet = getattr(app, "fleet", None)
-    if fleet is None:
-        return "The fleet is not running."
-    return message_replay.refusal_of(letter, fleet.snapshot().agents)
-
-
 class ReplayScreen(SinglePane):
     """The old run, the new run, and the difference of their replies."""
 
@@ -131,10 +127,11 @@ class ReplayScreen(SinglePane):
         self._show_run(event.run_id)
 
 
-__all__ = ["EnvelopeScreen", "MessagesScreen"]
+class EnvelopeScreen(SinglePane):
+    """One message: its facts and its whole XML."""
 
-_ROOMY = 78
-"""Columns from which the title has room for whose messages they are."""
+    def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
+        super().__init__(EnvelopePane(letter, running, glyphs), title_of(letter, glyphs.outbound), glyphs)
 
 
 class MessagesScreen(Screen[RunTarget | None]):
@@ -229,8 +226,9 @@ class MessagesScreen(Screen[RunTarget | None]):
         self.app.push_screen(EnvelopeScreen(event.letter, running, self._glyphs))
 
 
-class EnvelopeScreen(SinglePane):
-    """One message: its facts and its whole XML."""
-
-    def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
-        super().__init__(EnvelopePane(letter, running, glyphs), title_of(letter, glyphs.outbound), glyphs)
+def refusal_of(app: App[Any], letter: Envelope) -> str:
+    """Why a message cannot be sent again, empty where it can."""
+    fleet = getattr(app, "fleet", None)
+    if fleet is None:
+        return "The fleet is not running."
+    return message_replay.refusal_of(letter, fleet.snapshot().agents)

@@ -32,6 +32,16 @@ _WORDS: Final = {
     Tone.CRASH_LOOP: "is in a crash loop",
 }
 
+_ANY: Final = ("agents", "chat", "feed", "logs", "traces")
+_RUN_PANES: Final = ("chat", "feed")
+
+# Sequences for the terminal. The text in them has to be sanitised; it is made so once more here, since
+# one escape in a title is a command.
+PUSH_TITLE: Final = "\x1b[22;2t"
+POP_TITLE: Final = "\x1b[23;2t"
+BELL: Final = "\a"
+_TITLE_LENGTH: Final = 80
+
 
 @dataclass(frozen=True, slots=True)
 class DesktopNotification:
@@ -119,40 +129,6 @@ class NotificationSource:
         return changed
 
 
-def _edits(frame: FleetFrame) -> list[DesktopNotification]:
-    """Return notifications of broken edits. The top line shows them on every screen."""
-    return [
-        DesktopNotification(
-            _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
-        )
-        for event in frame.events
-        if isinstance(event, Reloaded) and event.outcome == "failed"
-    ][-_MANY:]
-
-
-_ANY: Final = ("agents", "chat", "feed", "logs", "traces")
-_RUN_PANES: Final = ("chat", "feed")
-
-
-def _of_run(event: RunFinished, began: RunStarted | None) -> DesktopNotification:
-    word = {"ok": "answered", "error": "failed", "cancelled": "was cancelled"}[event.outcome]
-    text = event.fault or (began.preview if began is not None else "")
-    title = f"{event.agent} {word} after {duration(event.seconds)}"
-    return DesktopNotification(_clean(title, 100), _clean(text, 200), event.outcome == "error", _RUN_PANES)
-
-
-def _of_agent(title: str, text: str, grave: bool) -> DesktopNotification:
-    return DesktopNotification(_clean(title, 100), _clean(text, 200), grave, ("agents",))
-
-
-def _names(titles: Iterable[str]) -> str:
-    return _clean("; ".join(titles), 200)
-
-
-def _clean(text: str, length: int) -> str:
-    return one_line(text, length)
-
-
 class NotificationLimit:
     """Lets through so many notifications and counts the rest, which the next one tells of."""
 
@@ -173,13 +149,34 @@ class NotificationLimit:
         return DesktopNotification(telling.title, text, telling.grave, telling.panes)
 
 
-# Sequences for the terminal. The text in them has to be sanitised; it is made so once more here, since
-# one escape in a title is a command.
+def _edits(frame: FleetFrame) -> list[DesktopNotification]:
+    """Return notifications of broken edits. The top line shows them on every screen."""
+    return [
+        DesktopNotification(
+            _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
+        )
+        for event in frame.events
+        if isinstance(event, Reloaded) and event.outcome == "failed"
+    ][-_MANY:]
 
-PUSH_TITLE: Final = "\x1b[22;2t"
-POP_TITLE: Final = "\x1b[23;2t"
-BELL: Final = "\a"
-_TITLE_LENGTH: Final = 80
+
+def _of_run(event: RunFinished, began: RunStarted | None) -> DesktopNotification:
+    word = {"ok": "answered", "error": "failed", "cancelled": "was cancelled"}[event.outcome]
+    text = event.fault or (began.preview if began is not None else "")
+    title = f"{event.agent} {word} after {duration(event.seconds)}"
+    return DesktopNotification(_clean(title, 100), _clean(text, 200), event.outcome == "error", _RUN_PANES)
+
+
+def _of_agent(title: str, text: str, grave: bool) -> DesktopNotification:
+    return DesktopNotification(_clean(title, 100), _clean(text, 200), grave, ("agents",))
+
+
+def _names(titles: Iterable[str]) -> str:
+    return _clean("; ".join(titles), 200)
+
+
+def _clean(text: str, length: int) -> str:
+    return one_line(text, length)
 
 
 def title_of(summary: Summary | None, name: str) -> str:

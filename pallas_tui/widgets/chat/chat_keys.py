@@ -30,35 +30,6 @@ from .tool_tree import ToolTree
 
 _TIMEOUT: Final = 10.0
 
-
-async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> tuple[str, str]:
-    """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
-    if node is None:
-        return "Tool calls", tree_details(tree, now)
-    exchange = await _exchange(fleet, run_id, tree, node)
-    return node.label, call_details(node, exchange, figures_of(node, now))
-
-
-async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> str:
-    """Return the result of a call where it is kept; else what its progress messages reported."""
-    if node is None:
-        return tree_details(tree, now)
-    exchange = await _exchange(fleet, run_id, tree, node)
-    if exchange is not None:
-        return result_text(exchange)
-    return node.result or node.words or f"{node.label} {figures_of(node, now)}".strip()
-
-
-async def _exchange(fleet: Any, run_id: str, tree: Tree, node: Node) -> Exchange | None:
-    if fleet is None or not run_id:
-        return None
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            return exchange_of(tree, node, await fleet.exchanges(run_id))
-    except (Fault, TimeoutError):
-        return None
-
-
 _WITH_VIEW = frozenset(
     {"attach", "back", "write", "tab", "close_tab", "principal", "protocol", "rename", "prompts"}
 )
@@ -331,3 +302,31 @@ class ChatActions(PartsPane):
         event.stop()
         said = await copy(self.app, event.href)
         self.app.notify(f"{said} It is a link: {event.href}", markup=False)
+
+
+async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> tuple[str, str]:
+    """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
+    if node is None:
+        return "Tool calls", tree_details(tree, now)
+    exchange = await _exchange(fleet, run_id, tree, node)
+    return node.label, call_details(node, exchange, figures_of(node, now))
+
+
+async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> str:
+    """Return the result of a call where it is kept; else what its progress messages reported."""
+    if node is None:
+        return tree_details(tree, now)
+    exchange = await _exchange(fleet, run_id, tree, node)
+    if exchange is not None:
+        return result_text(exchange)
+    return node.result or node.words or f"{node.label} {figures_of(node, now)}".strip()
+
+
+async def _exchange(fleet: Any, run_id: str, tree: Tree, node: Node) -> Exchange | None:
+    if fleet is None or not run_id:
+        return None
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            return exchange_of(tree, node, await fleet.exchanges(run_id))
+    except (Fault, TimeoutError):
+        return None

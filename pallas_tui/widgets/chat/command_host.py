@@ -36,6 +36,11 @@ from .chat_desk import ChatDesk
 from .chat_dialogs import ConfirmScreen
 from .picture_tray import Tray
 
+MAX_NAME: Final = 40
+_LISTED: Final = 20
+"""Threads in the list."""
+_SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
 
 class Line(Protocol):
     """The text area in which a command is typed."""
@@ -90,17 +95,6 @@ class Slash:
         if len(candidates) > 1 or (candidates and " " not in line):
             return "tab: " + " ".join(candidates)
         return COMMANDS.hint(line)
-
-
-def is_command(line: str) -> bool:
-    """Return whether the line begins like a command."""
-    return line.startswith("/") and not line.startswith("//") and "\n" not in line
-
-
-MAX_NAME: Final = 40
-_LISTED: Final = 20
-"""Threads in the list."""
-_SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
 class HostedView(Protocol):
@@ -397,6 +391,11 @@ class ViewHost:
         """Ask the last question again."""
         self._view.retry()
         return ""
+
+
+def is_command(line: str) -> bool:
+    """Return whether the line begins like a command."""
+    return line.startswith("/") and not line.startswith("//") and "\n" not in line
 
 
 def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | None]]:

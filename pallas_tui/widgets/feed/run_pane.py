@@ -28,6 +28,9 @@ from .run_list import ListedExchange, RunList
 if TYPE_CHECKING:
     from .feed_pane import FeedPane
 
+DEADLINE: Final = 35.0
+"""Seconds that the exchanges may take; the fleet gives up by itself a little before."""
+
 
 class ExchangePane(Pane):
     """One exchange; it does not change after it was opened."""
@@ -53,10 +56,6 @@ Credentials are shown by their fingerprint, secrets are masked. **y** copies all
     async def action_copy_json(self) -> None:
         """Copy all of it as JSON."""
         self.notify(await copy(self.app, as_json(self._exchange)), markup=False)
-
-
-DEADLINE: Final = 35.0
-"""Seconds that the exchanges may take; the fleet gives up by itself a little before."""
 
 
 class RunPane(Pane):

@@ -17,71 +17,6 @@ MOST: Final = 16
 
 Identity = tuple[int, int]
 
-
-def paths_of(path: Path) -> list[Path]:
-    """Return the paths of the log and its older files, newest first."""
-    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, MOST + 1))]
-
-
-def identity_at(path: Path) -> Identity | None:
-    """Return the identity of the file at ``path``, None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def newer(path: Path, newest: OpenLogFile) -> OpenLogFile | None:
-    """Open the file that was written next after ``newest``; return None where there is none.
-
-    If ``newest`` is no longer on disk, that is the oldest one that was written later.
-    """
-    family = _family(path)
-    there = _place(family, newest)
-    if there is not None:
-        found = family[max(there - 1, 0) : there]
-    else:
-        last = newest.state[1]
-        found = [file for place, file in enumerate(family) if place == 0 or file.state[1] > last][-1:]
-    return _keep(family, found)
-
-
-def older(path: Path, oldest: OpenLogFile) -> OpenLogFile | None:
-    """Open the file that was written before ``oldest``; return None where there is none left."""
-    family = _family(path)
-    there = _place(family, oldest)
-    return _keep(family, [] if there is None else family[there + 1 : there + 2])
-
-
-def _place(family: list[OpenLogFile], wanted: OpenLogFile) -> int | None:
-    return next((place for place, file in enumerate(family) if file.identity == wanted.identity), None)
-
-
-def _keep(family: list[OpenLogFile], found: list[OpenLogFile]) -> OpenLogFile | None:
-    for file in family:
-        if file not in found:
-            file.close()
-    return found[0] if found else None
-
-
-def _family(path: Path) -> list[OpenLogFile]:
-    """Return all existing files, newest first.
-
-    Rotation moves files in the same direction as this search: a file that moves during it may be found twice,
-    but is never missed.
-    """
-    family: dict[Identity, OpenLogFile] = {}
-    for each in paths_of(path):
-        if (file := OpenLogFile.open(each)) is None:
-            continue
-        # Found twice: its later place is the true one.
-        if (before := family.pop(file.identity, None)) is not None:
-            before.close()
-        family[file.identity] = file
-    return list(family.values())
-
-
 POLL: Final = 0.25
 """Seconds between two looks at a file that does not grow."""
 PUBLISH_EVERY: Final = 0.1
@@ -399,6 +334,70 @@ class LogSource:
         self.rows = search.rows() if search is not None else AllRows(self.index.first, self.index.stop)
         self.found = self._finding.rows() if self._finding is not None else None
         self.changed()
+
+
+def paths_of(path: Path) -> list[Path]:
+    """Return the paths of the log and its older files, newest first."""
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, MOST + 1))]
+
+
+def identity_at(path: Path) -> Identity | None:
+    """Return the identity of the file at ``path``, None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def newer(path: Path, newest: OpenLogFile) -> OpenLogFile | None:
+    """Open the file that was written next after ``newest``; return None where there is none.
+
+    If ``newest`` is no longer on disk, that is the oldest one that was written later.
+    """
+    family = _family(path)
+    there = _place(family, newest)
+    if there is not None:
+        found = family[max(there - 1, 0) : there]
+    else:
+        last = newest.state[1]
+        found = [file for place, file in enumerate(family) if place == 0 or file.state[1] > last][-1:]
+    return _keep(family, found)
+
+
+def older(path: Path, oldest: OpenLogFile) -> OpenLogFile | None:
+    """Open the file that was written before ``oldest``; return None where there is none left."""
+    family = _family(path)
+    there = _place(family, oldest)
+    return _keep(family, [] if there is None else family[there + 1 : there + 2])
+
+
+def _place(family: list[OpenLogFile], wanted: OpenLogFile) -> int | None:
+    return next((place for place, file in enumerate(family) if file.identity == wanted.identity), None)
+
+
+def _keep(family: list[OpenLogFile], found: list[OpenLogFile]) -> OpenLogFile | None:
+    for file in family:
+        if file not in found:
+            file.close()
+    return found[0] if found else None
+
+
+def _family(path: Path) -> list[OpenLogFile]:
+    """Return all existing files, newest first.
+
+    Rotation moves files in the same direction as this search: a file that moves during it may be found twice,
+    but is never missed.
+    """
+    family: dict[Identity, OpenLogFile] = {}
+    for each in paths_of(path):
+        if (file := OpenLogFile.open(each)) is None:
+            continue
+        # Found twice: its later place is the true one.
+        if (before := family.pop(file.identity, None)) is not None:
+            before.close()
+        family[file.identity] = file
+    return list(family.values())
 
 
 def _scan_file(file: OpenLogFile, start: int, end: int) -> Scan:

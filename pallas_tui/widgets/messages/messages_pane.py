@@ -34,6 +34,11 @@ from .message_list import EMPTY, UNFIT, MessageList
 if TYPE_CHECKING:
     from ..feed import FeedPane
 
+HINT: Final = "agent, payload, route, outcome, any word of the XML"
+REST: Final = 0.06
+"""Seconds that the cursor stays before a long message is laid out."""
+_LONG: Final = 8_000
+
 
 class EnvelopePane(Pane):
     """One message; it does not change after it was opened."""
@@ -61,12 +66,6 @@ are masked. **y** copies everything, **c** the stored XML.
     async def action_copy_xml(self) -> None:
         """Copy the envelope."""
         self.notify(await copy(self.app, self._letter.xml), markup=False)
-
-
-HINT: Final = "agent, payload, route, outcome, any word of the XML"
-REST: Final = 0.06
-"""Seconds that the cursor stays before a long message is laid out."""
-_LONG: Final = 8_000
 
 
 class MessagesPane(ListPane):
