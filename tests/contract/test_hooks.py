@@ -7,36 +7,15 @@ from typing import Any
 import pytest
 from support.live import running, write_project
 
-from pallas.executors.fastagent import (
-    auth_seam,
-    changes_seam,
-    elicitation_seam,
-    environment_seam,
-    forward_trace,
-    lean_seam,
-    log_seam,
-    sampling_seam,
-    stderr_seam,
-)
+from pallas.executors.fastagent import agent_loader, google_seam, log_seam
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import AgentState
 
-EVERY = (
-    *forward_trace.HOOKS,
-    *auth_seam.NO_OAUTH,
-    log_seam.HOOK,
-    auth_seam.PREPARE,
-    stderr_seam.HOOK,
-    lean_seam.NO_SUMMARY_AFTER,
-    changes_seam.HOOK,
-    *elicitation_seam.HOOKS,
-    *environment_seam.HOOKS,
-    *sampling_seam.HOOKS,
+
+@pytest.mark.parametrize(
+    "hook", (*agent_loader.HOOKS, google_seam.references()), ids=lambda hook: f"{hook.name}-{hook.attribute}"
 )
-
-
-@pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
 def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
     # PR-29
     target = inspect.unwrap(vars(hook.owner)[hook.attribute])

@@ -6,32 +6,12 @@ from typing import Any
 import anthropic
 import httpx2
 import openai
-import pytest
 from anyio._backends._asyncio import Process
 from fast_agent.llm.provider.google import google_converter, llm_google_native
 from fast_agent.llm.provider.google.llm_google_native import GoogleNativeLLM
 from mcp.client import client, session, stdio, streamable_http
 
-from pallas.executors.fastagent import answers_seam, google_seam, params_seam, transport_seam
-from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
-from pallas.mcp_client.library_hooks import Hook
-
-EVERY = (
-    *mcp_seam.HOOKS,
-    *stdio_seam.HOOKS,
-    transport_seam.GUARD,
-    answers_seam.HOOK,
-    google_seam.references(),
-)
-
-
-@pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
-def test_the_target_has_the_parameters_we_know_and_is_wrapped_once(hook: Hook) -> None:
-    target = inspect.unwrap(vars(hook.owner)[hook.attribute])
-    assert tuple(inspect.signature(target).parameters) == hook.parameters
-    library_hooks.install(hook)
-    library_hooks.install(hook)
-    assert library_hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+from pallas.executors.fastagent import params_seam
 
 
 def test_models_are_asked_with_clients_that_are_limited() -> None:

@@ -10,16 +10,6 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerCo
 from mcp.client.session import ClientSession
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-from pallas.executors.fastagent import servers_seam
-from pallas.mcp_client import library_hooks
-
-
-@pytest.mark.parametrize("hook", servers_seam.HOOKS, ids=lambda hook: hook.name)
-def test_a_hook_fits_and_is_installed_once(hook: library_hooks.Hook) -> None:
-    servers_seam.install()
-    servers_seam.install()
-    assert library_hooks.installed(MCPAggregator, hook.attribute).count(hook.name) == 1
-
 
 @pytest.mark.parametrize(
     ("owner", "name", "parameters"),

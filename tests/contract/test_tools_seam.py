@@ -8,6 +8,7 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from support.live import ECHO, agent_module, running, write_project
 
 from pallas.executors.fastagent import log_seam
+from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
 
@@ -30,7 +31,7 @@ async def test_a_warm_instance_knows_the_tools_of_its_servers_and_its_own(tmp_pa
 
 @pytest.mark.parametrize("hook", log_seam.ONE_FILTER, ids=lambda hook: hook.attribute)
 def test_connection_managers_add_one_filter_between_them(hook: Hook) -> None:
-    log_seam.install()
+    library_hooks.install(hook)
     managers = [MCPConnectionManager.__new__(MCPConnectionManager) for _ in range(3)]
     for manager in managers:
         for name in (

@@ -112,7 +112,7 @@ async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> Non
 
     library_hooks.uninstall(log_seam.HOOK)
     for _ in range(3):
-        log_seam.install()
+        library_hooks.install(log_seam.HOOK)
     assert library_hooks.installed(context, "configure_logger") == ("log",)
     await context.configure_logger(
         Settings(logger=LoggerSettings(type="console", level="debug", progress_display=False))

@@ -142,8 +142,8 @@ async def test_a_server_with_a_credential_of_its_own_starts_no_flow_either(tmp_p
 @pytest.mark.parametrize("owner", [gateway, oauth_client])
 def test_nothing_builds_an_oauth_provider(owner: Any) -> None:
     # The contract with fast-agent: with these two in our hands nothing else makes one.
-    auth_seam.install()
-    auth_seam.install()
+    for hook in (*auth_seam.NO_OAUTH, *auth_seam.NO_OAUTH):
+        library_hooks.install(hook)
     assert sum("oauth.off" in name for name in library_hooks.installed(owner, "build_oauth_provider")) == 1
     settings = MCPServerSettings(name="x", url="http://127.0.0.1:9/mcp", transport="http")
     assert owner.build_oauth_provider(settings) is None

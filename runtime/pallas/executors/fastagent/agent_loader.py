@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from fast_agent import FastAgent
 
@@ -39,6 +40,29 @@ from .preload import files_of
 from .reimport import note
 from .seam import introduce, keep_apart, plain_argv, silence
 
+HOOKS: Final = (
+    answers_seam.HOOK,
+    log_seam.HOOK,
+    *log_seam.ONE_FILTER,
+    *forward_trace.HOOKS,
+    trace_seam.HOOK,
+    *mcp_seam.HOOKS,
+    # Before the wire record, which must not hold refused messages.
+    *transport_seam.HOOKS,
+    wire_seam.HOOK,
+    stderr_seam.HOOK,
+    *auth_seam.NO_OAUTH,
+    *servers_seam.HOOKS,
+    lean_seam.NO_SUMMARY_AFTER,
+    changes_seam.HOOK,
+    *elicitation_seam.HOOKS,
+    *environment_seam.HOOKS,
+    *sampling_seam.HOOKS,
+    auth_seam.PREPARE,
+    settings_seam.SETTINGS,
+)
+"""What Pallas changes in fast-agent and the MCP SDK for every agent, in this order."""
+
 
 def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAgent:
     """Return the agent's FastAgent, silenced. Blocks while the user's code is imported.
@@ -49,28 +73,10 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
     the traceback is the fault's cause.
     """
     with LOADING, plain_argv():
-        for each in (
-            commands_seam,
-            answers_seam,
-            log_seam,
-            forward_trace,
-            trace_seam,
-            mcp_seam,
-            # Before the wire record, which must not hold refused messages.
-            transport_seam,
-            wire_seam,
-            stderr_seam,
-            auth_seam,
-            quick_connect,
-            servers_seam,
-            lean_seam,
-            changes_seam,
-            elicitation_seam,
-            environment_seam,
-            sampling_seam,
-        ):
-            each.install()
-        library_hooks.install(settings_seam.SETTINGS)
+        commands_seam.install()
+        quick_connect.install()
+        for hook in HOOKS:
+            library_hooks.install(hook)
         library_hooks.tell()
         try:
             # A definition runs no user code.

@@ -10,15 +10,9 @@ from typing import Any, Final
 import httpx2
 
 from pallas.bounds.bodies import ask_plainly, bound_model
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
 _LIBRARIES: Final = frozenset({"openai", "anthropic"})
-
-
-def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
 
 
 def _bounded(original: Any) -> Any:

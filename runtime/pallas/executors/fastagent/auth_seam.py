@@ -63,12 +63,6 @@ NO_OAUTH: Final = tuple(
 )
 
 
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in (*NO_OAUTH, PREPARE):
-        library_hooks.install(hook)
-
-
 def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
     """Forward the caller's bearer to the named servers and to no other; installs the hook once.
 

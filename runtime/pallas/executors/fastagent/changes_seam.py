@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
 # Seconds between two listings of a server that keeps changing.
@@ -28,11 +27,6 @@ class _Listing:
 
 # Keyed by the aggregator of an instance and the server's name.
 _listings: Final[WeakKeyDictionary[Any, dict[str, _Listing]]] = WeakKeyDictionary()
-
-
-def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
 
 
 def _once_at_a_time(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
 from pallas.executors.fastagent import answers_seam, retry_policy
+from pallas.mcp_client import library_hooks
 
 # Providers whose models keep a connection open between questions, unless this is turned off.
 _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xai", "metaai"})
@@ -57,7 +58,7 @@ def model(
     make: Callable[..., Any], provider: str, settings: Settings, api_key: str | None, base_url: str | None
 ) -> Any:
     """Return a model that tries once, raises its failure, and knows no other key than this one."""
-    answers_seam.install()
+    library_hooks.install(answers_seam.HOOK)
     options: dict[str, Any] = {"transport": "sse"} if provider in _LASTING else {}
     if base_url:
         options["base_url"] = base_url

@@ -12,7 +12,6 @@ from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.tools import elicitation
 from mcp_types import ElicitResult
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.safe_text import one_line
 
@@ -23,12 +22,6 @@ REASON_KEY: Final = "local.pallas/reason"
 """In ``_meta`` of a declined elicitation: why."""
 # The same answer as of fast-agent's own handlers when a person declines.
 _DECLINED: Final = "__DECLINED__"
-
-
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in HOOKS:
-        library_hooks.install(hook)
 
 
 def _declining(original: Callable[..., Any]) -> Callable[..., Any]:

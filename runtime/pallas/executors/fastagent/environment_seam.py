@@ -10,14 +10,7 @@ from fast_agent.mcp import client_gateway
 from fast_agent.tools import local_shell_executor
 
 from pallas.child_environment import program_environment
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-
-
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in HOOKS:
-        library_hooks.install(hook)
 
 
 def _of_programs(original: Callable[..., Any]) -> Callable[..., Any]:

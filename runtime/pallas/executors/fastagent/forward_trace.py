@@ -14,7 +14,6 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.mcp_client.stdio_seam import was_ended
 from pallas.model.redaction import redact_text
@@ -32,12 +31,6 @@ _TRACED: Final = "__pallas_traced__"
 
 _run_id: ContextVar[str] = ContextVar("run_id", default="")
 _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
-
-
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in HOOKS:
-        library_hooks.install(hook)
 
 
 def name_run(run_id: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from fast_agent.hooks import compaction
 from fast_agent.types import RequestParams
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
 
@@ -66,8 +65,3 @@ NO_SUMMARY_AFTER: Final = Hook(
     parameters=("ctx",),
     wrap=_kept_elsewhere,
 )
-
-
-def install() -> None:
-    """Install the hooks that apply to every agent. Raises Fault (CONFIG) if the wrapped code has moved."""
-    library_hooks.install(NO_SUMMARY_AFTER)

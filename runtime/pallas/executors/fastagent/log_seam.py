@@ -11,15 +11,8 @@ from typing import Any, Final
 from fast_agent import context
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
-
-
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in (HOOK, *ONE_FILTER):
-        library_hooks.install(hook)
 
 
 def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:

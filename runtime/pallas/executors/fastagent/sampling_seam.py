@@ -20,7 +20,6 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp_types import INVALID_REQUEST, ErrorData
 
 from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Usage
 from pallas.safe_text import one_line
@@ -30,12 +29,6 @@ from .forward_trace import HOOKS as DISPATCH
 log = logging.getLogger(__name__)
 
 _OVER: Final = "the run that called this server is over"
-
-
-def install() -> None:
-    """Install the hooks; further calls do nothing. Raises Fault (CONFIG)."""
-    for hook in HOOKS:
-        library_hooks.install(hook)
 
 
 class SamplingAllowance:

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 from anyio import Lock
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 
 CONNECT_SECONDS: Final = 20.0
@@ -235,9 +234,3 @@ TOOLS_CHANGED: Final = Hook(
     wrap=_in_order,
 )
 HOOKS: Final = (AT_ONCE, LISTED_AGAIN, TOOLS_CHANGED)
-
-
-def install() -> None:
-    """Connect the servers of every agent this way. Raises Fault (CONFIG)."""
-    for hook in HOOKS:
-        library_hooks.install(hook)

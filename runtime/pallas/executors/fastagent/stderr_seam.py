@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.safe_text import sanitize
 
@@ -23,11 +22,6 @@ ASKED: Final = "PALLAS_SERVER_STDERR"
 _LINE: Final = 8_192
 _LINES_A_SECOND: Final = 200
 _AT_ONCE: Final = 64 * 1024
-
-
-def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
 
 
 class ServerErrors(io.TextIOBase):

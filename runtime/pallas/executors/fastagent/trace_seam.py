@@ -18,7 +18,6 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from opentelemetry import context as otel
 from opentelemetry import trace as spans
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
 
@@ -32,11 +31,6 @@ _KEYS: Final = re.compile(rf"\b_?meta\b|{TRACEPARENT}|{TRACESTATE}|\b{BAGGAGE}\b
 
 # The methods with which fast-agent sends metadata.
 _CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
-
-
-def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
 
 
 def _carry(original: Callable[..., Any]) -> Callable[..., Any]:

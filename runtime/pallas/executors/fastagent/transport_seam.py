@@ -6,7 +6,6 @@ from typing import Any, Final
 from fast_agent.mcp import client_gateway
 
 from pallas.bounds import MAX_MESSAGE
-from pallas.mcp_client import library_hooks as hooks
 from pallas.mcp_client import stdio_seam
 from pallas.mcp_client.library_hooks import Hook
 from pallas.safe_text import one_line
@@ -69,13 +68,5 @@ def _guarded(server: str, transport: Any) -> Any:
 
 
 GUARD: Final = stdio_hook("stdio.guard", _guarded)
-
-
-def install() -> None:
-    """Let every HTTP downstream send events up to ``MAX_EVENT`` bytes, and guard those on stdio.
-
-    Raises Fault (CONFIG).
-    """
-    hooks.install(LARGER_EVENTS)
-    stdio_seam.install()
-    hooks.install(GUARD)
+HOOKS: Final = (LARGER_EVENTS, *stdio_seam.HOOKS, GUARD)
+"""HTTP downstreams may send events up to ``MAX_EVENT`` bytes; those on stdio are guarded."""

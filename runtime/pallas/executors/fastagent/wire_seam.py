@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from pallas.mcp_client import library_hooks
 from pallas.mcp_client.stdio_seam import PassingStream
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
@@ -18,11 +17,6 @@ from .transport_seam import stdio_hook
 
 # The limit of pending requests to one stdio server; the oldest unanswered one is dropped.
 _MAX_OPEN: Final = 200
-
-
-def install() -> None:
-    """Install the hook; further calls do nothing. Raises Fault (CONFIG)."""
-    library_hooks.install(HOOK)
 
 
 @asynccontextmanager
