@@ -127,12 +127,15 @@ class Executor(Protocol):
 
     Between ``start`` and ``close`` it may be parked, and started once more after that. ``close`` is called
     whatever the outcome of the others, also while one of them was cancelled.
+
+    Methods with a body here are right for an executor in this process that calls no downstreams, lets no run
+    wait, does not fail by itself and keeps nothing for a conversation.
     """
 
     @property
     def pid(self) -> int | None:
         """The process it runs in, None for this one."""
-        ...
+        return None
 
     @property
     def info(self) -> ExecutorInfo:
@@ -157,23 +160,23 @@ class Executor(Protocol):
 
     def problems(self) -> tuple[str, ...]:
         """The names of downstreams that could not be reached at the last attempt."""
-        ...
+        return ()
 
     @property
     def waiting(self) -> int:
         """The number of runs that wait for capacity."""
-        ...
+        return 0
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """Call ``tell`` with the reason, once at most, if the executor fails by itself.
 
         It is called in the loop of ``start``, and only between ``start`` and ``close``.
         """
-        ...
+        return
 
     def release(self, lease: str) -> None:
         """Release the resources of a conversation that is over; returns at once."""
-        ...
+        return
 
     async def park(self, timeout: float) -> None:
         """Stop what it runs and keep what it loaded, in about ``timeout`` seconds: ``start`` may follow.

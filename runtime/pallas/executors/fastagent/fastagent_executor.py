@@ -23,7 +23,7 @@ from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (
     auth_seam,
     forward_trace,
@@ -56,7 +56,7 @@ _TRIM_EVERY: Final = 60.0
 MAX_INSTRUCTION: Final = 100_000
 
 
-class FastAgentExecutor:
+class FastAgentExecutor(Executor):
     """Runs turns on a pool of warm instances; a conversation's history is loaded for each run."""
 
     def __init__(self, project: Project, config: AgentConfig) -> None:
@@ -82,11 +82,6 @@ class FastAgentExecutor:
         self._tell_failed: Callable[[str], None] | None = None
         self._peers: PeerCalls | None = None
         self._renamed: set[str] = set()
-
-    @property
-    def pid(self) -> int | None:
-        """None: it runs in this process."""
-        return None
 
     @property
     def info(self) -> ExecutorInfo:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from pallas.executors.fastagent.read_files import Reads, noting
 from pallas.handlers import PromptRequest, Session
 from pallas.model import Fault, FaultType, Message, TextDelta
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from .handler_answers import Drafting, HandlerAnswer, answer_of
 from .handler_faults import raised
 from .handler_loader import load, place_of
@@ -31,7 +31,7 @@ _MAX_SESSIONS: Final = 10_000
 _open: Final[OrderedDict[str, Session]] = OrderedDict()
 
 
-class HandlerExecutor:
+class HandlerExecutor(Executor):
     """Runs turns on one handler, each in a task of its own. Belongs to one event loop.
 
     ``handler`` is the object that answers; without it, it is the one that was registered with ``config``,
@@ -55,11 +55,6 @@ class HandlerExecutor:
         self._started = False
 
     @property
-    def pid(self) -> int | None:
-        """None: it runs in this process."""
-        return None
-
-    @property
     def info(self) -> ExecutorInfo:
         """The handler's own description, known once ``load`` has run."""
         return self._info
@@ -68,10 +63,6 @@ class HandlerExecutor:
     def waiting(self) -> int:
         """The number of runs that wait because ``capacity`` runs are in progress."""
         return self._waiting
-
-    def problems(self) -> tuple[str, ...]:
-        """None: it has no known downstreams."""
-        return ()
 
     async def load(self, *, fresh: bool = False) -> None:
         """Import the handler's code unless the handler was given. Raises Fault (CONFIG) with file and
@@ -127,12 +118,6 @@ class HandlerExecutor:
             return await self._answered(self._shape, turn, emit)
         finally:
             self._room.release()
-
-    def when_failed(self, tell: Callable[[str], None]) -> None:
-        """Do nothing: a handler does not fail by itself."""
-
-    def release(self, lease: str) -> None:
-        """Do nothing: the history comes with each turn."""
 
     async def park(self, timeout: float) -> None:
         """Cancel runs in flight; the handler is kept for another ``start``."""

@@ -15,7 +15,7 @@ from pallas.model.fingerprint import salt
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from ..fastagent.peers_fleet import FleetPeers
 from ..ipc.child_process import InterpreterProcess
 from .agent_connection import CANCEL_TIMEOUT_S, AgentCall, AgentConnection
@@ -40,7 +40,7 @@ MODULE: Final = "pallas.executors.process.agent_child"
 _PARK_LEEWAY_S: Final = 1.0
 
 
-class ProcessExecutor:
+class ProcessExecutor(Executor):
     """Has turns answered by a process of its own, whose end leaves the fleet unharmed.
 
     A run that is cancelled is cancelled there. A run whose process ends fails with a Fault (TRANSPORT) that

@@ -22,7 +22,7 @@ from pallas.model import Fault, FaultType, Message, Notice
 from pallas.model.fingerprint import fingerprint
 from pallas.safe_text import sanitize
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from .call_arguments import NEW, call_arguments
 from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
@@ -93,7 +93,7 @@ _ATTEMPTS: Final = 3
 _MAX_INSTRUCTION: Final = 4_000
 
 
-class RemoteExecutor:
+class RemoteExecutor(Executor):
     """Runs turns at the MCP endpoint at ``config.remote.url``, in either era of the protocol.
 
     Detects at the start how to call it. Conversations continue there in the way it supports; if it supports
@@ -130,11 +130,6 @@ class RemoteExecutor:
         self._watch = EndpointWatch(
             self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._there.pool.sweep
         )
-
-    @property
-    def pid(self) -> int | None:
-        """None: it runs elsewhere."""
-        return None
 
     @property
     def info(self) -> ExecutorInfo:

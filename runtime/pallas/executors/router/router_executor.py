@@ -30,7 +30,7 @@ from pallas.routing.route_prompt import route_prompt
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import begin_call, current_run
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 
 ASK_SECONDS: Final = 60.0
 """Seconds that a model may take to choose an agent; after that the examples decide."""
@@ -82,7 +82,7 @@ class _Kept:
     known: int = 0
 
 
-class RouterExecutor:
+class RouterExecutor(Executor):
     """Answers by running another agent. A conversation stays with the agent that was chosen first.
 
     The chosen agent runs as if its caller had called it, with the same principal and bearer, in its own run
@@ -105,11 +105,6 @@ class RouterExecutor:
     def _members(self) -> tuple[str, ...]:
         rules = self._rules
         return tuple(dict.fromkeys((*rules.agents, *([rules.fallback] if rules.fallback else ()))))
-
-    @property
-    def pid(self) -> int | None:
-        """None: it needs no process."""
-        return None
 
     @property
     def info(self) -> ExecutorInfo:
@@ -281,18 +276,6 @@ class RouterExecutor:
     def _end(self, kept: _Kept) -> None:
         if kept.session:
             self._reach.end(kept.agent, kept.session, kept.principal)
-
-    def problems(self) -> tuple[str, ...]:
-        """None: it calls no downstreams."""
-        return ()
-
-    @property
-    def waiting(self) -> int:
-        """Always 0: the agents that it chooses count their own."""
-        return 0
-
-    def when_failed(self, tell: Callable[[str], None]) -> None:
-        """Do nothing: it does not fail by itself."""
 
     def release(self, lease: str) -> None:
         """Forget the agent of a conversation that is over."""

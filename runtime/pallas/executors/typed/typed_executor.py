@@ -18,7 +18,7 @@ from pallas.payloads import PayloadFault, PayloadType, read_text
 from pallas.safe_text import sanitize
 from pallas.telemetry.trace_context import current_run
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from .handler_ports import HandlerFacts, HandlerHost, MessagingPort
 from .in_process_host import InProcessHost
 from .payload_conversion import InvalidReply
@@ -26,7 +26,7 @@ from .payload_conversion import InvalidReply
 log = logging.getLogger(__name__)
 
 
-class TypedExecutor:
+class TypedExecutor(Executor):
     """A typed handler of a fleet. Belongs to one event loop.
 
     As an executor it reads a caller's text as a message, has the fleet deliver it, and writes the answer as
@@ -62,18 +62,9 @@ class TypedExecutor:
         return self._info
 
     @property
-    def waiting(self) -> int:
-        """0: its messages wait in the fleet's queue, not here."""
-        return 0
-
-    @property
     def full(self) -> bool:
         """Whether it handles as many messages as one handler may (HC-31), so that the next one waits."""
         return len(self._work) >= self._own.at_once(self._messaging.limits)
-
-    def problems(self) -> tuple[str, ...]:
-        """None: its downstreams, if any, are not known."""
-        return ()
 
     async def load(self, *, fresh: bool = False) -> None:
         """Import its code and check it (HC-1). Raises Fault (CONFIG) with file and line."""
@@ -126,9 +117,6 @@ class TypedExecutor:
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """``tell`` is called when its own process ended."""
         self._host.when_failed(tell)
-
-    def release(self, lease: str) -> None:
-        """Do nothing: frames end with their runs, so nothing is kept for a conversation."""
 
     def hurry(self, seconds: float) -> None:
         """Give the messages of other agents' runs that it still handles so many seconds: its agent stops."""

@@ -16,7 +16,7 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Message
 from pallas.model.redaction import forget, is_sensitive, redact
 
-from ..base import Emit, ExecutorInfo, ExecutorTurn, TurnResult
+from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from .json_rpc_peer import JsonRpcError
 from .turn_output import TurnOutput, history_block
 from .worker_connection import WorkerConnection
@@ -26,7 +26,7 @@ from .worker_sessions import WorkerSession
 log = logging.getLogger(__name__)
 
 
-class WorkerExecutor:
+class WorkerExecutor(Executor):
     """Has turns answered by a worker, each conversation in a session of its own there (SPEC 7.4, DR-28).
 
     If the session does not know the conversation, the turn begins with its history. A turn that is cancelled
@@ -66,10 +66,6 @@ class WorkerExecutor:
     def waiting(self) -> int:
         """Runs that wait for room."""
         return self._waiting
-
-    def problems(self) -> tuple[str, ...]:
-        """None: what a worker calls is its own."""
-        return ()
 
     async def load(self, *, fresh: bool = False) -> None:
         """Look for the program. Raises Fault (CONFIG) if there is none."""
