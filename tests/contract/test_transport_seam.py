@@ -3,6 +3,7 @@
 import inspect
 
 from fast_agent.mcp import client_gateway
+from support.hooks import uninstall
 
 from pallas.executors.fastagent import transport_seam
 from pallas.mcp_client import library_hooks
@@ -14,7 +15,7 @@ def test_the_gateway_still_connects_through_the_function_we_wrap() -> None:
 
 
 def test_the_wrapped_function_takes_our_limit_and_leaves_a_given_one() -> None:
-    library_hooks.uninstall(transport_seam.LARGER_EVENTS)
+    uninstall(transport_seam.LARGER_EVENTS)
     theirs = inspect.signature(client_gateway.streamable_http_client).parameters
     assert tuple(theirs) == transport_seam.LARGER_EVENTS.parameters
     assert theirs["max_sse_event_size"].default == 1024 * 1024

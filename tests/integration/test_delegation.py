@@ -187,8 +187,8 @@ async def test_pictures_reach_the_model_as_text_and_image_parts(fleet: Fleet, er
             "send_message", {"message": "what is it?", "images": [{"data": PIXEL, "mime_type": "image/png"}]}
         )
         assert result.content[0].text == "I see 1 picture, 1x1"  # type: ignore[union-attr]
-    assert fleet.model_server is not None
-    last = record_of(fleet.model_server).requests[-1]["messages"][-1]
+    assert fleet.surfaces.offline_model.server is not None
+    last = record_of(fleet.surfaces.offline_model.server).requests[-1]["messages"][-1]
     assert [part["type"] for part in last["content"]] == ["text", "image_url"]
     assert last["content"][1]["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
 
@@ -205,12 +205,12 @@ async def test_only_the_agent_with_vision_says_so(fleet: Fleet) -> None:
 
 async def test_health_checks_ask_no_model(fleet: Fleet) -> None:
     # PI-9
-    assert fleet.model_server is not None
-    before = record_of(fleet.model_server).calls
+    assert fleet.surfaces.offline_model.server is not None
+    before = record_of(fleet.surfaces.offline_model.server).calls
     async with client(fleet, "boss") as boss:
         for _ in range(5):
             await boss.call_tool("get_health", {})
-    assert record_of(fleet.model_server).calls == before
+    assert record_of(fleet.surfaces.offline_model.server).calls == before
 
 
 async def test_tokens_steps_and_tools_are_told_with_the_result(fleet: Fleet) -> None:

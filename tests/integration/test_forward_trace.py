@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from support.hooks import uninstall
 from support.live import agent_module, ask, client, running, write_project
 from support.ports import free_ports
 
@@ -93,7 +94,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, log_file: Path) -> Asy
         files={"model.yaml": SCRIPT, "odd.py": ODD},
     )
     for hook in forward_trace.HOOKS:  # another test of this process may have installed them
-        library_hooks.uninstall(hook)
+        uninstall(hook)
     async with running(root) as running_fleet:
         yield running_fleet
 
@@ -118,8 +119,8 @@ def traced(path: Path, tool: str) -> list[dict[str, Any]]:
 
 def tool_results(fleet: Fleet) -> str:
     """Every tool result the model was sent."""
-    assert fleet.model_server is not None
-    bodies = record_of(fleet.model_server).requests
+    assert fleet.surfaces.offline_model.server is not None
+    bodies = record_of(fleet.surfaces.offline_model.server).requests
     return json.dumps([m["content"] for body in bodies for m in body["messages"] if m["role"] == "tool"])
 
 

@@ -103,8 +103,8 @@ class TestTenDownstreams:
     ) -> None:
         # PI-9, PI-10, PI-13
         running_fleet, servers = fleet
-        assert running_fleet.model_server is not None
-        asked = record_of(running_fleet.model_server).calls
+        assert running_fleet.surfaces.offline_model.server is not None
+        asked = record_of(running_fleet.surfaces.offline_model.server).calls
         before = [server.requests for server in servers]
         for server in servers:
             server.delay = 0.2
@@ -113,10 +113,10 @@ class TestTenDownstreams:
         assert seconds < 1.0
         assert seconds >= 0.2  # it looked
         assert all(server.requests > count for server, count in zip(servers, before, strict=True))
-        assert record_of(running_fleet.model_server).calls == asked
+        assert record_of(running_fleet.surfaces.offline_model.server).calls == asked
         async with client(running_fleet, "one", era=era) as one:
             assert await ask(one, "x") == "hello"  # the counter counts
-        assert record_of(running_fleet.model_server).calls == asked + 1
+        assert record_of(running_fleet.surfaces.offline_model.server).calls == asked + 1
 
     @both_eras
     async def test_one_that_never_answers_costs_three_and_a_half_seconds_at_most(

@@ -52,8 +52,8 @@ def scripted_project(root: Path, agents: dict[str, str | None], **more: Any) -> 
 
 def seen_with(fleet: Fleet, text: str) -> list[str]:
     """The model inputs, as JSON, whose last message holds the text."""
-    assert fleet.model_server is not None
-    bodies = record_of(fleet.model_server).requests
+    assert fleet.surfaces.offline_model.server is not None
+    bodies = record_of(fleet.surfaces.offline_model.server).requests
     return [json.dumps(body["messages"]) for body in bodies if text in json.dumps(body["messages"][-1])]
 
 
@@ -78,7 +78,7 @@ async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: 
             (last,) = seen_with(fleet, f"bob {life} 2")
             assert "alice" not in last
             if life == "second life":
-                assert "first life" not in json.dumps(record_of(fleet.model_server).requests)  # type: ignore[arg-type]
+                assert "first life" not in json.dumps(record_of(fleet.surfaces.offline_model.server).requests)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -106,8 +106,10 @@ async def test_a_sub_agent_keeps_nothing_for_the_next_conversation(tmp_path: Pat
         first = await ask(caller, "delegate the alpha secret", conversation_id="one")
         assert "alpha" in first
         await ask(caller, "delegate the beta secret", conversation_id="two")
-        assert fleet.model_server is not None
-        bodies = [json.dumps(body["messages"]) for body in record_of(fleet.model_server).requests]
+        assert fleet.surfaces.offline_model.server is not None
+        bodies = [
+            json.dumps(body["messages"]) for body in record_of(fleet.surfaces.offline_model.server).requests
+        ]
         assert sum("the child" in body.lower() for body in bodies) >= 2
         assert not any("alpha" in body and "beta" in body for body in bodies)
 

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from support.databases import fresh_database
 from support.turns import turn
@@ -13,7 +14,7 @@ from support.turns import turn
 from pallas.ledger import open_ledger
 from pallas.ledger.database import Database
 from pallas.ledger.ledger_address import address_of
-from pallas.ledger.migrate import revisions, upgrade
+from pallas.ledger.migrate import configuration, upgrade
 from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.sqlite import SqliteDatabase
 from pallas.ledger.tables import HEAD, REVISIONS, metadata
@@ -85,7 +86,8 @@ async def test_tables_that_were_made_are_those_that_revisions_make(
 
 
 def test_the_revisions_of_the_package_are_those_that_the_tables_know() -> None:
-    assert revisions() == REVISIONS
+    script = ScriptDirectory.from_config(configuration())
+    assert tuple(each.revision for each in script.walk_revisions()) == REVISIONS[::-1]
 
 
 async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fast_agent import context
 from fast_agent.config import LoggerSettings, Settings
+from support.hooks import uninstall
 from support.live import agent_module, ask, client, running, write_project
 
 from pallas.config import load_project
@@ -110,7 +111,7 @@ async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> Non
     # PR-29, PR-30: the hook that holds this is installed once, and says so in the file
     from pallas.executors.fastagent import log_seam
 
-    library_hooks.uninstall(log_seam.HOOK)
+    uninstall(log_seam.HOOK)
     for _ in range(3):
         library_hooks.install(log_seam.HOOK)
     assert library_hooks.installed(context, "configure_logger") == ("log",)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from packaging.version import Version
+from support.listeners import open_listeners
 from support.live import ERAS, ask, client, running, write_project
 from support.ports import free_ports
 
@@ -71,7 +72,7 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 
 def ports(fleet: Fleet) -> dict[str, int]:
     """Every port the fleet listens on, from the sockets themselves: one that is added later is in it."""
-    found = {name: listener.port for name, listener in fleet.ports.open_listeners()}
+    found = {name: listener.port for name, listener in open_listeners(fleet)}
     assert set(found) == {"agent well", "agent broken", "registry", "scripted"}
     return found
 

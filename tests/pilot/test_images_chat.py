@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import agent
 from support.pane_app import PaneApp
-from support.pictures import hostile, picture
+from support.pictures import hostile, is_drawn, picture
 from support.waiting import until
 from textual.events import Paste
 from textual.pilot import Pilot
@@ -72,9 +72,7 @@ class Chat:
         return list(self.view.query(Thumbnail))
 
     async def drawn(self, count: int) -> list[Thumbnail]:
-        await self.until(
-            lambda: len(self.thumbnails()) == count and all(each.is_drawn for each in self.thumbnails())
-        )
+        await self.until(lambda: len(self.thumbnails()) == count and all(map(is_drawn, self.thumbnails())))
         return self.thumbnails()
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from support.live import ERAS, client, running
 from support.typed import typed_project
 
-from pallas.executors.typed.landlock import is_available
+from pallas.executors.typed.landlock import abi_version
 from pallas.fleet.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -96,7 +96,7 @@ async def opened(
 async def test_an_isolated_handler_reads_no_file_of_the_project_but_its_own(fleet: Fleet, era: str) -> None:
     # HC-36
     root = fleet.project.root
-    if not is_available():  # as docs/handler-isolation.md says
+    if not abi_version():  # as docs/handler-isolation.md says
         assert SECRET in await opened(fleet, root / ".env", era=era)
         return
     hidden = (".env", "fastagent.secrets.yaml", "agents.yaml", "two.txt", "sub/deep.txt")
@@ -131,7 +131,7 @@ async def test_an_isolated_handler_changes_nothing_that_the_fleet_would_load(fle
     # HC-36: a fleet reloads what is saved, into its own process
     root = fleet.project.root
     before = (root / "desk.py").read_text()
-    for name in ("desk.py", "agents.yaml", "new.py", ".env") if is_available() else ():
+    for name in ("desk.py", "agents.yaml", "new.py", ".env") if abi_version() else ():
         assert await opened(fleet, root / name, "print('hello')") == "PermissionError", name
     assert (root / "desk.py").read_text() == before
     assert not (root / "new.py").exists()

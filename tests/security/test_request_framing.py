@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 import pytest_asyncio
+from support.listeners import open_listeners
 from support.live import running, write_project
 from support.ports import free_ports
 
@@ -55,7 +56,7 @@ async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
     fleet: Fleet, path: bytes, framing: bytes
 ) -> None:
     second = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    for name, listener in fleet.ports.open_listeners():
+    for name, listener in open_listeners(fleet):
         head = b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         answer = await raw(listener.port, head + framing + b"\r\n" + CHUNKED + second)
         assert answer.startswith(b"HTTP/1.1 400 "), (name, answer[:200])

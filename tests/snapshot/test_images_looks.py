@@ -8,7 +8,7 @@ from typing import Any
 from support.fake_fleet import NOON, agent
 from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import STYLES, PaneApp, still
-from support.pictures import picture
+from support.pictures import is_drawn, picture
 from support.waiting import until
 from textual.app import App
 from textual.pilot import Pilot
@@ -57,7 +57,7 @@ async def test_a_picture_in_the_transcript_and_one_to_be_sent(pictures: Pictures
         await until(lambda: view._prompt.has_focus, pilot)
         view._prompt.insert("Draw it")
         await pilot.press("enter")
-        await until(lambda: view.conversation.run is None and view.query_one(Thumbnail).is_drawn, pilot)
+        await until(lambda: view.conversation.run is None and is_drawn(view.query_one(Thumbnail)), pilot)
         await view.tray.take(tmp_path / "invoice.png")
         chip = await until(lambda: view.query_one(Chip), pilot)
         await until(lambda: chip._strips or pilot.app.size.height < 30, pilot)

@@ -53,5 +53,5 @@ def offline_project(
 
 def model_record(fleet: Fleet) -> RequestRecord:
     """What the fleet's offline model was asked."""
-    assert fleet.model_server is not None
-    return record_of(fleet.model_server)
+    assert fleet.surfaces.offline_model.server is not None
+    return record_of(fleet.surfaces.offline_model.server)

@@ -6,6 +6,13 @@ from io import BytesIO
 
 from PIL import Image
 
+from pallas_tui.widgets.chat.thumbnails import Thumbnail
+
+
+def is_drawn(thumbnail: Thumbnail) -> bool:
+    """Whether it shows the final content: the picture, or why not."""
+    return bool(thumbnail._strips) or bool(thumbnail.problem) or not thumbnail._wanted
+
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (64, 48), frames: int = 1) -> bytes:
     """A picture, its left half red, its right half blue; of several frames the later ones are green."""

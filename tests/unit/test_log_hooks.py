@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.hooks import uninstall
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
@@ -110,7 +111,7 @@ def test_a_hook_under_a_foreign_wrapper_is_still_seen(theirs: ModuleType) -> Non
     library_hooks.install(counting("bearer", theirs))
     assert called(theirs) == ["docs/search", "trace", "foreign", "bearer"]
     with pytest.raises(Fault, match="wrapped by someone else"):
-        library_hooks.uninstall(counting("trace", theirs))
+        uninstall(counting("trace", theirs))
 
 
 def test_one_hook_is_taken_out_from_between_the_others(theirs: ModuleType) -> None:
@@ -118,11 +119,11 @@ def test_one_hook_is_taken_out_from_between_the_others(theirs: ModuleType) -> No
     trio = [counting(name, theirs) for name in ("trace", "bearer", "transport")]
     for hook in trio:
         library_hooks.install(hook)
-    assert library_hooks.uninstall(trio[1]) is True
+    assert uninstall(trio[1]) is True
     assert called(theirs) == ["docs/search", "trace", "transport"]
-    assert library_hooks.uninstall(trio[1]) is False
-    assert library_hooks.uninstall(trio[0]) is True
-    assert library_hooks.uninstall(trio[2]) is True
+    assert uninstall(trio[1]) is False
+    assert uninstall(trio[0]) is True
+    assert uninstall(trio[2]) is True
     assert vars(theirs)["dispatch"] is original
 
 

@@ -16,7 +16,7 @@ from pallas.payloads import (
     opened,
     read_text,
 )
-from pallas.payloads.envelope import ENVELOPE_XSD
+from pallas.payloads.envelope import NAMESPACE
 
 
 @dataclass
@@ -30,6 +30,27 @@ class AddPayload:
 
 ADD = PayloadType.of(AddPayload)
 TEXT = PayloadType.of(Text)
+ENVELOPE_XSD = f"""\
+<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{NAMESPACE}"
+    elementFormDefault="qualified">
+  <xs:element name="message">
+    <xs:complexType>
+      <xs:sequence>
+        <xs:element name="meta">
+          <xs:complexType>
+            <xs:sequence>
+              <xs:element name="from" type="xs:string"/>
+              <xs:element name="to" type="xs:string" minOccurs="0"/>
+              <xs:element name="thread" type="xs:string"/>
+            </xs:sequence>
+          </xs:complexType>
+        </xs:element>
+        <xs:any namespace="##any" processContents="skip"/>
+      </xs:sequence>
+    </xs:complexType>
+  </xs:element>
+</xs:schema>
+"""
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,6 @@ class Thumbnail(Widget, can_focus=True):
                 self._caption += _FIRST
         self.refresh()
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether it shows the final content: the picture, or why not."""
-        return bool(self._strips) or bool(self.problem) or not self._wanted
-
     def render_line(self, y: int) -> Strip:
         """Render a line of the picture, and the caption last."""
         style, width = self.rich_style, self.size.width

@@ -132,10 +132,6 @@ class RestClient:
         """Send a changed document, and return the response. Absent keys stay as they are (C17)."""
         return await self.ask("PUT", path, document, timeout=timeout)
 
-    async def patch(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
-        """Do the same as ``put``, with PATCH."""
-        return await self.ask("PATCH", path, document, timeout=timeout)
-
     async def delete(self, path: str, *, timeout: float = ANSWER_TIMEOUT) -> Any:
         """Delete, and return the response; None when it is empty."""
         return await self.ask("DELETE", path, timeout=timeout)

@@ -7,8 +7,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from starlette.applications import Starlette
-
 from pallas.access.grants import Grants
 from pallas.config import Project, fill_unset
 from pallas.config.kinds import WorkerConfig
@@ -195,11 +193,6 @@ class Fleet:
     def control_api(self) -> "ServedControlApi | None":
         """The control API, if the fleet has one."""
         return self.surfaces.control_api
-
-    @property
-    def model_server(self) -> Starlette | None:
-        """The offline model that is served, if there is one."""
-        return self.surfaces.offline_model.server
 
     @property
     def registry_url(self) -> str:

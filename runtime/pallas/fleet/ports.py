@@ -291,15 +291,6 @@ class FleetPorts:
         self._guards.add(guard)
         return guard
 
-    def open_listeners(self) -> tuple[tuple[str, Listener], ...]:
-        """Each port that is served, by ``agent NAME``, ``registry`` and ``scripted``."""
-        own = (
-            (f"agent {port.holder.config.name}", port.listener)
-            for port in self._ports.values()
-            if port.holder is not None and port.listener is not None
-        )
-        return tuple((key, each) for key, each in (*self._served, *own) if each.is_open)
-
     def forget(self, place: AgentMount | None) -> None:
         """Remove the place from the fleet's port."""
         if place is None:

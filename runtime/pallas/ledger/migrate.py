@@ -5,7 +5,6 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 FOLDER: Final = "pallas.ledger"
@@ -25,9 +24,3 @@ def upgrade(connection: Connection) -> None:
     config = configuration()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-
-
-def revisions() -> tuple[str, ...]:
-    """The revisions of this package, oldest first."""
-    script = ScriptDirectory.from_config(configuration())
-    return tuple(reversed([each.revision for each in script.walk_revisions()]))

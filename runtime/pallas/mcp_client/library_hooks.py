@@ -73,28 +73,6 @@ def tell() -> None:
         log.info("hooks installed in fast-agent: %s", ", ".join(names), extra={"hooks": names})
 
 
-def uninstall(hook: Hook) -> bool:
-    """Remove the hook and leave the others on its target; return False if it was not there. For tests.
-
-    Raises Fault (CONFIG) if other code has wrapped the target since: the wrappers cannot be separated then.
-    """
-    with _lock:
-        current = _current(hook)
-        stay: list[Hook] = []
-        while (mark := _ours.get(current)) is not None:
-            current = current.__wrapped__
-            if mark.name != hook.name:
-                stay.append(mark)
-                continue
-            for other in reversed(stay):
-                current = _replacement(other, current)
-            setattr(hook.owner, hook.attribute, current)
-            return True
-        if any(mark.name == hook.name for mark in _marks(current)):
-            raise _fault(hook, "was wrapped by someone else since; take that out first")
-        return False
-
-
 def installed(owner: Any, attribute: str) -> tuple[str, ...]:
     """Return the names of the hooks on ``owner.attribute``, outermost first, each as often as it is
     applied."""

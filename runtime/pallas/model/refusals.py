@@ -1,14 +1,10 @@
 """Faults that surfaces distinguish by more than their type: each has a ``data["reason"]``."""
 
 from collections.abc import Collection
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
-
-Reason = Literal[
-    "not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable", "too_many"
-]
 
 REASON: Final = "reason"
 """The key in a Fault's data. HTTP: not_found 404, conflict and in_use 409, forbidden 403,

@@ -10,28 +10,6 @@ from .payload import Payload
 from .payload_faults import PayloadFault, shown
 
 NAMESPACE: Final = "https://xml-pipeline.org/ns/envelope/v1"
-ENVELOPE_XSD: Final = f"""\
-<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{NAMESPACE}"
-    elementFormDefault="qualified">
-  <xs:element name="message">
-    <xs:complexType>
-      <xs:sequence>
-        <xs:element name="meta">
-          <xs:complexType>
-            <xs:sequence>
-              <xs:element name="from" type="xs:string"/>
-              <xs:element name="to" type="xs:string" minOccurs="0"/>
-              <xs:element name="thread" type="xs:string"/>
-            </xs:sequence>
-          </xs:complexType>
-        </xs:element>
-        <xs:any namespace="##any" processContents="skip"/>
-      </xs:sequence>
-    </xs:complexType>
-  </xs:element>
-</xs:schema>
-"""
-"""The schema of what ``envelope`` returns."""
 _OPEN: Final = f'<message xmlns="{NAMESPACE}"><meta><from>'.encode()
 _INSIDE: Final = f"{{{NAMESPACE}}}"
 _MESSAGE, _META, _FROM, _TO, _THREAD = (

@@ -4,13 +4,12 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import yaml
 
 from pallas.safe_text import sanitize
 
-Format = Literal["table", "yaml", "json"]
 FORMATS: Final = ("table", "yaml", "json")
 
 

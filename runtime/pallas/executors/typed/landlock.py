@@ -44,7 +44,7 @@ def hide(hidden: Sequence[Path], *, readable: Iterable[Path], own: Iterable[Path
     Files and folders there that are ``readable`` may be read, those that are its ``own`` also changed.
     Returns whether the system can do that. It binds only the calling thread, and threads that this starts.
     """
-    if not (version := _version()):
+    if not (version := abi_version()):
         return False
     calls = ctypes.CDLL(None, use_errno=True)
     handled = _WRITE_FILE | _READ_FILE | _CHANGE
@@ -104,13 +104,8 @@ def _modules(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def is_available() -> bool:
-    """Return whether this system has Landlock."""
-    return _version() > 0
-
-
-def _version() -> int:
-    """Return the version of Landlock that the system has, 0 for none."""
+def abi_version() -> int:
+    """Return the version of Landlock's interface that this system has, 0 for none."""
     if sys.platform != "linux":
         return 0
     call = ctypes.CDLL(None, use_errno=True).syscall
