@@ -14,7 +14,7 @@ from support.waiting import until
 from pallas.cli.check import check
 from pallas.fleet.fleet import Fleet
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 CODE = """
 from fast_agent import FastAgent
 
@@ -54,6 +54,24 @@ def project(root: Path) -> Path:
     )
 
 
+async def test_check_finds_it_and_says_what_is_not_there(
+    tmp_path: Path, installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The first test: a fleet that reloads an agent replaces the standard output meanwhile.
+    root = project(tmp_path)
+    assert await asyncio.to_thread(check, root, do_import=True) == 0
+    assert "ok: 3 agents" in capsys.readouterr().out
+    entries = (root / "agents.yaml").read_text()
+    (root / "agents.yaml").write_text(entries.replace("extpkg_of_tests.agent", "extpkg_of_nobody.agent"))
+    assert await asyncio.to_thread(check, root) == 2
+    told = capsys.readouterr().err
+    assert "agents.out.module: there is no file for extpkg_of_nobody.agent" in told
+    assert "in the project, and for an installed package" in told
+    (root / "agents.yaml").write_text(entries.replace("extpkg_of_tests.agent", "extpkg_of_tests.nothing"))
+    assert await asyncio.to_thread(check, root, do_import=True) == 2
+    assert "extpkg_of_tests.nothing" in capsys.readouterr().err
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> AsyncIterator[Fleet]:
     root = project(tmp_path_factory.mktemp("installed"))
@@ -80,20 +98,3 @@ async def test_it_starts_again_beside_its_old_version(fleet: Fleet, installed: P
         await until(lambda: saves.versions()["out"] > before)
         assert saves.instruction("out") == "You are new."
         assert await ask(caller, "two", conversation_id="c") == "two"
-
-
-async def test_check_finds_it_and_says_what_is_not_there(
-    tmp_path: Path, installed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = project(tmp_path)
-    assert await asyncio.to_thread(check, root, do_import=True) == 0
-    assert "ok: 3 agents" in capsys.readouterr().out
-    entries = (root / "agents.yaml").read_text()
-    (root / "agents.yaml").write_text(entries.replace("extpkg_of_tests.agent", "extpkg_of_nobody.agent"))
-    assert await asyncio.to_thread(check, root) == 2
-    told = capsys.readouterr().err
-    assert "agents.out.module: there is no file for extpkg_of_nobody.agent" in told
-    assert "in the project, and for an installed package" in told
-    (root / "agents.yaml").write_text(entries.replace("extpkg_of_tests.agent", "extpkg_of_tests.nothing"))
-    assert await asyncio.to_thread(check, root, do_import=True) == 2
-    assert "extpkg_of_tests.nothing" in capsys.readouterr().err

@@ -118,7 +118,7 @@ rules:
     say: "{{ result }}"
 """
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 both_eras = pytest.mark.parametrize("era", ERAS)
 
 

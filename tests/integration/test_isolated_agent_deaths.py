@@ -28,6 +28,8 @@ from pallas.executors.process.agent_messages import HistoryPart
 from pallas.executors.process.process_executor import ProcessExecutor
 from pallas.model import Event, Fault, FaultType, Message, ToolEvent
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 TOOLS = '''
 import asyncio
 import ctypes

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from support import pallas_process
 from support.live import ERAS, agent_module, ask, client, running
@@ -17,6 +18,8 @@ from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import ANONYMOUS, AgentSnapshot, AgentState, ToolEvent, Verb
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 SCRIPT = """
 rules:

@@ -1,11 +1,13 @@
 """The process that has imported everything and forks `python -m pallas.server`; see ``pallas_process``.
 
 Run as a script with the descriptor of a socket. Each message on it is one start: the descriptors of a JSON
-file (what to start), of the standard streams, and of a socket for the process's number and its end. The
-script is single-threaded, has no event loop and ends when the socket closes. It imports nothing of the tests.
+file (what to start), of the standard streams, of a socket for the process's number and its end, and of what
+else the process is given. The script is single-threaded, has no event loop and ends when the socket closes.
+It imports nothing of the tests.
 """
 
 import ctypes
+import fcntl
 import gc
 import importlib
 import io
@@ -15,14 +17,17 @@ import pkgutil
 import resource
 import runpy
 import select
+import signal
 import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 ROOM: Final = 4096
 """Bytes that a command line may have: ``/proc`` shows it from memory that is there when a process starts."""
+MAX_DESCRIPTORS: Final = 900
+"""Descriptors that a process is given have lower numbers than this."""
 _SKIPPED: Final = ("pallas.server", "pallas.ledger.migrations.", "pallas.templates.")
 """Modules that do something when they are imported: the entry, and scripts of Alembic and of new projects."""
 _LATER: Final = (
@@ -56,7 +61,7 @@ def main() -> dict[str, Any] | None:
     while True:
         for descriptor, _ in poll.poll():
             if descriptor == requests.fileno():
-                data, descriptors, _, _ = socket.recv_fds(requests, 16, 5)
+                data, descriptors, _, _ = socket.recv_fds(requests, 16, 16)
                 if not data:
                     return None
                 if (wanted := _fork(descriptors, children, poll)) is not None:
@@ -91,14 +96,15 @@ def _fork(
     descriptors: list[int], children: dict[int, tuple[int, socket.socket]], poll: select.poll
 ) -> dict[str, Any] | None:
     """Start a process; in it, what to run."""
-    file, *streams, theirs = descriptors
+    file, *streams, theirs = descriptors[:5]
+    passed = descriptors[5:]
     with open(file, "rb") as payload:  # noqa: PTH123 - a descriptor
         payload.seek(0)
         wanted: dict[str, Any] = json.load(payload)
     if not (pid := os.fork()):
-        _become(wanted, streams)
+        _become(wanted, streams, passed)
         return wanted
-    for stream in streams:
+    for stream in (*streams, *passed):
         os.close(stream)
     status = socket.socket(fileno=theirs)
     ours = os.pidfd_open(pid)
@@ -109,22 +115,28 @@ def _fork(
     return None
 
 
-def _become(wanted: dict[str, Any], streams: list[int]) -> None:
+def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> None:
     """Make this process what a new one would be."""
     if wanted["session"]:
         os.setsid()
     for number, given in enumerate(streams):
         os.dup2(given, number)
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD, MAX_DESCRIPTORS) for each in passed]
+    os.closerange(3, MAX_DESCRIPTORS)
+    os.closerange(max(above, default=MAX_DESCRIPTORS - 1) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    wanted["above"] = above
     os.umask(wanted["umask"])
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted["files"], most))
     os.chdir(wanted["cwd"])
+    if (places := wanted["environment"].get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
+        sys.path[:0] = places.split(os.pathsep)
     os.environ.clear()
     os.environ.update(wanted["environment"])
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as a text
+    if not wanted["safe_path"]:
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as a text
     sys.argv = ["-m", *wanted["arguments"]]
-    sys.orig_argv = [sys.executable, "-m", wanted["module"], *wanted["arguments"]]
+    sys.orig_argv = wanted["command"]
     _show(sys.orig_argv)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
@@ -132,6 +144,41 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> None:
         stream = _stream(number, mode, unbuffered=unbuffered, like=getattr(sys, name))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+class _ProgramStarts(BaseException):
+    """Raised in the keeper's child in place of its ``exec``; the argument is the command."""
+
+
+def _exec(_: str, command: list[str]) -> NoReturn:
+    raise _ProgramStarts(command)
+
+
+def _keep(wanted: dict[str, Any]) -> str:
+    """Run the keeper to its end; in its child return the module to run, all else as after an ``exec``."""
+    from pallas.executors.ipc import keeper
+
+    # Not before `main` is left: its sockets close numbers that these descriptors get.
+    for number, given in zip(wanted["passed"], wanted["above"], strict=True):
+        os.dup2(given, number)
+        os.close(given)
+    parent, status, channel, *command = wanted["arguments"]
+    execv, os.execv = os.execv, _exec  # type: ignore[assignment]  # it does return, by raising
+    try:
+        keeper.main(int(parent), int(status), int(channel), command)
+    except _ProgramStarts:
+        os.execv = execv
+    else:
+        os._exit(0)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.closerange(3, int(channel))
+    os.closerange(int(channel) + 1, MAX_DESCRIPTORS)
+    module = command.index("-m") + 1
+    sys.argv, sys.orig_argv = ["-m", *command[module + 1 :]], command
+    _show(command)
+    return command[module]
 
 
 def _stream(number: int, mode: str, *, unbuffered: bool, like: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -159,4 +206,5 @@ def _show(command: list[str]) -> None:
 
 if __name__ == "__main__":
     if (_wanted := main()) is not None:
-        runpy._run_module_as_main(_wanted["module"])  # type: ignore[attr-defined]  # what `python -m` calls
+        _module = _keep(_wanted) if _wanted["keeper"] else _wanted["module"]
+        runpy._run_module_as_main(_module)  # type: ignore[attr-defined]  # what `python -m` calls

@@ -30,15 +30,20 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from asyncio import base_subprocess
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import pytest
 
-from .fork_server import ROOM
+from pallas.cli import import_check
+from pallas.executors.ipc import child_process, keeper
+
+from .fork_server import MAX_DESCRIPTORS, ROOM
 
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
 _LONGEST: Final = 120.0
@@ -49,7 +54,7 @@ _READ_ONCE: Final = (
     *("FAST_AGENT_", "FASTMCP_", "OTEL_", "PROMETHEUS_", "prometheus_"),
 )
 """How the names of variables begin that the interpreter or a library reads when it starts."""
-_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *({"PYTHONPATH"} - {*os.environ}))
 """Those of them that a forked process minds."""
 _OURS: Final = dict(os.environ)
 
@@ -87,24 +92,55 @@ def run(
 
 async def start_async(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
     """``asyncio.create_subprocess_exec(sys.executable, "-m", "pallas.server", *arguments, **options)``."""
-    command = [sys.executable, "-m", "pallas.server", *arguments]
+    return await _exec(sys.executable, "-m", "pallas.server", *arguments, **options)
+
+
+@contextmanager
+def forked_children() -> Iterator[None]:
+    """Fork the processes of isolated agents that a fleet in this process starts, and those of `pallas check`.
+
+    A keeper's parent is the fork server then, in place of this process, and it ends with that.
+    """
+    _server.wait_ready()
+    asking = types.ModuleType("asyncio")
+    asking.__dict__.update(asyncio.__dict__, create_subprocess_exec=_exec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child_process, "asyncio", asking)
+        patch.setattr(import_check, "asyncio", asking)
+        yield
+
+
+async def _exec(*command: str, **options: Any) -> asyncio.subprocess.Process:
+    """``asyncio.create_subprocess_exec``, forked where it can be."""
     if not _can_fork(command, options):
         return await asyncio.create_subprocess_exec(*command, **options)
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=2**16, loop=loop)
+    limit = options.pop("limit", 2**16)
+    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
     standard = {name: options.pop(name, None) for name in ("stdin", "stdout", "stderr")}
     transport = _Transport(loop, protocol, command, False, **standard, bufsize=0, waiter=ready, **options)
-    await ready
+    try:
+        await ready
+    except BaseException:
+        transport.close()
+        await transport._wait()  # type: ignore[attr-defined]  # as asyncio does
+        raise
     return asyncio.subprocess.Process(transport, protocol, loop)
 
 
-def _can_fork(command: list[str], options: Mapping[str, Any]) -> bool:
+def _is_keeper(command: Sequence[str]) -> bool:
+    return keeper.__file__ in command[:4]
+
+
+def _can_fork(command: Sequence[str], options: Mapping[str, Any]) -> bool:
     theirs = os.environ if (given := options.get("env")) is None else given
     differing = {name for name, _ in {*theirs.items()} ^ {*_OURS.items()}} - {*_MINDED}
     return (
         sys.platform == "linux"
-        and not {*options} & {"preexec_fn", "pass_fds", "process_group", "user", "group"}
+        and not {*options} & {"preexec_fn", "process_group", "user", "group"}
+        and max(options.get("pass_fds", ()), default=0) < MAX_DESCRIPTORS
+        and (not _is_keeper(command) or "pallas.executors.ipc.child" in command)
         and not any(name.startswith(_READ_ONCE) for name in differing)
         and sum(len(os.fsencode(each)) + 1 for each in command) < ROOM
     )
@@ -117,11 +153,19 @@ class _Server:
         self._lock = threading.Lock()
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def fork(self, descriptors: list[int]) -> None:
         """Ask for a process; the descriptors are as the server's docstring says."""
+        self.start()
         with self._lock:
-            if self._requests is None:
+            if self._requests is not None:
+                socket.send_fds(self._requests, [b"start"], descriptors)
+
+    def start(self) -> int:
+        """Start it if it does not run; returns the number of its process."""
+        with self._lock:
+            if self._process is None:
                 self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     self._process = subprocess.Popen(
@@ -133,7 +177,13 @@ class _Server:
                         env=_OURS,
                     )
                 atexit.register(self.end)
-            socket.send_fds(self._requests, [b"start"], descriptors)
+            return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Wait until it has imported everything: an event loop that asks for a process waits in that call."""
+        if not self._ready:
+            run("--version", stdout=subprocess.DEVNULL, timeout=_LONGEST)
+            self._ready = True
 
     def end(self) -> None:
         """Close the socket: the server ends by itself."""
@@ -172,9 +222,17 @@ class _Forked(subprocess.Popen[Any]):
         folder = os.fspath(cwd or Path.cwd())
         if not Path(folder).is_dir():
             raise FileNotFoundError(2, "No such file or directory", folder)
+        command = [*args]
+        if kept := _is_keeper(command):
+            command[command.index(keeper.__file__) + 1] = str(_server.start())  # its parent
+        program = command.index(keeper.__file__ if kept else "-m")
         wanted = {
-            "module": args[2],
-            "arguments": args[3:],
+            "command": command,
+            "keeper": kept,
+            "module": "" if kept else command[program + 1],
+            "arguments": command[program + (1 if kept else 2) :],
+            "safe_path": kept or "-P" in command[:program],
+            "passed": [*pass_fds],
             "environment": dict(os.environ if env is None else env),
             "cwd": folder,
             "session": start_new_session,
@@ -186,7 +244,7 @@ class _Forked(subprocess.Popen[Any]):
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             os.write(payload, json.dumps(wanted).encode())
-            _server.fork([payload, *streams, theirs.fileno()])
+            _server.fork([payload, *streams, theirs.fileno(), *pass_fds])
         finally:
             os.close(payload)
             theirs.close()
