@@ -16,9 +16,14 @@ from .token_source import TokenSource
 if TYPE_CHECKING:
     from .control_client import ControlClient, StreamMessage
 
-
 TOLERANCE: Final = 2.0
 """Seconds that clocks may differ before times are shifted: the network may take that long."""
+
+FIRST_CONNECTION_S: Final = 3.0
+"""Seconds for the first connection."""
+BACKOFF: Final = (0.2, 5.0)
+"""Seconds between two tries: the first pause and the longest."""
+_REFUSED_FOR_GOOD: Final = 3
 
 
 def skew_of(here: float, there: float) -> float:
@@ -65,13 +70,6 @@ def _moved(at: float | None, skew: float) -> float | None:
 
 def _health(health: Health, skew: float) -> Health:
     return replace(health, since=health.since + skew, checked_at=health.checked_at + skew)
-
-
-FIRST_CONNECTION_S: Final = 3.0
-"""Seconds for the first connection."""
-BACKOFF: Final = (0.2, 5.0)
-"""Seconds between two tries: the first pause and the longest."""
-_REFUSED_FOR_GOOD: Final = 3
 
 
 class FleetConnection:

@@ -19,20 +19,19 @@ from .single_pane_screen import SinglePane
 if TYPE_CHECKING:
     from ..widgets.agents import AgentsPane
 
-
-class ChangesScreen(SinglePane):
-    """Opened by the agents pane, whose history it shows; with the cursor on ``event``."""
-
-    def __init__(self, agents: "AgentsPane", agent: str = "", event: Reloaded | None = None) -> None:
-        super().__init__(ChangesPane(agents, agent, event, agents.glyphs), agent, agents.glyphs)
-
-
 _TITLES = (
     ("overview", "agent.overview", "About"),
     ("tools", "agent.tools", "Tools"),
     ("instruction", "agent.instruction", "Instruction"),
     ("registry", "agent.registry", "Registry"),
 )
+
+
+class ChangesScreen(SinglePane):
+    """Opened by the agents pane, whose history it shows; with the cursor on ``event``."""
+
+    def __init__(self, agents: "AgentsPane", agent: str = "", event: Reloaded | None = None) -> None:
+        super().__init__(ChangesPane(agents, agent, event, agents.glyphs), agent, agents.glyphs)
 
 
 class AgentScreen(Screen[None]):

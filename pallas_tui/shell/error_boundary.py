@@ -29,6 +29,11 @@ KEPT: Final = 10
 _LONGEST: Final = 200_000
 _FRAMES: Final = 100
 
+ACTIONS_KEPT: Final = 50
+_CHECK_AFTER: Final = 0.5
+_REMOVAL: Final = 2.0
+_logger = logging.getLogger("pallas_tui")
+
 
 def in_one_line(error: BaseException) -> str:
     """Return an error as ``KeyError: 'x'``: sanitised, short, with secrets masked."""
@@ -88,12 +93,6 @@ def widgets_of(error: BaseException) -> list[object]:
         found += [values[name] for name in ("self", "widget") if values.get(name) is not None]
         trace = trace.tb_next
     return found[::-1]
-
-
-ACTIONS_KEPT: Final = 50
-_CHECK_AFTER: Final = 0.5
-_REMOVAL: Final = 2.0
-_logger = logging.getLogger("pallas_tui")
 
 
 class Bounded(App[int]):

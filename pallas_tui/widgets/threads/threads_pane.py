@@ -28,6 +28,9 @@ from .thread_view import SEEN_ROWS, details, story_of
 
 MAX_TITLE = 200
 
+LOOK_EVERY: Final = 1.0
+"""Seconds between two checks for new messages."""
+
 
 class TitleLine(Input):
     """The title input. Hidden until ``open``; enter submits, escape keeps the old title."""
@@ -94,10 +97,6 @@ async def export_thread(app: Any, book: ThreadBook, record: ThreadRecord, now: f
     text = exported(conversation, ConversationFacts(agent=record.agent), form)
     await asyncio.to_thread(write_new, target, text)
     app.notify(f"Written to {one_line(str(target), 300)}.", markup=False)
-
-
-LOOK_EVERY: Final = 1.0
-"""Seconds between two checks for new messages."""
 
 
 class ThreadsPane(RecordsPane[ThreadRecord, tuple[MessageRecord, ...]]):

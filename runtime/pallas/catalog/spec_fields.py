@@ -17,6 +17,20 @@ from .secret_references import references_in
 MAX_NAME: Final = 100
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
+MAX_PROMPT: Final = 200_000
+MAX_DESCRIPTION: Final = 2_000
+MAX_VALUE: Final = 64 * 1024
+MAX_JSON: Final = 64 * 1024
+MAX_ITEMS: Final = 100
+MAX_COUNT: Final = 1_000_000_000
+
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_MODEL: Final = re.compile(r"[^\s\x00-\x20\x7f?$][^\s\x00-\x20\x7f]{0,254}")
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
 
 def check_name(kind: ResourceKind, name: object) -> str:
     """The name, if it follows the rules. Raises Fault (PROTOCOL) with ``data["key"]`` ``metadata.name``."""
@@ -49,19 +63,6 @@ def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
     near = nearest(name, names)
     hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
     return wrong(key, f"there is no such key; {hint}")
-
-
-MAX_PROMPT: Final = 200_000
-MAX_DESCRIPTION: Final = 2_000
-MAX_VALUE: Final = 64 * 1024
-MAX_JSON: Final = 64 * 1024
-MAX_ITEMS: Final = 100
-MAX_COUNT: Final = 1_000_000_000
-
-_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
-_SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_MODEL: Final = re.compile(r"[^\s\x00-\x20\x7f?$][^\s\x00-\x20\x7f]{0,254}")
 
 
 def _clean(text: str) -> str:
@@ -154,7 +155,6 @@ def named(key: str) -> Callable[[Any], Any]:
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Repeats = Annotated[int, Field(ge=0, le=MAX_COUNT), AfterValidator(_repeats)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), AfterValidator(_line)]
 Text = Annotated[str, Field(max_length=MAX_PROMPT), AfterValidator(_clean)]

@@ -17,8 +17,15 @@ from .fleet_address import FleetAddress, place_of
 if TYPE_CHECKING:
     import httpx2
 
-
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+
+CONNECT_TIMEOUT: Final = 5.0
+ANSWER_TIMEOUT: Final = 60.0
+"""Seconds without a byte after which a request or a stream is given up; streams have heartbeats."""
+RUN_TIMEOUT: Final = 3600.0
+"""Seconds for an answer that comes whole."""
+_MAX_PAGES: Final = 1_000
+_CONTROL: Final = "/fleet"
 
 
 class TokenCandidates:
@@ -72,15 +79,6 @@ class TokenCandidates:
             return "; the token that was given (--token, PALLAS_TOKEN) is not one that this fleet knows"
         more = ", or PALLAS_CONTROL_TOKEN in .env of its project" if self._place.is_loopback else ""
         return f"; give one that it knows with --token or in PALLAS_TOKEN{more}"
-
-
-CONNECT_TIMEOUT: Final = 5.0
-ANSWER_TIMEOUT: Final = 60.0
-"""Seconds without a byte after which a request or a stream is given up; streams have heartbeats."""
-RUN_TIMEOUT: Final = 3600.0
-"""Seconds for an answer that comes whole."""
-_MAX_PAGES: Final = 1_000
-_CONTROL: Final = "/fleet"
 
 
 class RestClient:

@@ -16,6 +16,16 @@ _MIN_DIFFERENT: Final = 8
 _KEY_TEXTS: Final = ("-----BEGIN", "ssh-rsa ", "ssh-ed25519 ", "ecdsa-sha2-")
 _MAKE: Final = "make one with `openssl rand -base64 48`"
 
+ASYMMETRIC: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""What may be taken: the algorithms of which everyone may have the key that checks."""
+SYMMETRIC: Final = ("HS256", "HS384", "HS512")
+"""What may be taken with a shared secret."""
+MIN_RSA_BITS: Final = 2_048
+MAX_PEM: Final = 64 * 1024
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+
 
 def read_secret(
     section: Section, variables: Mapping[str, str], algorithms: tuple[str, ...], name: str | None
@@ -81,17 +91,6 @@ def _is_der(text: str) -> bool:
             continue
         return True
     return False
-
-
-ASYMMETRIC: Final = (
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
-)  # fmt: skip
-"""What may be taken: the algorithms of which everyone may have the key that checks."""
-SYMMETRIC: Final = ("HS256", "HS384", "HS512")
-"""What may be taken with a shared secret."""
-MIN_RSA_BITS: Final = 2_048
-MAX_PEM: Final = 64 * 1024
-_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def read_public_key(section: Section, root: Path, text: str | None) -> tuple[str, tuple[str, ...]]:

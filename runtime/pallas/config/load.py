@@ -20,6 +20,11 @@ from .topology import Topology, read_topology
 from .tree import Table
 from .yamlfile import read_table
 
+AGENTS_FILE: Final = "agents.yaml"
+AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
+CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
+KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
+
 
 def check_required(
     agents: Mapping[str, Draft], downstreams: Mapping[str, DownstreamConfig], notes: Notes
@@ -51,12 +56,6 @@ def required_of(
     found = [name for name, _ in agent.required]
     found += [each.name for each in downstreams.values() if each.name in names or each.url in urls]
     return tuple(dict.fromkeys(found))
-
-
-AGENTS_FILE: Final = "agents.yaml"
-AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
-CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
-KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
 
 
 def load_project(root: Path, environ: Mapping[str, str] | None = None) -> Project:

@@ -17,6 +17,28 @@ from .tree import Entry, Items, Leaf, Node, Table
 
 _REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
 
+MAX_VALUES: Final = 100_000
+_MAX_NUMBER: Final = 100
+
+_TAG: Final = "tag:yaml.org,2002:"
+_ADVICE: Final = {
+    "found character '\\t'": "YAML is indented with spaces: replace the tab",
+    "mapping values are not allowed here": "check the indentation; a text that holds ': ' must be quoted",
+    "could not find expected ':'": "a key needs a colon and a space after it",
+    "found unexpected end of stream": "a quote is opened and not closed",
+    "expected <block end>": "check the indentation of this line against the lines above it",
+    "cannot start any token": "quote a text that begins with this character",
+    "found unknown escape character": "use single quotes where a backslash stands for itself",
+}
+
+_KINDS: Final = {
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "null": "no value",
+    "timestamp": "a date",
+}
+
 
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """``text`` with its references replaced, and the names that are not set and have no default.
@@ -55,21 +77,6 @@ def shell_style_defaults(text: str) -> tuple[str, ...]:
         for name, colon, default in (match[1].partition(":") for match in found)
         if colon and default.startswith("-")
     )
-
-
-MAX_VALUES: Final = 100_000
-_MAX_NUMBER: Final = 100
-
-_TAG: Final = "tag:yaml.org,2002:"
-_ADVICE: Final = {
-    "found character '\\t'": "YAML is indented with spaces: replace the tab",
-    "mapping values are not allowed here": "check the indentation; a text that holds ': ' must be quoted",
-    "could not find expected ':'": "a key needs a colon and a space after it",
-    "found unexpected end of stream": "a quote is opened and not closed",
-    "expected <block end>": "check the indentation of this line against the lines above it",
-    "cannot start any token": "quote a text that begins with this character",
-    "found unknown escape character": "use single quotes where a backslash stands for itself",
-}
 
 
 def read_table(
@@ -283,12 +290,3 @@ class _Builder:
             f'quote it: "{raw}"',
         )
         return raw
-
-
-_KINDS: Final = {
-    "bool": "a boolean",
-    "int": "a number",
-    "float": "a number",
-    "null": "no value",
-    "timestamp": "a date",
-}

@@ -36,6 +36,16 @@ MAX_PENDING: Final = 100
 # Seconds that cancelled ones have to close what they opened, when the fleet stops.
 _CLOSE_TIMEOUT: Final = 2.5
 
+log = logging.getLogger(__name__)
+
+# Seconds for one server's list, for all of an agent's, and for a tool.
+LIST_TIMEOUT: Final = 20.0
+DESCRIBE_TIMEOUT: Final = 27.0
+CALL_TIMEOUT: Final = 300.0
+# Servers that are asked at one time: each may be a program to start.
+_AT_A_TIME: Final = 6
+_MAX_ENTRY: Final = 64 * 1024
+
 
 class PendingCalls:
     """The calls of one fleet's inspector. Belongs to its event loop.
@@ -93,17 +103,6 @@ class PendingCalls:
 def _cancel(task: asyncio.Task[Any]) -> None:
     if not task.cancelling():
         task.cancel()
-
-
-log = logging.getLogger(__name__)
-
-# Seconds for one server's list, for all of an agent's, and for a tool.
-LIST_TIMEOUT: Final = 20.0
-DESCRIBE_TIMEOUT: Final = 27.0
-CALL_TIMEOUT: Final = 300.0
-# Servers that are asked at one time: each may be a program to start.
-_AT_A_TIME: Final = 6
-_MAX_ENTRY: Final = 64 * 1024
 
 
 class Inspector:

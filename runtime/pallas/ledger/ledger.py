@@ -33,6 +33,16 @@ AT_ONCE: Final = 1_000
 """Most runs that one transaction handles, so that other writers do not wait long."""
 _MARK: Final = "pruned_until"
 
+log = logging.getLogger(__name__)
+
+_PRUNINGS: Final = 20
+"""Most steps of pruning in a row."""
+TEND_SECONDS: Final = 60.0
+"""Seconds between two searches for runs that dead fleets left."""
+_LIFE: Final = re.compile("[0-9a-f]{16}")
+# The first searches come sooner: the server may notice late that the previous fleet is gone.
+_FIRST_LOOKS: Final = (2.0, 10.0)
+
 
 def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit: int = AT_ONCE) -> bool:
     """Delete events and runs older than ``keep`` seconds, of at most ``limit`` runs; returns whether there
@@ -64,17 +74,6 @@ def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit:
     else:
         connection.execute(update(meta).where(meta.c.key == _MARK).values(value=value))
     return len(found) == limit
-
-
-log = logging.getLogger(__name__)
-
-_PRUNINGS: Final = 20
-"""Most steps of pruning in a row."""
-TEND_SECONDS: Final = 60.0
-"""Seconds between two searches for runs that dead fleets left."""
-_LIFE: Final = re.compile("[0-9a-f]{16}")
-# The first searches come sooner: the server may notice late that the previous fleet is gone.
-_FIRST_LOOKS: Final = (2.0, 10.0)
 
 
 class Ledger:

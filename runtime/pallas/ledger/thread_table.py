@@ -20,18 +20,6 @@ from .storable_text import new_id
 from .tables import agents, idempotency, messages, runs, threads
 from .thread_history import history_of
 
-
-def agent_id(connection: Connection, name: str, now: float) -> str:
-    """The id of the agent of that name; creates its row if it has none."""
-    wanted = select(agents.c.id).where(agents.c.name == name)
-    found = connection.execute(wanted).scalar_one_or_none()
-    if found is None:
-        values = {"id": new_id(), "name": name, "created_at": now, "updated_at": now}
-        connection.execute(insert_new(connection, agents).values(values).on_conflict_do_nothing())
-        found = connection.execute(wanted).scalar_one()
-    return str(found)
-
-
 MAX_TITLE: Final = 200
 """Most characters of a title."""
 
@@ -57,6 +45,17 @@ _MESSAGES: Final = select(
     messages.c.summary,
     messages.c.created_at,
 )
+
+
+def agent_id(connection: Connection, name: str, now: float) -> str:
+    """The id of the agent of that name; creates its row if it has none."""
+    wanted = select(agents.c.id).where(agents.c.name == name)
+    found = connection.execute(wanted).scalar_one_or_none()
+    if found is None:
+        values = {"id": new_id(), "name": name, "created_at": now, "updated_at": now}
+        connection.execute(insert_new(connection, agents).values(values).on_conflict_do_nothing())
+        found = connection.execute(wanted).scalar_one()
+    return str(found)
 
 
 class ThreadRows:

@@ -11,6 +11,14 @@ from pallas.model import Fault, FaultType
 
 MINUTE: Final = 60.0
 
+FAILING_SECONDS: Final = 30.0
+"""Seconds for which a backend that failed is asked after the others."""
+MAX_WAITING: Final = 1_000
+"""Questions that may wait for one backend."""
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+
 
 class TokenBucket:
     """``capacity`` tokens, refilled within a minute; 0 for no limit. ``clock`` counts seconds."""
@@ -61,15 +69,6 @@ class TokenBucket:
         gained = (now - self._filled) * self.capacity / MINUTE
         self._level = min(float(self.capacity), self._level + gained)
         self._filled = now
-
-
-FAILING_SECONDS: Final = 30.0
-"""Seconds for which a backend that failed is asked after the others."""
-MAX_WAITING: Final = 1_000
-"""Questions that may wait for one backend."""
-
-Clock = Callable[[], float]
-Sleep = Callable[[float], Awaitable[None]]
 
 
 class Busy(Fault):

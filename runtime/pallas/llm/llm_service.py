@@ -34,6 +34,12 @@ _QUOTED: Final = 12
 _PIECE: Final = 24
 _ways: Final[WeakKeyDictionary[object, Ask]] = WeakKeyDictionary()
 
+LONGEST: Final = 600.0
+"""Seconds for one question, waits and retries included, when no shorter limit is given."""
+_ENDING: Final = 5.0
+
+Emit = Callable[[Event], object]
+
 
 def completer_of(ask: Ask) -> Completer:
     """Return a completer that holds nothing but the function to call."""
@@ -74,13 +80,6 @@ def _quotes(message: str, prompt: str) -> bool:
         return True
     told, said = " ".join(prompt.split()), " ".join(message.split())
     return any(said[at : at + _PIECE] in told for at in range(len(said) - _PIECE + 1))
-
-
-LONGEST: Final = 600.0
-"""Seconds for one question, waits and retries included, when no shorter limit is given."""
-_ENDING: Final = 5.0
-
-Emit = Callable[[Event], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from .todos import Watcher
 _frames: Final[WeakValueDictionary[int, HandlerFrame]] = WeakValueDictionary()
 _numbers: Final = count(1)
 
+log = logging.getLogger("pallas.messaging")
+
 
 class FrameTodos:
     """A frame's todos, as ``pallas.invocation.TodoList``. For the fleet's event loop."""
@@ -68,9 +70,6 @@ class FrameTodos:
     def _live(self) -> HandlerFrame | None:
         frame = _frames.get(self._number)
         return None if frame is None or frame.over else frame
-
-
-log = logging.getLogger("pallas.messaging")
 
 
 class MessageRun:

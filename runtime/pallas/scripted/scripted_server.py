@@ -26,6 +26,16 @@ from .script_rules import Refusal, Script, ScriptRule, When
 from .scripted_conversation import BadRequest, ScriptedConversation, read_conversation
 from .template import Facts
 
+__all__ = ["RequestRecord", "load_script", "record_of", "scripted_app"]
+
+log = logging.getLogger(__name__)
+
+MAX_BODY: Final = 8 * 1024 * 1024
+KEPT: Final = 200
+# 200 bodies with a picture each would fill the memory of a small machine.
+KEPT_BYTES: Final = 32 * 1024 * 1024
+_CLIENT_GONE: Final = 499
+
 
 def find_rule(script: Script, seen: ScriptedConversation) -> tuple[ScriptRule, re.Match[str] | None]:
     """The first rule that fits, with the match of its regex where it has one."""
@@ -60,17 +70,6 @@ class _Subject:
             return plain, None
         match = when.pattern.search(self._newest)
         return match is not None, match
-
-
-__all__ = ["RequestRecord", "load_script", "record_of", "scripted_app"]
-
-log = logging.getLogger(__name__)
-
-MAX_BODY: Final = 8 * 1024 * 1024
-KEPT: Final = 200
-# 200 bodies with a picture each would fill the memory of a small machine.
-KEPT_BYTES: Final = 32 * 1024 * 1024
-_CLIENT_GONE: Final = 499
 
 
 @dataclass(slots=True)

@@ -45,11 +45,18 @@ from .wire_tap import WireTap
 if TYPE_CHECKING:
     from pallas.tasks import Tasks
 
-
 # JSON around each message: its role and type.
 _AROUND: Final = 120
 # A shortened text is shown only if at least this much of it is left.
 _WORTH: Final = 1_000
+
+_TOO_LARGE: Final = "the conversation is larger than an MCP client can receive; the agent remembers all of it"
+
+SEND_MESSAGE: Final = "send_message"
+GET_HEALTH: Final = "get_health"
+HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its downstream dependencies."
+
+_EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def prompt_messages(messages: Sequence[Message], limit: int = MAX_RESULT) -> list[PromptMessage]:
@@ -69,9 +76,6 @@ def prompt_messages(messages: Sequence[Message], limit: int = MAX_RESULT) -> lis
                 shown.insert(0, _note(f"[{index} earlier messages are left out: {_TOO_LARGE}]", "user"))
             break
     return shown
-
-
-_TOO_LARGE: Final = "the conversation is larger than an MCP client can receive; the agent remembers all of it"
 
 
 def _parts(message: Message, room: int) -> tuple[list[PromptMessage], int]:
@@ -111,13 +115,6 @@ def _note(text: str, role: mt.Role) -> PromptMessage:
 
 def _picture(image: Image, role: mt.Role) -> PromptMessage:
     return PromptMessage(ImageContent(type="image", data=image.data, mime_type=image.mime_type), role=role)
-
-
-SEND_MESSAGE: Final = "send_message"
-GET_HEALTH: Final = "get_health"
-HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its downstream dependencies."
-
-_EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def agent_app(

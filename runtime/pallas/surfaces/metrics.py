@@ -41,6 +41,25 @@ LLM_OUTCOMES: Final = ("ok", "busy", "limited", "failed", "refused", "unreachabl
 _LLM_WAITS: Final = (0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _LLM_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
+_POLLED: Final = ("daedalus_agent_health", "1 ok, 0.5 degraded, 0 error, as get_health says")
+"""The gauge of a client for the fleets it polls; a fleet serves the same for its own agents."""
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+# A model may name servers that do not exist: names the fleet does not know are counted under this.
+OTHER: Final = "other"
+# Tool names come from foreign servers, or from a model that invents them: this many have a series of
+# their own, in the whole fleet. A name that never worked may not take the last of these places.
+MAX_TOOLS: Final = 200
+_FOR_TOOLS_THAT_WORK: Final = 50
+# The limit of callers with a series of their own, and of runs whose caller is remembered until they end.
+MAX_CALLERS: Final = 200
+MAX_UNDER_WAY: Final = 2_000
+_OUTCOMES: Final = get_args(Outcome)
+_REASONS: Final = get_args(LoopStop)
+_SOURCES: Final = get_args(CredentialSource)
+_REFRESH: Final = 1.0
+
 
 class LlmMetrics:
     """Counters of handlers' questions to models, by backend (HC-28, HC-29). Safe from any thread."""
@@ -92,26 +111,6 @@ class LlmMetrics:
             return OTHER_BACKEND
         self._backends.add(name)
         return name
-
-
-_POLLED: Final = ("daedalus_agent_health", "1 ok, 0.5 degraded, 0 error, as get_health says")
-"""The gauge of a client for the fleets it polls; a fleet serves the same for its own agents."""
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-
-_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-# A model may name servers that do not exist: names the fleet does not know are counted under this.
-OTHER: Final = "other"
-# Tool names come from foreign servers, or from a model that invents them: this many have a series of
-# their own, in the whole fleet. A name that never worked may not take the last of these places.
-MAX_TOOLS: Final = 200
-_FOR_TOOLS_THAT_WORK: Final = 50
-# The limit of callers with a series of their own, and of runs whose caller is remembered until they end.
-MAX_CALLERS: Final = 200
-MAX_UNDER_WAY: Final = 2_000
-_OUTCOMES: Final = get_args(Outcome)
-_REASONS: Final = get_args(LoopStop)
-_SOURCES: Final = get_args(CredentialSource)
-_REFRESH: Final = 1.0
 
 
 class Metrics:

@@ -41,6 +41,13 @@ _ICON_HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
 
+API: Final = "/api/v1"
+WELL_KNOWN: Final = "/.well-known/mcp/server.json"
+SERVERS: Final = "/v0.1/servers"
+SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
+PUBLISHER: Final = "io.modelcontextprotocol.registry/publisher-provided"
+
 
 def icon_at(project: Project, path: str) -> Response | None:
     """Return the icon published at that path; None if no agent names one, or it is no image.
@@ -70,14 +77,6 @@ def _icon_path(src: str) -> str:
     """Return the path at which a relative icon is published; empty for an address elsewhere."""
     parts = urlsplit(src)
     return "" if parts.scheme or parts.netloc else unquote(urlsplit(urljoin("/", src)).path)
-
-
-API: Final = "/api/v1"
-WELL_KNOWN: Final = "/.well-known/mcp/server.json"
-SERVERS: Final = "/v0.1/servers"
-SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
-PUBLISHER: Final = "io.modelcontextprotocol.registry/publisher-provided"
 
 
 def registry_app(

@@ -31,11 +31,19 @@ from .task_work import MakeRun, TaskOutcome, TaskWork, is_over
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
 
-
 CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
 
 type End = dict[str, Any]
 """The fields of a record that change when a task ends."""
+
+log = logging.getLogger(__name__)
+
+KEEP_EVERY: Final = 5.0
+"""Seconds between two writes of a task's progress."""
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks at a task that another fleet of the same ledger runs."""
+_TRIES: Final = (1.0, 5.0, 20.0)
+"""Seconds after which a failed write of an end is retried."""
 
 
 def end_of(work: TaskWork, done: TaskOutcome, *, gone: bool) -> End:
@@ -66,16 +74,6 @@ def failed(work: TaskWork, fault: Fault, *, gone: bool) -> End:
 def broken(fault: Fault) -> End:
     """The end of a task whose work broke: no result, since none was ever returned."""
     return {"status": "failed", "fault": fault.to_body()}
-
-
-log = logging.getLogger(__name__)
-
-KEEP_EVERY: Final = 5.0
-"""Seconds between two writes of a task's progress."""
-LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at a task that another fleet of the same ledger runs."""
-_TRIES: Final = (1.0, 5.0, 20.0)
-"""Seconds after which a failed write of an end is retried."""
 
 
 class Tasks:

@@ -31,6 +31,14 @@ from pallas.safe_text import one_line
 from .echo import ECHO, RequestRecorder, echo_server
 from .verdict import Verdict, judge
 
+LEGACY: Final = "legacy"
+ERAS: Final = ("2026-07-28", LEGACY)
+_FAILURES: Final = (TimeoutError, MCPError, ExceptionGroup, httpx2.HTTPError, OSError)
+# Callers at work at once, seconds for one call, and seconds for one agent as a whole.
+AT_ONCE: Final = 32
+CALL_TIMEOUT: Final = 60.0
+AGENT_TIMEOUT: Final = 600.0
+
 
 def http_downstreams(project: Project, config: AgentConfig) -> tuple[str, ...]:
     """Return the downstreams with a URL that the agent's code declares.
@@ -85,15 +93,6 @@ class StandInExecutor(FastAgentExecutor):
         seam.silence(fast)
         seam.point_at(fast, {name: self._project.downstreams[name].url for name in self._servers})
         return fast
-
-
-LEGACY: Final = "legacy"
-ERAS: Final = ("2026-07-28", LEGACY)
-_FAILURES: Final = (TimeoutError, MCPError, ExceptionGroup, httpx2.HTTPError, OSError)
-# Callers at work at once, seconds for one call, and seconds for one agent as a whole.
-AT_ONCE: Final = 32
-CALL_TIMEOUT: Final = 60.0
-AGENT_TIMEOUT: Final = 600.0
 
 
 async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:

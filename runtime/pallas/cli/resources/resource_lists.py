@@ -16,9 +16,13 @@ from .text_tables import table, width_of
 if TYPE_CHECKING:
     from pallas.client import RestClient
 
-
 _MAX_ARGUMENTS: Final = 200
 _MAX_ANSWER: Final = 300
+
+MOST: Final = 10_000
+USUAL: Final = 100
+"""Default number of rows."""
+Body = dict[str, Any]
 
 
 def conversation(thread: Mapping[str, Any]) -> str:
@@ -58,12 +62,6 @@ def _arguments(value: Any) -> str:
     if isinstance(value, Mapping):
         value = ", ".join(f"{key}={json.dumps(each, ensure_ascii=False)}" for key, each in value.items())
     return one_line(str(value if value is not None else ""), _MAX_ARGUMENTS)
-
-
-MOST: Final = 10_000
-USUAL: Final = 100
-"""Default number of rows."""
-Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
     from pallas.client import RestClient
 
-
 _AGAIN: Final = (0.3, 1.0, 3.0, 10.0, 20.0)
 """Seconds before each retry: a restarted fleet then reports what happened to its tasks."""
+
+USUAL: Final = 50
+MOST: Final = 10_000
+STATUSES: Final = ("working", "input_required", "completed", "failed", "cancelled")
+_LEAST: Final = 8
+_WHOLE: Final = 32
+Body = dict[str, Any]
+
+_COLUMNS: Final = ("ID", "AGENT", "STATUS", "STARTED", "CHANGED", "PROGRESS", "MESSAGE")
 
 
 async def follow(
@@ -81,14 +89,6 @@ async def _tasks(answer: "httpx2.Response", origin: str) -> AsyncGenerator[dict[
         elif isinstance(chunk, dict) and chunk.get("type") == "error":
             body = {"error": chunk.get("message"), "code": chunk.get("code"), "data": chunk.get("data")}
             raise codec.fault_of(body, "the task could not be followed")
-
-
-USUAL: Final = 50
-MOST: Final = 10_000
-STATUSES: Final = ("working", "input_required", "completed", "failed", "cancelled")
-_LEAST: Final = 8
-_WHOLE: Final = 32
-Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +264,6 @@ def _wrong(output: str, status: str = "") -> str:
     if status and status not in STATUSES:
         return f"--status {one_line(status, 40)}: allowed: {', '.join(STATUSES)}"
     return ""
-
-
-_COLUMNS: Final = ("ID", "AGENT", "STATUS", "STARTED", "CHANGED", "PROGRESS", "MESSAGE")
 
 
 def _row(body: Body) -> list[str]:

@@ -19,6 +19,21 @@ from pallas.safe_text import one_line
 from ..base import Emit
 from .fastagent_faults import raise_if_cancelled
 
+# fast-agent's separator between a server and its tool.
+_SEPARATOR: Final = "__"
+MAX_CALLS: Final = 200
+"""Tool calls that a model may make in one answer."""
+
+_REPEATED: Final = (
+    "[Stopped: {tool} was called {count} times with the same arguments and answered the same each time. "
+    "Say what to do differently, or give what is missing, and send another message. The agent's "
+    "loop_repeat_threshold in agents.yaml sets how often a call may repeat; 0 turns this off.]"
+)
+_CAPPED: Final = (
+    "[Stopped: the agent took {count} steps without coming to an end; what it has so far stands above. "
+    "Send another message in this conversation to let it go on, or raise max_iterations in agents.yaml.]"
+)
+
 
 def merged[T](
     first: Callable[[ToolRunner, T], Awaitable[None]] | None,
@@ -33,12 +48,6 @@ def merged[T](
         await second(runner, message)
 
     return in_order
-
-
-# fast-agent's separator between a server and its tool.
-_SEPARATOR: Final = "__"
-MAX_CALLS: Final = 200
-"""Tool calls that a model may make in one answer."""
 
 
 @dataclass(slots=True)
@@ -148,17 +157,6 @@ async def _unless_too_many(runner: ToolRunner, answer: PromptMessageExtended) ->
             "use another model",
             data={"limit": MAX_CALLS, "count": count},
         )
-
-
-_REPEATED: Final = (
-    "[Stopped: {tool} was called {count} times with the same arguments and answered the same each time. "
-    "Say what to do differently, or give what is missing, and send another message. The agent's "
-    "loop_repeat_threshold in agents.yaml sets how often a call may repeat; 0 turns this off.]"
-)
-_CAPPED: Final = (
-    "[Stopped: the agent took {count} steps without coming to an end; what it has so far stands above. "
-    "Send another message in this conversation to let it go on, or raise max_iterations in agents.yaml.]"
-)
 
 
 def _explain(agent: Any, answer: PromptMessageExtended, text: str) -> None:

@@ -19,6 +19,8 @@ from ..base import Emit
 from .loop_guard import merged
 from .message_conversion import to_message
 
+_MAX_TEXT = 8 * 1024 * 1024
+
 
 class TextStream:
     """Reports the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
@@ -60,6 +62,3 @@ class TextStream:
                 native=(packed_of(message.native) or "") if self._native else "",
             )
         )
-
-
-_MAX_TEXT = 8 * 1024 * 1024

@@ -36,6 +36,12 @@ from .remote_progress import Progress
 KEEP: Final = 10_000
 MAX_HANDLE: Final = 500
 
+log = logging.getLogger(__name__)
+
+# The other side may lose a conversation, and the connection too: then it is sent once more, and no more.
+_ATTEMPTS: Final = 3
+_MAX_INSTRUCTION: Final = 4_000
+
 
 class _Known(NamedTuple):
     handle: str
@@ -84,13 +90,6 @@ class Handles:
     def clear(self) -> None:
         """Forget all: the other side may have been restarted."""
         self._all.clear()
-
-
-log = logging.getLogger(__name__)
-
-# The other side may lose a conversation, and the connection too: then it is sent once more, and no more.
-_ATTEMPTS: Final = 3
-_MAX_INSTRUCTION: Final = 4_000
 
 
 class RemoteExecutor(Executor):

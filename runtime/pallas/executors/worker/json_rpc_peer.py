@@ -19,6 +19,12 @@ from .worker_limits import WorkerLimits
 
 METHOD_NOT_FOUND: Final = -32601
 
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 65_536
+_SHOWN: Final = 80
+_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
+
 
 class JsonRpcError(Exception):
     """A JSON-RPC error; ``message`` is sanitised."""
@@ -46,13 +52,6 @@ def error_of(error: Any) -> JsonRpcError:
     return JsonRpcError(
         code if type(code) is int else 0, text or "an error without a message", error.get("data")
     )
-
-
-log = logging.getLogger(__name__)
-
-_CHUNK: Final = 65_536
-_SHOWN: Final = 80
-_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
 
 
 class JsonRpcPeer:

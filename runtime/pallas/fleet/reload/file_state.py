@@ -17,6 +17,20 @@ MAX_IN_A_ROW: Final = 10
 # How far a file's time may lie behind the clock, in seconds.
 _TICK: Final = 0.01
 
+# Seconds that a file may be missing or empty before that is taken as intended.
+_WHOLE: Final = 0.25
+# With so many changed files at once, a tool is checking out another state of the project.
+_MANY: Final = 20
+# Seconds without another change that are waited for then, and how long at most.
+_CALM: Final = 0.15
+_MOST: Final = 5.0
+_LOOK: Final = 0.02
+
+_MAX_SEARCHED: Final = 1 << 20
+
+# Larger ones are compared by size and time alone.
+_MAX_BYTES: Final = 8 * 1024 * 1024
+
 
 class SelfWrites:
     """Counts how often a file was written while what it concerns was being reloaded because of it."""
@@ -43,16 +57,6 @@ def _written(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return -1.0
-
-
-# Seconds that a file may be missing or empty before that is taken as intended.
-_WHOLE: Final = 0.25
-# With so many changed files at once, a tool is checking out another state of the project.
-_MANY: Final = 20
-# Seconds without another change that are waited for then, and how long at most.
-_CALM: Final = 0.15
-_MOST: Final = 5.0
-_LOOK: Final = 0.02
 
 
 async def until_quiet(root: Path, count: Callable[[], int], paths: Callable[[], Collection[Path]]) -> None:
@@ -89,9 +93,6 @@ def _lock(root: Path) -> Path | None:
     return None
 
 
-_MAX_SEARCHED: Final = 1 << 20
-
-
 class WordSearch:
     """Whether files hold words; each is read once, its first MiB."""
 
@@ -108,10 +109,6 @@ class WordSearch:
             except OSError:
                 self._texts[path] = ""
         return word in self._texts[path]
-
-
-# Larger ones are compared by size and time alone.
-_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class FileFingerprints:

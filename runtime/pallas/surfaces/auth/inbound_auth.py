@@ -27,6 +27,13 @@ from .token_outcome import TokenRefused, Verified
 OWN: Final = "fleet"
 _MAX_SETS: Final = 64
 
+log = logging.getLogger(__name__)
+
+_WELCOME: Final = 4_096
+_NOBODY: Final = AuthConfig(public_health=False)
+FLEET: Final = ""
+"""Used in place of an agent's name: the rules for callers of the fleet as a whole."""
+
 
 class Verifier:
     """Checks tokens for all agents of one fleet. Belongs to the fleet's event loop.
@@ -77,14 +84,6 @@ class Verifier:
             if len(self._sets) > _MAX_SETS:
                 self._sets.popitem(last=False)[1].close()
         return await keys.find(kid, algorithm)
-
-
-log = logging.getLogger(__name__)
-
-_WELCOME: Final = 4_096
-_NOBODY: Final = AuthConfig(public_health=False)
-FLEET: Final = ""
-"""Used in place of an agent's name: the rules for callers of the fleet as a whole."""
 
 
 class Inbound:

@@ -24,12 +24,13 @@ Cursor = Annotated[
 ]
 Filter = Annotated[str, Query(max_length=200)]
 
-
 # Documented and not enforced: a foreign id is simply not found.
 _NAME: Final[dict[str, Any]] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 Which = Annotated[str, Path(max_length=200, description="Its name, or its id", json_schema_extra=_NAME)]
 AgentName = Annotated[str, Path(max_length=200, description="The agent", json_schema_extra=_NAME)]
 Id = Annotated[str, Path(max_length=200, description="Its id", json_schema_extra=_NAME)]
+
+BODY_TIMEOUT: Final = 60.0
 
 
 def page_of[T](page: Page[T], make: Callable[[T], Any]) -> dict[str, Any]:
@@ -41,9 +42,6 @@ def plain(*texts: str) -> None:
     """Refuse characters that no name, id or cursor of ours holds. Raises Fault (PROTOCOL)."""
     if any("\0" in text for text in texts):
         raise Fault(FaultType.PROTOCOL, "the query holds a NUL character; leave it out")
-
-
-BODY_TIMEOUT: Final = 60.0
 
 
 class JsonRequest(Request):

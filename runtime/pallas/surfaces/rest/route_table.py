@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -22,11 +22,18 @@ from . import http_faults
 from .endpoints import ENDPOINTS, RestEndpoint
 from .request_body import JsonRequest, expect_json
 
-if TYPE_CHECKING:
-    pass
-
-
 audit_log = logging.getLogger("pallas.audit")
+
+log = logging.getLogger(__name__)
+
+PRINCIPAL: Final = "pallas.rest.principal"
+"""The scope's key for the caller, for routes."""
+HEAD: Final = "pallas.rest.head"
+"""The scope's key that marks a HEAD request."""
+_BROKEN: Final = Fault(FaultType.INTERNAL, "the API broke; the fleet's log has the details")
+_BY_PLACE: Final = {(each.method, each.path): each for each in ENDPOINTS}
+
+type Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def audit(
@@ -76,18 +83,6 @@ def audit(
 def _by_handle(endpoint: RestEndpoint) -> bool:
     """Return whether its path names a thread or a task."""
     return endpoint.path.startswith(("/threads/", "/tasks/"))
-
-
-log = logging.getLogger(__name__)
-
-PRINCIPAL: Final = "pallas.rest.principal"
-"""The scope's key for the caller, for routes."""
-HEAD: Final = "pallas.rest.head"
-"""The scope's key that marks a HEAD request."""
-_BROKEN: Final = Fault(FaultType.INTERNAL, "the API broke; the fleet's log has the details")
-_BY_PLACE: Final = {(each.method, each.path): each for each in ENDPOINTS}
-
-type Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def principal_of(request: Request) -> Principal:
