@@ -1,4 +1,4 @@
-"""The agent people talk to. It knows nothing itself: it asks the agents that do."""
+"""The agent that users talk to. It asks the other agents for every answer."""
 
 from fast_agent import FastAgent
 
@@ -20,4 +20,4 @@ ask them at once. Then answer in your own words, in Markdown, and say which coll
     servers=["research", "catalogue"],
 )
 async def main() -> None:
-    """Pallas serves the agent; a body is not needed."""
+    """Pallas serves the agent and never calls this."""

@@ -1,4 +1,4 @@
-"""The agent that reads. Its tools come from an MCP server over stdio, servers/docs.py."""
+"""The agent that reads documents. Its tools come from an MCP server over stdio, servers/docs.py."""
 
 from fast_agent import FastAgent
 
@@ -15,4 +15,4 @@ documents do not tell, say so.
     servers=["docs"],
 )
 async def main() -> None:
-    """Pallas serves the agent; a body is not needed."""
+    """Pallas serves the agent and never calls this."""

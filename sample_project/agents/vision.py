@@ -1,4 +1,4 @@
-"""The agent with eyes. It sees what is sent with a message, and can look at the company's own pictures."""
+"""The agent for pictures. It sees pictures sent with a message, and can look at the company's own."""
 
 from fast_agent import FastAgent
 
@@ -14,4 +14,4 @@ Otherwise list the company's pictures, or look at the one that was asked for, wi
     servers=["pictures"],
 )
 async def main() -> None:
-    """Pallas serves the agent; a body is not needed."""
+    """Pallas serves the agent and never calls this."""

@@ -1,4 +1,4 @@
-"""An agent in code: it asks a model for what only the shop knows, a tool for the sum, and then responds."""
+"""An agent in code: it asks a model for the product, a handler for the price, and then responds."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .pricing import Order, Total
 
 @dataclass
 class OfferRequest:
-    """Whoever wants an offer sends this: a person, a program, or a model that sees it as a tool."""
+    """The request for an offer, from a user, a program, or a model that sees it as a tool."""
 
     sku: str
     quantity: int
@@ -20,7 +20,7 @@ class OfferRequest:
 
 @dataclass
 class Offer:
-    """What comes back."""
+    """The answer."""
 
     text: str
 
@@ -28,8 +28,8 @@ class Offer:
 async def write_offer(
     payload: OfferRequest | Text | Total | SystemError, metadata: HandlerMetadata
 ) -> HandlerResponse:
-    """Called once for the request, and once for each answer: one message at a time, nothing waits in here."""
-    notes = scratch()  # of this conversation alone; gone when it has been answered
+    """Called once for the request, and once for each answer: it handles one message and never waits."""
+    notes = scratch()  # only of this conversation; deleted after its answer
     match payload:
         case OfferRequest():
             notes["request"] = payload
@@ -50,5 +50,5 @@ async def write_offer(
                     f"{payload.net} EUR net, {payload.vat} EUR VAT, {payload.total} EUR in all."
                 )
             )
-        case SystemError():  # what somebody could not do, in words that say nothing of who it was
+        case SystemError():  # a message failed; the text does not name the receiver
             return HandlerResponse.respond(Offer(f"There is no offer just now: {payload.message}"))

@@ -1,4 +1,4 @@
-"""A pure tool: it takes a typed message, works something out, and answers whoever asked. No model in it."""
+"""A pure tool, without a model: it takes a typed message, calculates a price, and answers the sender."""
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -11,7 +11,7 @@ CENT = Decimal("0.01")
 
 @dataclass
 class Order:
-    """What is to be paid for. Its fields are the schema that everyone who asks gets to see."""
+    """The order. Its fields are the schema that callers see."""
 
     price: float
     quantity: int
@@ -20,7 +20,7 @@ class Order:
 
 @dataclass
 class Total:
-    """In EUR, as text with two digits behind the point."""
+    """The price in EUR, as text with two decimals."""
 
     net: str
     vat: str
@@ -28,7 +28,7 @@ class Total:
 
 
 async def price(payload: Order, metadata: HandlerMetadata) -> HandlerResponse:
-    """Checked before it gets here: ``quantity`` is a whole number, whatever a model wrote."""
+    """Return the price. The payload is already validated: ``quantity`` is always a whole number."""
     net = Decimal(str(payload.price)) * payload.quantity * (100 - Decimal(str(payload.discount))) / 100
     net = net.quantize(CENT, ROUND_HALF_UP)
     vat = (net * VAT).quantize(CENT, ROUND_HALF_UP)

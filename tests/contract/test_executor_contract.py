@@ -36,23 +36,21 @@ TITLES: Final = {
     "typed": "handler, typed",
 }
 AS_WRITTEN: Final = (
-    "what is streamed is clean; the answer is as the model wrote it, for the model to read again, and is "
+    "streamed text is clean; the answer is as the model wrote it, because the model reads it again, and is "
     "cleaned where it is shown"
 )
-NEVER_BREAKS: Final = "it has nothing that could break by itself"
-NO_PICTURES: Final = (
-    "its messages have no place for pictures: they are refused, and the next turn is answered"
-)
-WHOLE: Final = "it answers with one message, whole, so nothing of it is told before: the rest holds"
-OF_OTHERS: Final = "the tokens are those of models that it asks, which its fleet counts and tells"
+NEVER_BREAKS: Final = "it has no part that could break by itself"
+NO_PICTURES: Final = "its messages cannot have pictures: they are refused, and the next turn is answered"
+WHOLE: Final = "it answers with one whole message, so there is no text before: the rest holds"
+OF_OTHERS: Final = "the tokens are those of the models it calls, which its fleet counts and reports"
 # Row and kind, and why it is otherwise there: the only reasons that are allowed.
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
-    ("cleans", "fastagent"): AS_WRITTEN,
-    ("told once", "handler"): NEVER_BREAKS,
-    ("told once", "typed"): NEVER_BREAKS,
+    ("sanitises", "fastagent"): AS_WRITTEN,
+    ("reports its end", "handler"): NEVER_BREAKS,
+    ("reports its end", "typed"): NEVER_BREAKS,
     ("pictures", "typed"): NO_PICTURES,
     ("cancels", "typed"): WHOLE,
-    ("runs out of time", "typed"): WHOLE,
+    ("times out", "typed"): WHOLE,
     ("counts", "typed"): OF_OTHERS,
 }
 ALLOWED: Final = frozenset({AS_WRITTEN, NEVER_BREAKS, NO_PICTURES, WHOLE, OF_OTHERS})
@@ -80,7 +78,7 @@ async def subjects(
     async with AsyncExitStack() as stack:
 
         async def subject(kind: str, name: str) -> Subject:
-            key = kind, (kind, name) == ("remote", "told once")
+            key = kind, (kind, name) == ("remote", "reports its end")
             if key not in made:
                 root = tmp_path_factory.mktemp("contract") / kind
                 made[key] = await stack.enter_async_context(KINDS[kind](root))
@@ -94,7 +92,7 @@ def text_of(heard: list[Event]) -> str:
     return "".join(event.text for event in heard if isinstance(event, TextDelta) and not event.reasoning)
 
 
-@row("answers", "A message is answered with text; the turn's messages are the user's and the answer.")
+@row("answers", "A message gets a text as its answer; the turn has the user's message and the answer.")
 async def answers(subject: Subject) -> None:
     result = await subject.say("hello")
     assert result.texts == ("1:hello",)
@@ -105,7 +103,7 @@ async def answers(subject: Subject) -> None:
     assert (await subject.kernel().run("hello")).text == "1:hello"
 
 
-@row("remembers", "What was said in a conversation is known in its next turn, whoever keeps it.")
+@row("remembers", "The next turn of a conversation knows the earlier ones, on whatever side they are stored.")
 async def remembers(subject: Subject) -> None:
     talk = Talk("id:one")
     assert (await subject.say("hello", talk)).texts == ("1:hello",)
@@ -116,7 +114,9 @@ async def remembers(subject: Subject) -> None:
     subject.executor.release("id:one")
 
 
-@row("keeps apart", "Two conversations know nothing of each other, and one without a lease is nobody's.")
+@row(
+    "isolates", "Two conversations know nothing of each other, and a turn without one leaves nothing behind."
+)
 async def keeps_apart(subject: Subject) -> None:
     one, other = Talk("id:left"), Talk("id:right")
     await subject.say("hello", one)
@@ -125,7 +125,7 @@ async def keeps_apart(subject: Subject) -> None:
     assert (await subject.say("on", one)).texts == ("2:on",)
 
 
-@row("pictures", "It says whether it takes pictures; those that it takes arrive.")
+@row("pictures", "It says whether it accepts pictures; accepted pictures arrive.")
 async def pictures(subject: Subject) -> None:
     image = Image(b64encode(picture("PNG")).decode(), "image/png")
     assert subject.executor.info.vision
@@ -133,7 +133,7 @@ async def pictures(subject: Subject) -> None:
     assert result.text.lower() == "1 picture: image/png"
 
 
-@row("streams", "A caller who listens hears the text while it is written: joined, it is the answer.")
+@row("streams", "A caller can read the text while it is written; the joined pieces are the answer.")
 async def streams(subject: Subject) -> None:
     heard: list[Event] = []
     result = await subject.say("pieces", hear=heard.append, stream_text=True)
@@ -142,7 +142,7 @@ async def streams(subject: Subject) -> None:
     assert {event.run_id for event in heard if isinstance(event, TextDelta)} == {f"r{subject.turns}"}
 
 
-@row("cancels", "Cancelling a turn ends the work behind it, and the next turn is answered.")
+@row("cancels", "Cancelling a turn ends its work, and the next turn is answered.")
 async def cancels(subject: Subject) -> None:
     # DR-16
     talk, heard = Talk("id:cancel"), list[Event]()
@@ -155,7 +155,7 @@ async def cancels(subject: Subject) -> None:
     assert (await subject.say("hello", talk)).texts[0].endswith(":hello")
 
 
-@row("runs out of time", "A deadline ends the work; its caller is told TIMEOUT with what was written so far.")
+@row("times out", "A deadline ends the work; the caller gets TIMEOUT with the text so far.")
 async def runs_out_of_time(subject: Subject) -> None:
     # DR-15
     for limit in (2.0, 8.0, 30.0):  # on a busy machine a first word may take its time
@@ -170,7 +170,7 @@ async def runs_out_of_time(subject: Subject) -> None:
     assert (await subject.say("hello")).texts == ("1:hello",)
 
 
-@row("cleans", "What comes from outside drives no terminal: not in the answer, not on the way, not kept.")
+@row("sanitises", "Text from outside cannot control a terminal: in the answer, while streaming, when stored.")
 async def cleans(subject: Subject) -> None:
     heard: list[Event] = []
     result = await subject.say("hostile", hear=heard.append, stream_text=True)
@@ -180,7 +180,7 @@ async def cleans(subject: Subject) -> None:
     assert result.texts[0].startswith("red")
 
 
-@row("concurrent", "Runs of different conversations go on at the same time.")
+@row("concurrent", "Runs of different conversations are concurrent.")
 async def concurrent(subject: Subject) -> None:
     waiting = [asyncio.create_task(subject.say("wait", Talk(f"id:par{each}"))) for each in range(2)]
     await until(lambda: subject.busy() == 2)
@@ -191,14 +191,14 @@ async def concurrent(subject: Subject) -> None:
     await idle(subject)
 
 
-@row("counts", "Tokens that the other side counted are told.")
+@row("counts", "It reports the tokens that the other side counted.")
 async def counts(subject: Subject) -> None:
     usage = (await subject.say("hello")).usage
     assert usage.input_tokens
     assert usage.output_tokens
 
 
-@row("fails", "What goes wrong on the other side is a Fault of SPEC 7.3, and the next turn is answered.")
+@row("fails", "A failure of the other side is a Fault of SPEC 7.3, and the next turn is answered.")
 async def fails(subject: Subject) -> None:
     with pytest.raises(Fault) as failure:
         await subject.kernel().run("fail")
@@ -208,14 +208,14 @@ async def fails(subject: Subject) -> None:
     assert (await subject.say("hello")).texts == ("1:hello",)
 
 
-@row("is parked", "After `park` it can be started once more, and answers.")
+@row("is parked", "After `park` it can start again, and answers.")
 async def is_parked(subject: Subject) -> None:
     await subject.executor.park(5.0)
     await subject.executor.start()
     assert (await subject.say("hello")).texts == ("1:hello",)
 
 
-@row("closes", "Closed, it has left no task and no process behind.")
+@row("closes", "After `close` no task and no process is left.")
 async def closes(subject: Subject) -> None:
     tasks, children = asyncio.all_tasks(), pallas_process.below()
     executor = await _another(subject)
@@ -229,7 +229,7 @@ async def closes(subject: Subject) -> None:
     await until(lambda: set(pallas_process.below()) <= set(children))
 
 
-@row("told once", "Where it breaks by itself, whoever owns it is told, once.")
+@row("reports its end", "If it breaks by itself, it reports that to its owner, once.")
 async def told_once(subject: Subject) -> None:
     assert subject.break_it is not None
     executor = await _another(subject)
@@ -255,7 +255,7 @@ async def streams_clean(subject: Subject) -> None:
 
 
 async def never_breaks(subject: Subject) -> None:
-    """In place of ``told once``: not even what it answers with can end it."""
+    """In place of ``reports its end``: not even what it answers with can end it."""
     told: list[str] = []
     subject.executor.when_failed(told.append)
     with pytest.raises(Fault):

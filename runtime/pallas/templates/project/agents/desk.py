@@ -1,4 +1,4 @@
-"""The agent people talk to. It knows little itself: it asks research."""
+"""The agent that users talk to. It asks research for every answer."""
 
 from fast_agent import FastAgent
 

@@ -1,4 +1,4 @@
-"""The agent that knows. It has no servers: its answers come from the model alone."""
+"""The agent with the answers. It has no servers: its answers come from the model alone."""
 
 from fast_agent import FastAgent
 
