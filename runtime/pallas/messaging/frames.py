@@ -4,18 +4,15 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from uuid import uuid4
 
+from pallas.contract import TodoComplete, TodoUntil
 from pallas.payloads import Payload
 
 from .message_log import LoggedMessage
 from .messaging_port import HandlerEndpoint
-
-if TYPE_CHECKING:
-    from .handler_work import MessageTask
-    from .message_run import MessageRun
-    from .todos import Watchers
+from .todos import Watcher, Watchers
 
 _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -38,6 +35,39 @@ class Passing:
     sender: str
     own: bool
     logged: LoggedMessage
+
+
+class FrameWork(Protocol):
+    """The task that handles a frame's message."""
+
+    def cancel(self) -> None:
+        """Cancel it; its result is no longer awaited."""
+        ...
+
+
+class FrameRouter(Protocol):
+    """What registers the todos of frames."""
+
+    def watch(self, frame: "HandlerFrame", wanted: TodoUntil) -> Watcher:
+        """Register a todo of that frame. Raises PayloadFault."""
+        ...
+
+    def unwatch(self, frame: "HandlerFrame", wanted: TodoComplete) -> bool:
+        """Close a todo; return whether the frame has it."""
+        ...
+
+
+class FrameRun(Protocol):
+    """The run that a frame belongs to."""
+
+    @property
+    def router(self) -> FrameRouter:
+        """Where its messages are routed."""
+        ...
+
+    def take(self, frame: "HandlerFrame") -> None:
+        """Handle the frame's next message: it has its turn now."""
+        ...
 
 
 class HandlerFrame:
@@ -66,7 +96,7 @@ class HandlerFrame:
 
     def __init__(
         self,
-        run: "MessageRun",
+        run: FrameRun,
         agent: str,
         caller: str,
         parent: "HandlerFrame | None",
@@ -92,7 +122,7 @@ class HandlerFrame:
         self.endpoints: tuple[HandlerEndpoint, ...] = ()
         """All that ever worked in it, the present one last; empty for an agent of another kind."""
         self.queue: deque[Passing] | None = None
-        self.work: MessageTask | None = None
+        self.work: FrameWork | None = None
         self.waits = False
         self.over = False
         self.refusals = 0
