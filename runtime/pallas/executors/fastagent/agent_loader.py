@@ -29,7 +29,6 @@ from . import (
     quick_connect,
     sampling_seam,
     servers_seam,
-    settings_seam,
     stderr_seam,
     trace_seam,
     transport_seam,
@@ -38,7 +37,7 @@ from . import (
 from .agent_definition import define
 from .preload import files_of
 from .reimport import note
-from .seam import introduce, keep_apart, plain_argv, silence
+from .seam import SETTINGS, introduce, keep_apart, plain_argv, silence
 
 HOOKS: Final = (
     answers_seam.HOOK,
@@ -59,7 +58,7 @@ HOOKS: Final = (
     *environment_seam.HOOKS,
     *sampling_seam.HOOKS,
     auth_seam.PREPARE,
-    settings_seam.SETTINGS,
+    SETTINGS,
 )
 """What Pallas changes in fast-agent and the MCP SDK for every agent, in this order."""
 

@@ -5,17 +5,26 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Final
 
 from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 
 from ..base import Child
+from .import_thread import waiting_loop
+
+# fast-agent waits 10 s, then 20 s, before it retries a failed provider: too long for a user.
+RETRY_SECONDS: Final = 2.0
+# Seconds that the loop has to read the settings for a thread: it may be busy with user code.
+_PATIENCE: Final = 60.0
 
 
 def settings_of(fast: FastAgent) -> Any:
@@ -137,10 +146,6 @@ def plain_argv() -> Iterator[None]:
         sys.argv = saved
 
 
-# fast-agent waits 10 s, then 20 s, before it retries a failed provider: too long for a user.
-RETRY_SECONDS: Final = 2.0
-
-
 def retry_sooner(agent: Any) -> None:
     """Wait two seconds, then four, between the retries of a failed model call (``llm_retries`` counts
     them)."""
@@ -164,3 +169,31 @@ def load_history(agent: Any, messages: Sequence[Any]) -> None:
         search = getattr(agent, "_codex_web_search", None)
         if search is not None:  # its state is read back from the messages
             search.history_loaded(history)
+
+
+def _in_the_loop(load_config: Any) -> Any:
+    """Read the settings in the loop: during this the process's are None, which no other code of the loop
+    may see."""
+
+    def _load_config(self: Any) -> Any:
+        loop = waiting_loop.get()
+        if loop is None:
+            return load_config(self)
+        done: Future[Any] = Future()
+        context = copy_context()
+        context.run(waiting_loop.set, None)
+
+        def read() -> None:
+            try:
+                done.set_result(context.run(load_config, self))
+            except BaseException as error:
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(read)
+        return done.result(_PATIENCE)
+
+    return _load_config
+
+
+# Reads the settings in the fleet's loop, even for code that is imported in a thread.
+SETTINGS: Final = Hook("settings-in-the-loop", FastAgent, "_load_config", ("self",), _in_the_loop)
