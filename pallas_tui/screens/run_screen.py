@@ -11,7 +11,7 @@ from ..runs.feed_run import FeedRun
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.run_pane import ExchangePane, RunPane
-from .single_pane_screen import SinglePane
+from .pane_screen import SinglePane
 
 if TYPE_CHECKING:
     from ..widgets.feed import FeedPane
@@ -21,7 +21,7 @@ class RunScreen(SinglePane):
     """A run of the feed: its facts, its trace, its exchanges."""
 
     def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
-        super().__init__(RunPane(run, feed, glyphs), f"{run.agent} {run.id}", glyphs)
+        super().__init__(RunPane(run, feed, glyphs), glyphs, f"{run.agent} {run.id}")
         self.run = run
         self._feed = feed
 
@@ -44,4 +44,4 @@ class ExchangeScreen(SinglePane):
     """An exchange with its headers and bodies."""
 
     def __init__(self, exchange: Exchange, glyphs: Glyphs) -> None:
-        super().__init__(ExchangePane(exchange), title_of(exchange), glyphs)
+        super().__init__(ExchangePane(exchange), glyphs, title_of(exchange))

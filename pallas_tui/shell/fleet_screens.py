@@ -98,7 +98,7 @@ class FleetScreens(Overseer):
             if record is not None:
                 self.main.reveal(ThreadTarget(record))
 
-        self.push_screen(ThreadsScreen(self.threads, self.glyphs), chosen)
+        self.push_screen(ThreadsScreen(self.threads, self.glyphs, self.now), chosen)
 
     def action_tasks(self) -> None:
         """Open the durable tasks of all agents; show the run or thread that the user chooses."""
@@ -108,7 +108,7 @@ class FleetScreens(Overseer):
             if target is not None:
                 self.main.reveal(target)
 
-        self.push_screen(TasksScreen(self.tasks, self.glyphs), chosen)
+        self.push_screen(TasksScreen(self.tasks, self.glyphs, self.now), chosen)
 
     def action_messages(self) -> None:
         """What handlers said to each other in the last run in which they did."""
@@ -164,7 +164,7 @@ class FleetScreens(Overseer):
             else:
                 self.main.reveal(RunTarget(run_id))
 
-        self.push_screen(TodosScreen(self.todos, self.glyphs), chosen)
+        self.push_screen(TodosScreen(self.todos, self.glyphs, self.now), chosen)
 
     def thread_gone(self, thread: str) -> None:
         """A durable thread was deleted: no tab goes on with it."""

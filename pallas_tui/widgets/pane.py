@@ -1,13 +1,27 @@
 """The base of all panes."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from ..frame import FleetFrame
 from ..targets import Entity, Target
+
+
+class PaneLeft(Message):
+    """The user goes back to where the pane was opened."""
+
+
+class SectionShown(Message):
+    """Another section of the pane is in view."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
 
 class Pane(Widget):
@@ -58,3 +72,21 @@ class Pane(Widget):
         """Put the focus where a person would start: by default the first widget inside that takes it."""
         target = next((widget for widget in self.query("*") if widget.focusable), None)
         (target or self).focus()
+
+
+class SectionsPane(Pane):
+    """A pane with several sections, one of which is in view: it posts ``SectionShown`` for each."""
+
+    SECTIONS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, *, id: str, section: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self._section = section
+
+    @abstractmethod
+    def action_section(self, name: str) -> None:
+        """Go to a section."""
+
+    def action_step(self, by: int) -> None:
+        """Go to the next section, or the one before."""
+        self.action_section(self.SECTIONS[(self.SECTIONS.index(self._section) + by) % len(self.SECTIONS)])

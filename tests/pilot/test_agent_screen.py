@@ -79,7 +79,7 @@ async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be
         await until(lambda: app.screen.query(DetailPane) and "2 Tools" in screen_text(app), pilot)
         pane = app.screen.query_one(DetailPane)
         at = screen_text(app).splitlines()[0].index("2 Tools")
-        await pilot.click("#agent-title", offset=(at, 0))
+        await pilot.click("#agent-detail-title", offset=(at, 0))
         await until(lambda: pane._section == "tools", pilot)
 
 

@@ -372,7 +372,7 @@ async def test_the_titles_of_a_form_can_be_clicked_and_none_is_pushed_out() -> N
         await send_screen(app, pilot)
         await pilot.press(*"Ada", "enter")
         assert "Greeting to greeter" in screen_text(app).splitlines()[0]
-        await pilot.click("#send-title", offset=(12, 0))
+        await pilot.click("#tool-pane-title", offset=(12, 0))
         await until(lambda: app.screen.query_one("#tool-json").has_focus, pilot)
         await pilot.resize_terminal(60, 20)
         await until(lambda: screen_text(app).splitlines()[0].split()[-2:] == ["About", "greeter"], pilot)

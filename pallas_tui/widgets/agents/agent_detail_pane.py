@@ -23,7 +23,7 @@ from ...text import Glyphs
 from ...ui_clock import PERIOD
 from ..filter_line import FilterLine
 from ..line_view import LineView
-from ..pane import Pane
+from ..pane import PaneLeft, SectionShown, SectionsPane
 from ..text_lines import TextLines
 from ..tones import DIM, KEY
 from .agent_control import control, fleet_of
@@ -33,10 +33,8 @@ from .tool_list import ToolList, ToolRow, tool_rows
 if TYPE_CHECKING:
     from .agents_pane import AgentsPane
 
-SECTIONS = ("overview", "tools", "instruction", "registry")
 
-
-class DetailPane(Pane):
+class DetailPane(SectionsPane):
     """One agent, in sections; what must be asked for is asked for in the background."""
 
     TITLE = "Agent"
@@ -50,15 +48,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agent")
 
-    class LeaveDetails(Message):
-        """Back to where it was opened."""
-
-    class DetailSection(Message):
-        """Another section is in view."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
+    SECTIONS = ("overview", "tools", "instruction", "registry")
 
     class CallTool(Message):
         """The user wants to call a tool by hand."""
@@ -70,11 +60,10 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
     def __init__(
         self, agents: "AgentsPane", name: str, glyphs: Glyphs, section: str, server: str | None, tool: str
     ) -> None:
-        super().__init__(id="agent-detail")
+        super().__init__(id="agent-detail", section=section)
         self._agents = agents
         self._agent = name
         self._glyphs = glyphs
-        self._section = section
         self._wanted: tuple[str | None, str] | None = (server, tool)
         self._problem = ""
         self._loading = False
@@ -91,7 +80,6 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
 
     def on_mount(self) -> None:
         """Show the cached details, and ask for missing ones."""
-        self.show_pane()
         self._show_section()
         self._take(self._known)
         self.look_up()
@@ -158,7 +146,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         self.query_one("#agent-text").display = not tools
         self.query_one("#agent-tools").display = tools
         self._fill()
-        self.post_message(self.DetailSection(self._section))
+        self.post_message(SectionShown(self._section))
 
     def _fill(self, top: bool = True) -> None:
         if self._section == "tools":
@@ -242,10 +230,6 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         self.focus_pane()
         self.refresh_bindings()
 
-    def action_step(self, by: int) -> None:
-        """Go to the next section, or the one before."""
-        self.action_section(SECTIONS[(SECTIONS.index(self._section) + by) % len(SECTIONS)])
-
     def action_look_up(self) -> None:
         """Ask for everything again."""
         self.look_up()
@@ -298,4 +282,4 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             line.clear_filter()
             self.screen.set_focus(self.tools)
         else:
-            self.post_message(self.LeaveDetails())
+            self.post_message(PaneLeft())

@@ -17,7 +17,7 @@ from ...forms.value_paths import Path
 from ...text import Glyphs, Line, wrapped
 from ..dialogs.choice_dialog import ChoiceScreen
 from ..line_view import LineView
-from ..pane import Pane
+from ..pane import SectionsPane
 from ..tones import DIM
 from .field_editor import FieldEditor
 from .form_view import form_line, hint_lines, kind_of
@@ -92,7 +92,7 @@ class FormList(LineView):
         return [((line, DIM),) for line in wrapped(hint, width)]
 
 
-class FieldKeys(Pane):
+class FieldKeys(SectionsPane):
     """The part of a form's pane that shows fields and writes them. ``form`` may be replaced by another."""
 
     OF_FIELDS: ClassVar[frozenset[str]] = frozenset(
@@ -101,7 +101,7 @@ class FieldKeys(Pane):
     """The actions that belong to a field."""
 
     def __init__(self, form: Form, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
-        super().__init__(id=id)
+        super().__init__(id=id, section="form")
         self.form = form
         self.glyphs = glyphs
         self._take: Callable[[str], str] | None = None

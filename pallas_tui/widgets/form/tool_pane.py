@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
@@ -25,6 +24,7 @@ from ...ui_clock import PERIOD
 from ..agents.agent_control import fleet_of, refusal
 from ..agents.agent_paragraphs import plain, pretty
 from ..dialogs.line_dialog import masked_token
+from ..pane import PaneLeft, SectionShown
 from ..status_line import QuestionLine
 from ..text_lines import TextLines
 from ..tones import DIM, KEY
@@ -53,16 +53,6 @@ workbench ends.
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
     SECTIONS: ClassVar[tuple[str, ...]] = ("form", "json", "result", "about")
 
-    class LeaveTool(Message):
-        """Back to where it was opened."""
-
-    class ToolSection(Message):
-        """Another section is in view."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
     def __init__(self, subject: Subject, tool: ToolDetail, memory: Memory, glyphs: Glyphs) -> None:
         last = memory.last(self.key_of(subject))
         form = Form(tool.input_schema, last.arguments if last is not None else None)
@@ -72,7 +62,6 @@ workbench ends.
         self._memory = memory
         self._variable = last.variable if last is not None else ""
         self._typed = NOBODY
-        self._section = "form"
         self._outcome: ToolOutcome | None = None
         self._as_json = False
         self._calling = False
@@ -109,7 +98,6 @@ workbench ends.
 
     def on_mount(self) -> None:
         """Begin with the first field that must be filled in."""
-        self.show_pane()
         self.begin_fields()
         self._show_section()
         self.set_interval(PERIOD, self._beat)
@@ -134,7 +122,7 @@ workbench ends.
         self._say()
         self.focus_pane()
         self.refresh_bindings()
-        self.post_message(self.ToolSection(self._section))
+        self.post_message(SectionShown(self._section))
 
     def _fill(self) -> None:
         if self._section == "result":
@@ -229,10 +217,6 @@ workbench ends.
             self._section = name
             self._show_section()
 
-    def action_step(self, by: int) -> None:
-        """Go to the next section, or the one before."""
-        self.action_section(self.SECTIONS[(self.SECTIONS.index(self._section) + by) % len(self.SECTIONS)])
-
     def action_kind(self) -> None:
         """Show the result as text, or as JSON."""
         self._as_json = not self._as_json
@@ -253,7 +237,7 @@ workbench ends.
         elif self._section != "form":
             self.action_section("form")
         else:
-            self.post_message(self.LeaveTool())
+            self.post_message(PaneLeft())
 
     def on_unmount(self) -> None:
         """No one waits for the call any more, and the token goes."""

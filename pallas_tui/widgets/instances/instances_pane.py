@@ -1,6 +1,6 @@
 """The instances pane: registries elsewhere with their agents, and the details of the selected one."""
 
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Coroutine, Hashable
 from typing import Any, ClassVar
 
 from textual import on
@@ -23,6 +23,7 @@ from ...ui_clock import PERIOD
 from ..filter_line import FilterLine
 from ..line_view import LineView
 from ..list_pane import ListPane
+from ..status_line import QuestionLine
 from ..tones import DIM, STYLES
 from .instance_view import InstanceRow, can_talk, details, instance_line, rows, story_of
 
@@ -156,14 +157,6 @@ and attached instances are remembered for the next start.
             super().__init__()
             self.name = name
 
-    class AskAboutInstance(Message):
-        """Something to be sure of first; ``yes`` does it."""
-
-        def __init__(self, question: str, yes: Callable[[], None]) -> None:
-            super().__init__()
-            self.question = question
-            self.yes = yes
-
     def __init__(self, instances: Instances, glyphs: Glyphs, *, id: str = "instances") -> None:  # noqa: A002
         super().__init__(id=id)
         self._instances = instances
@@ -181,7 +174,6 @@ and attached instances are remembered for the next start.
     def on_mount(self) -> None:
         """Follow changes; read the instances registered in an earlier start."""
         self._say("")
-        self.show_pane()
         self.set_interval(PERIOD, self._beat)
         self._beat()
         self.app.run_worker(self._instances.read_unread(), group="instances", description="read registries")
@@ -281,11 +273,10 @@ and attached instances are remembered for the next start.
         if (row := self.rows.selected) is not None:
             label, url = row.instance.label, row.instance.url
             what = "detach and forget it" if row.instance.attached else "forget it"
-
-            def remove() -> None:
-                self._do(self._instances.remove(url), f"removing {label}")
-
-            self.post_message(self.AskAboutInstance(f"Remove {label}: {what}?", remove))
+            self.screen.query_one(QuestionLine).ask(
+                f"Remove {label}: {what}?",
+                lambda: self._do(self._instances.remove(url), f"removing {label}"),
+            )
 
     @on(UrlLine.UrlEntered)
     def _entered(self, event: UrlLine.UrlEntered) -> None:

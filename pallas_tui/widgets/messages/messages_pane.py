@@ -23,12 +23,14 @@ from ...messages.message_tree import HEAD, MessageLines, MessageQuery
 from ...messages.xml_text import as_text, hang_of, lines_of, run_lines
 from ...runs.feed_run import FeedRun
 from ...state import Tone
+from ...targets import opener_of
 from ...text import Glyphs, Line, count
 from ..filter_line import FilterLine
 from ..folded_lines import FoldedLines
 from ..list_pane import ListPane
 from ..pane import Pane
 from ..tones import STYLES
+from .handler_lookup import open_source
 from .message_list import EMPTY, UNFIT, MessageList
 
 if TYPE_CHECKING:
@@ -96,20 +98,6 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
             super().__init__()
             self.letter = letter
 
-    class Send(Message):
-        """A message should be written to an agent."""
-
-        def __init__(self, agent: str) -> None:
-            super().__init__()
-            self.agent = agent
-
-    class Source(Message):
-        """The code of an agent should be opened."""
-
-        def __init__(self, agent: str) -> None:
-            super().__init__()
-            self.agent = agent
-
     class ReplayMessage(Message):
         """A message should be sent again."""
 
@@ -157,7 +145,6 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def on_mount(self) -> None:
         """Subscribe to the feed, and read the messages."""
-        self.show_pane()
         self._say("")
         self._feed.watchers.append(self.advance)
         run = self._feed.feed.run(self.run_id)
@@ -377,13 +364,13 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def action_send(self) -> None:
         """Write a message to the handler."""
-        if agent := self._handler():
-            self.post_message(self.Send(agent))
+        if (agent := self._handler()) and (opener := opener_of(self.app)) is not None:
+            opener.open_send(agent)
 
     def action_source(self) -> None:
         """Open the handler's code."""
         if agent := self._handler():
-            self.post_message(self.Source(agent))
+            open_source(self, agent)
 
     def action_replay(self) -> None:
         """Send the message again."""

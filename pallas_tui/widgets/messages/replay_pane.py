@@ -88,7 +88,6 @@ other), **y** copies the difference.
 
     def on_mount(self) -> None:
         """Send the message, and subscribe to the feed."""
-        self.show_pane()
         self._feed.watchers.append(self._advance)
         self.call_after_refresh(self.action_again)
 

@@ -8,7 +8,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -48,13 +47,6 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     """What a filter looks in."""
     EMPTY: ClassVar[str]
     """The text shown when there are no records."""
-
-    class AskAboutRecord(Message):
-        """Something to be sure of first; ``yes`` does it."""
-
-        def __init__(self, question: str, yes: Callable[[], None]) -> None:
-            super().__init__()
-            self.question, self.yes = question, yes
 
     def __init__(self, book: RecordPages[R], glyphs: Glyphs, clock: Callable[[], float]) -> None:
         super().__init__(id=f"{self.NOUN}s")

@@ -16,6 +16,7 @@ from ...targets import RunTarget, Target, ThreadTarget
 from ...text import Glyphs, Line
 from ..list_pane import Story
 from ..pages import RecordsPane
+from ..status_line import QuestionLine
 from .task_list import EMPTY, TaskList
 from .task_view import details, story_of
 
@@ -64,7 +65,6 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
     def on_mount(self) -> None:
         """Show the known tasks, then read the current ones."""
         self._say("")
-        self.show_pane()
         self.set_interval(LOOK_EVERY, self._look)
         # Not at once: an answer that comes before the pane stands would find nothing to be painted on.
         self.call_after_refresh(self._begin)
@@ -198,8 +198,8 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
         if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
             what = one_line(record.preview or record.id[:8], 60)
             question = f"Cancel the task of {record.agent}: {what}?"
-            self.post_message(
-                self.AskAboutRecord(question, lambda: self._do(self._cancel(record.id), "cancelling"))
+            self.screen.query_one(QuestionLine).ask(
+                question, lambda: self._do(self._cancel(record.id), "cancelling")
             )
 
     async def _cancel(self, task: str) -> None:

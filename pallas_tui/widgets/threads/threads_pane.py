@@ -23,6 +23,7 @@ from ...records.thread_book import ThreadBook
 from ...text import Glyphs, Line, count
 from ..dialogs.line_dialog import LineScreen
 from ..pages import RecordsPane
+from ..status_line import QuestionLine
 from .thread_list import EMPTY, ThreadList
 from .thread_view import SEEN_ROWS, details, story_of
 
@@ -128,13 +129,6 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
             super().__init__()
             self.record = record
 
-    class Deleted(Message):
-        """A thread is gone."""
-
-        def __init__(self, thread: str) -> None:
-            super().__init__()
-            self.thread = thread
-
     def __init__(self, book: ThreadBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
         super().__init__(book, glyphs, clock)
         self._runs: object = None
@@ -146,7 +140,6 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
     def on_mount(self) -> None:
         """Show the known threads, then read the current ones."""
         self._say("")
-        self.show_pane()
         self._paint()
         self.set_interval(LOOK_EVERY, self._look)
         self._refresh()
@@ -221,13 +214,14 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
             rows = count(record.messages, "message")
             title = one_line(record.title or record.id, 60)
             question = f"Delete {rows} with {record.agent} for good: {title}?"
-            self.post_message(
-                self.AskAboutRecord(question, lambda: self._do(self._delete(record.id), "deleting"))
+            self.screen.query_one(QuestionLine).ask(
+                question, lambda: self._do(self._delete(record.id), "deleting")
             )
 
     async def _delete(self, thread: str) -> None:
         await self._book.delete(thread)
-        self.post_message(self.Deleted(thread))
+        if (gone := getattr(self.app, "thread_gone", None)) is not None:
+            gone(thread)
 
     def action_export(self) -> None:
         """Write all of it to a file."""

@@ -68,7 +68,6 @@ descriptions.
 
     def on_mount(self) -> None:
         """Show the known todos, and follow new ones."""
-        self.show_pane()
         self.set_interval(PERIOD, self._look)
         self.call_after_refresh(self._paint)
 
