@@ -1,6 +1,6 @@
 """Who needs whom, and who calls what: the fleet as the lines of a tree."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -138,7 +138,7 @@ def _links(agent: AgentSnapshot, places: dict[_Place, AgentSnapshot]) -> list[Do
     return links
 
 
-def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
+def parent_of(branches: Sequence[Branch], index: int) -> int | None:
     """Return the index of the parent line, None at the top."""
     depth = branches[index].depth
     return next((i for i in range(index - 1, -1, -1) if branches[i].depth < depth), None) if depth else None

@@ -56,14 +56,6 @@ class SendScreen(SectionsScreen):
         return next((each for each in (whole, self._agent) if width_of(((each, ""),)) <= room), "")
 
 
-def refusal_of(app: App[Any], letter: Envelope) -> str:
-    """Why a message cannot be sent again, empty where it can."""
-    fleet = getattr(app, "fleet", None)
-    if fleet is None:
-        return "The fleet is not running."
-    return message_replay.refusal_of(letter, fleet.snapshot().agents)
-
-
 class ReplayScreen(SinglePane):
     """The old run, the new run, and the difference of their replies."""
 
@@ -157,3 +149,11 @@ class EnvelopeScreen(SinglePane):
 
     def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
         super().__init__(EnvelopePane(letter, running, glyphs), glyphs, title_of(letter, glyphs.outbound))
+
+
+def refusal_of(app: App[Any], letter: Envelope) -> str:
+    """Why a message cannot be sent again, empty where it can."""
+    fleet = getattr(app, "fleet", None)
+    if fleet is None:
+        return "The fleet is not running."
+    return message_replay.refusal_of(letter, fleet.snapshot().agents)

@@ -1,9 +1,14 @@
 """The lines of the details next to a list: facts with their labels, cut to the height of the pane."""
 
+from collections.abc import Iterable
 from typing import Final
 
-from ..text import Line, count, wrapped
-from .tones import DIM, KEY
+from textual.content import Content
+from textual.widgets import Static
+
+from ..state import Tone
+from ..text import Glyphs, Line, count, wrapped
+from .tones import DIM, KEY, STYLES
 
 _LABEL_WIDTH: Final = 8
 
@@ -20,3 +25,33 @@ def ended(lines: list[Line], height: int) -> list[Line]:
     if len(lines) > height > 0:
         lines[height - 1 :] = [(("i", KEY), (f" {count(len(lines) - height + 1, 'more line')}", DIM))]
     return lines
+
+
+class DetailLines(Static):
+    """The details next to a list, in lines that the caller wrapped to the size of ``content_region``."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id, markup=False)
+        self._lines: list[Line] = []
+
+    def show_lines(self, lines: Iterable[Line]) -> None:
+        """Show these lines, if they are not shown already."""
+        if (new := list(lines)) != self._lines:
+            self._lines = new
+            self.update(Content("\n").join(Content.assemble(*line) for line in new), layout=False)
+
+
+class ActionStatus(Static):
+    """A line below a list: the action in progress, or why it failed. Hidden when there is neither."""
+
+    def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id, markup=False)
+        self.display = False
+        self._glyphs = glyphs
+
+    def report(self, text: str, tone: Tone = Tone.STARTING) -> None:
+        """Show the text with the mark of its tone; empty hides the line."""
+        self.display = bool(text)
+        self.update(
+            Content.assemble((f"{getattr(self._glyphs, tone.value)} {text}", STYLES[tone])) if text else ""
+        )

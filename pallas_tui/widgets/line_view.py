@@ -15,7 +15,8 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from ..actions import bindings
-from ..text import Line
+from ..text import Line, wrapped
+from .tones import DIM
 
 _STRIPS = 1_000
 
@@ -74,9 +75,14 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     def find(self, key: Hashable) -> int | None:
         """Where the line of that key is now, or the one to show instead."""
 
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         """Return the text shown when there are no lines."""
-        return []
+        return ""
+
+    def empty_lines(self, width: int) -> list[Line]:
+        """Return that text as lines."""
+        text = self.empty_text()
+        return [((line, DIM),) for line in wrapped(text, width)] if text else []
 
     # Where things are; a subclass whose items take several lines says otherwise
 
@@ -147,7 +153,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
             line = self._painted[index] = self.line_at(index, width)
             kind = "" if index != self.cursor else "lines--cursor" if self.has_focus else "lines--cursor-idle"
         else:
-            hint = self.empty(width) if count == 0 else []
+            hint = self.empty_lines(width) if count == 0 else []
             line, kind = (hint[y], "lines--empty") if y < len(hint) else ((), "")
         return self._strip(line, kind, width)
 

@@ -29,7 +29,7 @@ def pane_of(app: Workbench) -> AgentsPane:
 
 
 def names(app: Workbench) -> list[str]:
-    return [branch.item.name for branch in pane_of(app).agents.shown]
+    return [branch.item.name for branch in pane_of(app).agents.rows]
 
 
 def told(app: Workbench) -> str:

@@ -43,7 +43,7 @@ class Picker:
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
     def names(self) -> list[str]:
-        return [item.shown for item in self.app.screen.query_one(FileList)._items]
+        return [item.shown for item in self.app.screen.query_one(FileList).rows]
 
     async def until(self, condition: Any) -> Any:
         return await until(condition, self.pilot)

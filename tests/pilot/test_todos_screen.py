@@ -58,7 +58,7 @@ async def test_the_board_follows_and_leads_to_the_run_and_its_messages() -> None
         fleet.say(todo("a", "closed", at=NOON, was_raised=True))
         await until(lambda: "closed  greeter" in screen_text(app), pilot)
         await pilot.press("o")
-        await until(lambda: pane.rows.shown == 1, pilot)
+        await until(lambda: pane.rows.line_count() == 1, pilot)
         await pilot.press("m")
         await until(lambda: isinstance(app.screen, MessagesScreen), pilot)
         await pilot.press("escape")

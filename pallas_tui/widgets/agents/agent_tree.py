@@ -5,13 +5,12 @@ from collections.abc import Callable, Hashable
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState, ServerSnapshot
 
 from ...agents.fleet_tree import Branch, DownstreamLink, links_of, outline, parent_of, word_of_link
-from ...text import Glyphs, Line, wrapped
-from ..line_view import LineView
-from ..tones import DIM
+from ...text import Glyphs, Line
+from ..row_list import RowList
 from .agent_view import tree_line
 
 
-class AgentTree(LineView):
+class AgentTree(RowList[Branch]):
     """One line for each agent, what it calls, and the project's servers; flat while it is filtered."""
 
     def __init__(
@@ -26,34 +25,24 @@ class AgentTree(LineView):
 
         ``broken`` returns the version of an agent that failed and was not fixed yet, 0 for none.
         """
-        super().__init__(id="agent-list")
-        self._glyphs = glyphs
+        super().__init__(glyphs, id="agent-list")
         self._asked = asked
-        self._now = 0.0
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._servers: tuple[ServerSnapshot, ...] = ()
         self._folded = folded
         self._keep = keep
         self._broken = broken
         self._words: tuple[str, ...] = ()
-        self._shown: tuple[Branch, ...] = ()
         self._failed = False
         self._pointed = False
 
-    @property
-    def selected(self) -> Branch | None:
-        """The line under the cursor."""
-        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+    def row_key(self, row: Branch) -> Hashable:
+        return row.key
 
     @property
     def agents(self) -> tuple[AgentSnapshot, ...]:
         """Every agent of the fleet."""
         return self._agents
-
-    @property
-    def shown(self) -> tuple[Branch, ...]:
-        """The lines that filter and folds let through."""
-        return self._shown
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name."""
@@ -82,7 +71,7 @@ class AgentTree(LineView):
         if isinstance(branch.item, AgentSnapshot) and branch.inside and branch.folded is not fold:
             self._fold_only(self._folded | {name} if fold else self._folded - {name})
             self.repaint()
-        elif fold and (parent := parent_of(self._shown, self.cursor)) is not None:
+        elif fold and (parent := parent_of(self.rows, self.cursor)) is not None:
             self.action_move_to(parent)
 
     def show_agent(self, name: str) -> bool:
@@ -111,17 +100,16 @@ class AgentTree(LineView):
 
     def _arrange(self) -> None:
         if not self._words:
-            self._shown = outline(self._agents, self._servers, self._folded)
+            self.set_rows(outline(self._agents, self._servers, self._folded))
             return
         whole = outline(self._agents, self._servers)
-        self._shown = tuple(
-            Branch(branch.item)
-            for branch in whole
-            if all(word in _haystack(branch.item) for word in self._words)
+        words = self._words
+        self.set_rows(
+            [Branch(each.item) for each in whole if all(word in _haystack(each.item) for word in words)]
         )
 
     def reload(self) -> None:
-        if not self._pointed and self._cursor_key not in {branch.key for branch in self._shown[:1]}:
+        if not self._pointed and self._cursor_key not in {branch.key for branch in self.rows[:1]}:
             # A server may be there before any agent: no one chose it, so the list begins with the first line.
             self.cursor, self._cursor_key, self._top_key = 0, None, None
         super().reload()
@@ -130,30 +118,19 @@ class AgentTree(LineView):
         self._pointed = True
         super().moved(scrolled)
 
-    def line_count(self) -> int:
-        return len(self._shown)
-
     def line_at(self, index: int, width: int) -> Line:
-        branch = self._shown[index]
+        branch = self.rows[index]
         if not isinstance(branch.item, AgentSnapshot):
             return tree_line(branch, width, self._now, self._glyphs)
         asked, broken = self._asked(branch.agent), self._broken(branch.item)
         return tree_line(branch, width, self._now, self._glyphs, asked, broken)
 
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].key
-
-    def find(self, key: Hashable) -> int | None:
-        return next((i for i, branch in enumerate(self._shown) if branch.key == key), None)
-
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         if self._words:
-            hint = "No agent matches.\nEscape clears the filter."
-        elif self._failed:
-            hint = "No agents: the fleet could not start."
-        else:
-            hint = "No agents yet.\nThey appear here as soon as agents.yaml is read."
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return "No agent matches.\nEscape clears the filter."
+        if self._failed:
+            return "No agents: the fleet could not start."
+        return "No agents yet.\nThey appear here as soon as agents.yaml is read."
 
     def links(self, name: str) -> list[DownstreamLink]:
         """What an agent calls."""

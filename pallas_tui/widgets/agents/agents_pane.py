@@ -7,9 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
 
 from pallas.model import AgentSnapshot, Reloaded, Verb
 
@@ -23,6 +21,7 @@ from ...state import can_answer, tone_of
 from ...supervision import History
 from ...targets import AgentTarget, Entity, ScreenOpener, Target, ToolTarget, opener_of
 from ...text import Glyphs, Line
+from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from .agent_control import control, fleet_of
@@ -80,7 +79,6 @@ opens the file it is configured in.
         self._glyphs = glyphs
         self._folded, self._keep = folded, keep
         self._now = 0.0
-        self._details: list[Line] = []
         self._reloading: tuple[str, ...] = ()
         self.history = history or History()
         self.under_way = UnderWay()
@@ -89,7 +87,7 @@ opens the file it is configured in.
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
             yield AgentTree(self._glyphs, self.doing, self._folded, self._keep, self.broken)
-            yield Static(id="agent-details", markup=False)
+            yield DetailLines(id="agent-details")
         yield FilterLine("name, title, model, state", id="agent-filter")
 
     @property
@@ -142,12 +140,12 @@ opens the file it is configured in.
 
     def _refresh_all(self) -> None:
         self.agents.reload()
-        self._tell(force=True)
+        self._tell()
 
-    def _tell(self, force: bool = False) -> None:
-        """Show the facts about the selected line, if they have changed."""
-        static = self.query_one("#agent-details", Static)
-        branch, size = self.agents.selected, static.content_region.size
+    def _tell(self) -> None:
+        """Show the facts about the selected line."""
+        view = self.query_one(DetailLines)
+        branch, size = self.agents.selected, view.content_region.size
         lines: list[Line] = []
         if branch is not None and size:
             one = branch.agent if isinstance(branch.item, AgentSnapshot) else ""
@@ -162,9 +160,7 @@ opens the file it is configured in.
                 else False,
             )
             lines = details(branch.item, size.width, size.height, now, self._glyphs)
-        if force or lines != self._details:
-            self._details = lines
-            static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+        view.show_lines(lines)
 
     def selection_changed(self) -> None:
         self._tell()
@@ -174,7 +170,7 @@ opens the file it is configured in.
 
     def on_resize(self) -> None:
         """Details are wrapped to a width."""
-        self.call_after_refresh(self._tell, True)
+        self.call_after_refresh(self._tell)
 
     def choose(self) -> None:
         """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""

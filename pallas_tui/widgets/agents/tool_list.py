@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pallas.model import AgentDetail, ServerDetail, ToolDetail
 from pallas.safe_text import one_line
 
-from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of, wrapped
-from ..line_view import LineView
+from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of
+from ..row_list import RowList
 from ..tones import DIM, STRONG
 
 MARKS = {"added": ("+", "$text-success"), "changed": ("~", "$text-warning"), "removed": ("-", "$text-error")}
@@ -83,22 +83,17 @@ def changes_text(server: ServerDetail) -> str:
     return f"{tools}; {', '.join(parts)}{seen}"
 
 
-class ToolList(LineView):
+class ToolList(RowList[ToolRow]):
     """The tools of one agent, flat lists below the names of their servers."""
 
     def __init__(self, agent: str, glyphs: Glyphs) -> None:
-        super().__init__(id="tool-list")
+        super().__init__(glyphs, id="tool-list", hint="Nothing is known yet.")
         self._agent = agent
-        self._glyphs = glyphs
         self._all: tuple[ToolRow, ...] = ()
-        self._shown: tuple[ToolRow, ...] = ()
         self._words: tuple[str, ...] = ()
-        self.hint = "Nothing is known yet."
 
-    @property
-    def selected(self) -> ToolRow | None:
-        """The line under the cursor."""
-        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+    def row_key(self, row: ToolRow) -> Hashable:
+        return row.key
 
     def take(self, rows: tuple[ToolRow, ...]) -> None:
         """Show these from now on."""
@@ -108,10 +103,13 @@ class ToolList(LineView):
     def filter_by(self, words: tuple[str, ...]) -> None:
         """Show only tools in which every word occurs."""
         self._words = words
-        self._shown = tuple(
-            row for row in self._all if not words or (row.name and all(word in row.words for word in words))
+        self.show_rows(
+            tuple(
+                row
+                for row in self._all
+                if not words or (row.name and all(word in row.words for word in words))
+            )
         )
-        self.reload()
         self.refresh()
 
     def select(self, server: str | None, tool: str) -> bool:
@@ -126,18 +124,8 @@ class ToolList(LineView):
         self.action_move_to(found)
         return True
 
-    def line_count(self) -> int:
-        return len(self._shown)
-
     def line_at(self, index: int, width: int) -> Line:
-        return tool_line(self._shown[index], self._agent, width, self._glyphs)
+        return tool_line(self.rows[index], self._agent, width, self._glyphs)
 
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].key
-
-    def find(self, key: Hashable) -> int | None:
-        return next((index for index, row in enumerate(self._shown) if row.key == key), None)
-
-    def empty(self, width: int) -> list[Line]:
-        hint = "No tool matches.\nEscape clears the filter." if self._words else self.hint
-        return [((line, DIM),) for line in wrapped(hint, width)]
+    def empty_text(self) -> str:
+        return "No tool matches.\nEscape clears the filter." if self._words else self.hint

@@ -7,8 +7,8 @@ from pallas.model import Reloaded
 from ...state import Tone
 from ...supervision import Attempt
 from ...supervision.reload_words import name_of, tally, what_failed
-from ...text import DURATION_WIDTH, Glyphs, Line, clock, cropped, duration, fit, right, wrapped
-from ..line_view import LineView
+from ...text import DURATION_WIDTH, Glyphs, Line, clock, cropped, duration, fit, right
+from ..row_list import RowList
 from ..tones import DIM, STRONG, STYLES
 
 _WORD_WIDTH = 11
@@ -16,19 +16,20 @@ _VERSION_WIDTH = 5
 _NAME_WIDTH = 14
 
 
-class VersionList(LineView):
+class VersionList(RowList[Attempt]):
     """One line for each; with the agent's name where they are of several."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="version-list")
-        self._glyphs = glyphs
-        self._attempts: tuple[Attempt, ...] = ()
+        super().__init__(
+            glyphs,
+            id="version-list",
+            hint="No edits yet.\nSave a file of an agent: what is different in its new version "
+            "is shown here.",
+        )
         self._named = False
 
-    @property
-    def selected(self) -> Attempt | None:
-        """The attempt under the cursor."""
-        return self._attempts[self.cursor] if self.cursor < len(self._attempts) else None
+    def row_key(self, row: Attempt) -> Hashable:
+        return id(row)
 
     @property
     def above(self) -> int:
@@ -37,27 +38,18 @@ class VersionList(LineView):
 
     def take(self, attempts: tuple[Attempt, ...], named: bool) -> None:
         """Show these; ``named``: they are of several agents."""
-        self._attempts, self._named = attempts, named
+        self._named = named
         self._painted.clear()
-        self.reload()
+        self.show_rows(attempts)
         self.refresh()
 
     def go_to(self, event: Reloaded | None) -> None:
         """Put the cursor on the outcome of an edit, else on the newest."""
-        found = (i for i, attempt in enumerate(self._attempts) if attempt.event is event)
+        found = (i for i, attempt in enumerate(self.rows) if attempt.event is event)
         self.action_move_to(next(found, 0))
 
-    def line_count(self) -> int:
-        return len(self._attempts)
-
-    def key_at(self, index: int) -> Hashable:
-        return id(self._attempts[index])
-
-    def find(self, key: Hashable) -> int | None:
-        return next((i for i, attempt in enumerate(self._attempts) if id(attempt) == key), None)
-
     def line_at(self, index: int, width: int) -> Line:
-        attempt, glyphs = self._attempts[index], self._glyphs
+        attempt, glyphs = self.rows[index], self._glyphs
         event, version = attempt.event, attempt.version
         mark, word, style = self._outcome(event)
         shown = f"v{version}" if version and event.agent and event.outcome != "unchanged" else ""
@@ -88,7 +80,3 @@ class VersionList(LineView):
         if event.rolled_back:
             return glyphs.rolled_back, "rolled back", STYLES[Tone.DEGRADED]
         return glyphs.ok, "live", STYLES[Tone.OK]
-
-    def empty(self, width: int) -> list[Line]:
-        hint = "No edits yet.\nSave a file of an agent: what is different in its new version is shown here."
-        return [((line, DIM),) for line in wrapped(hint, width)]

@@ -22,6 +22,7 @@ from ...pictures.images import size_text
 from ...text import UNICODE, Glyphs, Line, count, fit, right
 from ..filter_line import FilterLine
 from ..line_view import LineView
+from ..row_list import RowList
 from ..status_line import StatusLine
 from ..tones import DIM
 
@@ -30,40 +31,21 @@ TIMEOUT = 5.0
 _SIZE, _WHEN = 8, 13
 
 
-class FileList(LineView):
+class FileList(RowList[Item]):
     """The entries of one folder, those that are marked in front of the others' eyes."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="file-list")
+        super().__init__(glyphs, id="file-list", hint="Reading…")
         self.marked: tuple[Path, ...] = ()
-        self.hint = "Reading…"
-        self._glyphs = glyphs
-        self._items: tuple[Item, ...] = ()
 
-    def show(self, items: tuple[Item, ...]) -> None:
-        """List these."""
-        self._items = items
-        self.reload()
+    def row_key(self, row: Item) -> Hashable:
+        return row.path
 
-    @property
-    def selected(self) -> Item | None:
-        """The entry under the cursor."""
-        return self._items[self.cursor] if self.cursor < len(self._items) else None
-
-    def line_count(self) -> int:
-        return len(self._items)
-
-    def key_at(self, index: int) -> Hashable:
-        return self._items[index].path
-
-    def find(self, key: Hashable) -> int | None:
-        return next((index for index, item in enumerate(self._items) if item.path == key), None)
-
-    def empty(self, width: int) -> list[Line]:
+    def empty_lines(self, width: int) -> list[Line]:
         return [((f" {self.hint}", DIM),)]
 
     def line_at(self, index: int, width: int) -> Line:
-        item = self._items[index]
+        item = self.rows[index]
         mark = self._glyphs.ok if item.path in self.marked else " "
         name = f"{item.shown}/" if item.is_folder else item.shown
         wide = width >= 50
@@ -139,7 +121,7 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         self._list.hint = f"No {what} here{' with that in the name' if words else ''}. " + (
             "escape shows all" if words else "a shows all files" if not self._every else "left goes up"
         )
-        self._list.show(items)
+        self._list.show_rows(items)
         marked = len(self._list.marked)
         tail = f"  {count(marked, 'marked', 'marked')}" if marked else ""
         # Of a long path the end tells where one is.

@@ -7,9 +7,8 @@ from ...runs.feed_run import FeedRun
 from ...runs.run_feed import Feed
 from ...runs.run_filter import RunQuery, Sieve, fits_remark
 from ...runs.run_tree import HEAD, Rows, RunOutline, RunTreeRow, rows_of
-from ...text import Glyphs, Line, wrapped
+from ...text import Glyphs, Line
 from ..line_view import LineView
-from ..tones import DIM
 from .feed_view import feed_line
 
 
@@ -169,13 +168,11 @@ class FeedList(LineView):
                 return self._outline.find(run, place - run.left_out if place >= 0 else place)
         return None
 
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         if self._sieve.query:
-            hint = "No run matches.\nEscape clears the filter."
-        else:
-            hint = (
-                "No calls yet.\n"
-                "Ask an agent something in the chat (2), or call one of its MCP endpoints:\n"
-                "each call appears here with its steps and tool calls, as they happen."
-            )
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return "No run matches.\nEscape clears the filter."
+        return (
+            "No calls yet.\n"
+            "Ask an agent something in the chat (2), or call one of its MCP endpoints:\n"
+            "each call appears here with its steps and tool calls, as they happen."
+        )

@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.content import Content
-from textual.widgets import Static
 
 from pallas.safe_text import one_line
 
@@ -14,36 +12,28 @@ from ...forms import ABSENT, FieldKind, FieldShape, Form, FormRow, JsonMistake, 
 from ...forms.field_text import written
 from ...forms.json_text import brief, dump, same
 from ...forms.value_paths import Path
-from ...text import Glyphs, Line, wrapped
+from ...text import Glyphs, Line
 from ..dialogs.choice_dialog import ChoiceScreen
+from ..fact_lines import DetailLines
 from ..line_view import LineView
 from ..pane import SectionsPane
-from ..tones import DIM
+from ..row_list import RowList
 from .field_editor import FieldEditor
 from .form_view import form_line, hint_lines, kind_of
 
 _WRITTEN = (FieldKind.TEXT, FieldKind.INTEGER, FieldKind.NUMBER, FieldKind.ANY)
 
 
-class FormList(LineView):
+class FormList(RowList[FormRow]):
     """One line a field. After each change of the form: ``take``."""
 
     def __init__(self, form: Form, glyphs: Glyphs) -> None:
-        super().__init__(id="form-list")
+        super().__init__(glyphs, id="form-list")
         self._form = form
-        self._glyphs = glyphs
-        self._rows: tuple[FormRow, ...] = ()
         self._reasons: dict[Path, str] = {}
 
-    @property
-    def selected(self) -> FormRow | None:
-        """The field under the cursor."""
-        return self._rows[self.cursor] if self.cursor < len(self._rows) else None
-
-    @property
-    def rows(self) -> tuple[FormRow, ...]:
-        """All lines."""
-        return self._rows
+    def row_key(self, row: FormRow) -> Hashable:
+        return row.path
 
     def reason(self, row: FormRow) -> str:
         """Return the mistake in a field; empty for a field that is only not filled in yet."""
@@ -58,9 +48,8 @@ class FormList(LineView):
 
     def take(self) -> None:
         """The form changed."""
-        self._rows = rows(self._form)
         self._reasons = dict(self._form.mistakes.fields)
-        self.reload()
+        self.show_rows(rows(self._form))
         self.refresh()
 
     def select(self, path: Path) -> bool:
@@ -70,26 +59,16 @@ class FormList(LineView):
         self.action_move_to(index)
         return True
 
-    def line_count(self) -> int:
-        return len(self._rows)
-
     def line_at(self, index: int, width: int) -> Line:
-        row = self._rows[index]
+        row = self.rows[index]
         return form_line(row, self.reason(row), width, self._glyphs)
 
-    def key_at(self, index: int) -> Hashable:
-        return self._rows[index].path
-
-    def find(self, key: Hashable) -> int | None:
-        return next((index for index, row in enumerate(self._rows) if row.path == key), None)
-
-    def empty(self, width: int) -> list[Line]:
-        hint = "This tool takes no arguments.\nc calls it."
+    def empty_text(self) -> str:
         if self._form.schema.problem:
-            hint = f"{self._form.schema.problem}.\nWrite the arguments as JSON: 2."
-        elif self._form.root_shape.more is not None and self._form.root_shape.properties == {}:
-            hint = "This tool names no arguments.\nc calls it; a adds a field, 2 has the JSON."
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return f"{self._form.schema.problem}.\nWrite the arguments as JSON: 2."
+        if self._form.root_shape.more is not None and self._form.root_shape.properties == {}:
+            return "This tool names no arguments.\nc calls it; a adds a field, 2 has the JSON."
+        return "This tool takes no arguments.\nc calls it."
 
 
 class FieldKeys(SectionsPane):
@@ -109,7 +88,7 @@ class FieldKeys(SectionsPane):
     def compose_fields(self) -> ComposeResult:
         """Yield the list, the hints for the selected field, and its editor."""
         yield FormList(self.form, self.glyphs)
-        yield Static(id="form-hint", markup=False)
+        yield DetailLines(id="form-hint")
         yield FieldEditor(self._finished, self._close)
 
     @property
@@ -149,11 +128,10 @@ class FieldKeys(SectionsPane):
 
     def hint(self) -> None:
         """Show the hints for the selected field."""
-        static, row = self.query_one("#form-hint", Static), self.fields.selected
-        size = static.content_region.size
+        view, row = self.query_one(DetailLines), self.fields.selected
+        size = view.content_region.size
         reason = self.fields.reason(row) if row is not None else ""
-        lines = hint_lines(row, reason, size.width, size.height) if size else []
-        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+        view.show_lines(hint_lines(row, reason, size.width, size.height) if size else ())
 
     def on_resize(self) -> None:
         """Show the hints again: they are wrapped to the width."""

@@ -7,9 +7,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from pallas.model import Fault
 
@@ -18,13 +17,13 @@ from ...instances import Instances, RegisteredInstance
 from ...instances.attached_snapshots import attached_name
 from ...instances.registry_address import MAX_URL
 from ...state import Tone
-from ...text import Glyphs, Line, count, wrapped
+from ...text import Glyphs, Line, count
 from ...ui_clock import PERIOD
+from ..fact_lines import ActionStatus, DetailLines
 from ..filter_line import FilterLine
-from ..line_view import LineView
 from ..list_pane import ListPane
+from ..row_list import RowList
 from ..status_line import QuestionLine
-from ..tones import DIM, STYLES
 from .instance_view import InstanceRow, can_talk, details, instance_line, rows, story_of
 
 
@@ -75,20 +74,16 @@ class UrlLine(Input):
         self.post_message(self.UrlEntered(self.value))
 
 
-class InstanceList(LineView):
+class InstanceList(RowList[InstanceRow]):
     """One line an instance, and one for each of its agents below it."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="instance-list")
-        self._glyphs = glyphs
+        super().__init__(glyphs, id="instance-list")
         self._all: tuple[InstanceRow, ...] = ()
-        self._shown: tuple[InstanceRow, ...] = ()
         self._words: tuple[str, ...] = ()
 
-    @property
-    def selected(self) -> InstanceRow | None:
-        """The line under the cursor."""
-        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
+    def row_key(self, row: InstanceRow) -> Hashable:
+        return row.key
 
     def take(self, instances: tuple[RegisteredInstance, ...]) -> None:
         """Show these from now on."""
@@ -98,39 +93,25 @@ class InstanceList(LineView):
     def filter_by(self, words: tuple[str, ...]) -> None:
         """Show only lines in which every word occurs."""
         self._words = words
-        self._shown = tuple(row for row in self._all if all(word in row.words for word in words))
-        self.reload()
-        if not self._shown:
-            self.refresh()  # the words that stand there instead
+        self.show_rows(tuple(row for row in self._all if all(word in row.words for word in words)))
 
     def select(self, url: str) -> None:
         """Put the cursor on an instance."""
         if (index := self.find((url, ""))) is not None:
             self.action_move_to(index)
 
-    def line_count(self) -> int:
-        return len(self._shown)
-
     def line_at(self, index: int, width: int) -> Line:
-        return instance_line(self._shown[index], width, self._glyphs)
+        return instance_line(self.rows[index], width, self._glyphs)
 
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].key
-
-    def find(self, key: Hashable) -> int | None:
-        return next((index for index, row in enumerate(self._shown) if row.key == key), None)
-
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         if self._words:
-            hint = "Nothing matches.\nEscape clears the filter."
-        else:
-            hint = (
-                "No instance is registered.\n"
-                "Press a and type the URL of another fleet's registry, for example\n"
-                "http://127.0.0.1:24200\n"
-                "Its agents are listed here, and can be talked to once they are attached."
-            )
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return "Nothing matches.\nEscape clears the filter."
+        return (
+            "No instance is registered.\n"
+            "Press a and type the URL of another fleet's registry, for example\n"
+            "http://127.0.0.1:24200\n"
+            "Its agents are listed here, and can be talked to once they are attached."
+        )
 
 
 class InstancesPane(ListPane):
@@ -166,14 +147,13 @@ and attached instances are remembered for the next start.
     def compose(self) -> ComposeResult:
         with Horizontal(id="instance-columns"):
             yield InstanceList(self._glyphs)
-            yield Static(id="instance-details", markup=False)
+            yield DetailLines(id="instance-details")
         yield FilterLine("host, agent, title, state", id="instance-filter")
-        yield Static(id="instance-said", markup=False)
+        yield ActionStatus(self._glyphs, id="instance-status")
         yield UrlLine()
 
     def on_mount(self) -> None:
         """Follow changes; read the instances registered in an earlier start."""
-        self._say("")
         self.set_interval(PERIOD, self._beat)
         self._beat()
         self.app.run_worker(self._instances.read_unread(), group="instances", description="read registries")
@@ -192,17 +172,13 @@ and attached instances are remembered for the next start.
 
     def _tell(self) -> None:
         """Show the facts about the selected line."""
-        static, row = self.query_one("#instance-details", Static), self.rows.selected
-        size, now = static.content_region.size, self._instances.pace.clock()
-        lines = details(row, size.width, size.height, now, self._glyphs) if row is not None and size else []
-        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+        view, row = self.query_one(DetailLines), self.rows.selected
+        size, now = view.content_region.size, self._instances.pace.clock()
+        view.show_lines(details(row, size.width, size.height, now, self._glyphs) if row and size else ())
 
     def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
         """Show a line above the input: the current action, or why it failed."""
-        said = self.query_one("#instance-said", Static)
-        said.display = bool(text)
-        glyph = getattr(self._glyphs, tone.value)
-        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
+        self.query_one(ActionStatus).report(text, tone)
 
     def selection_changed(self) -> None:
         self._tell()

@@ -212,16 +212,14 @@ class LogList(WrappingView):
             return line
         return tuple(part for part in parts if part[0])
 
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         source = self._source
         path = one_line(str(source.path), 500)
         if source.query and source.exists:
-            hint = source.trouble or "No line matches.\nEscape clears the filter, l shows all levels."
-        elif source.exists:
-            hint = f"The log is empty.\n{path}"
-        else:
-            hint = f"There is no log yet. It will be written to\n{path}"
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return source.trouble or "No line matches.\nEscape clears the filter, l shows all levels."
+        if source.exists:
+            return f"The log is empty.\n{path}"
+        return f"There is no log yet. It will be written to\n{path}"
 
 
 def _broken(text: str, width: int) -> list[str]:

@@ -10,7 +10,7 @@ from ...messages.message_book import pending
 from ...messages.message_tree import HEAD, MessageRow
 from ...runs.feed_run import FeedRun
 from ...state import Tone
-from ...text import DURATION_WIDTH, Glyphs, Line, Part, cropped, duration, fit, right, width_of, wrapped
+from ...text import DURATION_WIDTH, Glyphs, Line, Part, cropped, duration, fit, right, width_of
 from ..line_view import LineView
 from ..tones import DIM, STRONG, STYLES, shape
 
@@ -100,8 +100,8 @@ class MessageList(LineView):
     def find(self, key: Hashable) -> int | None:
         return self._places.get(key) if isinstance(key, tuple) else None
 
-    def empty(self, width: int) -> list[Line]:
-        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
+    def empty_text(self) -> str:
+        return self._hint
 
     def line_at(self, index: int, width: int) -> Line:
         row = self._rows[index]

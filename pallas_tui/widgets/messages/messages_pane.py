@@ -7,10 +7,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import Static
 
 from pallas.model import Envelope
 
@@ -25,11 +23,11 @@ from ...runs.feed_run import FeedRun
 from ...state import Tone
 from ...targets import opener_of
 from ...text import Glyphs, Line, count
+from ..fact_lines import ActionStatus
 from ..filter_line import FilterLine
 from ..folded_lines import FoldedLines
 from ..list_pane import ListPane
 from ..pane import Pane
-from ..tones import STYLES
 from .handler_lookup import open_source
 from .message_list import EMPTY, UNFIT, MessageList
 
@@ -128,7 +126,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
             yield MessageList(self._book, self._glyphs, id="message-list")
             yield FoldedLines(id="message-text", hang=hang_of)
         yield FilterLine(HINT, id="message-filter")
-        yield Static(id="message-said", markup=False)
+        yield ActionStatus(self._glyphs, id="message-status")
 
     @property
     def view(self) -> MessageList:
@@ -145,7 +143,6 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def on_mount(self) -> None:
         """Subscribe to the feed, and read the messages."""
-        self._say("")
         self._feed.watchers.append(self.advance)
         run = self._feed.feed.run(self.run_id)
         self.view.follow = run is not None and run.running
@@ -266,16 +263,8 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
             words.append("refused only")
         self.caption = f" {self._glyphs.dot} ".join(words)
 
-    def _say(self, text: str, tone: Tone = Tone.ERROR) -> None:
-        said = self.query_one("#message-said", Static)
-        said.display = bool(text)
-        glyph = getattr(self._glyphs, tone.value)
-        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
-
-    def say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """Show a line below the list: the action in progress, or its error."""
-        if self._stands:
-            self._say(text, tone)
+    def _say(self, problem: str) -> None:
+        self.query_one(ActionStatus).report(problem, Tone.ERROR)
 
     def selection_changed(self) -> None:
         self._tell()

@@ -7,9 +7,7 @@ from typing import Any, ClassVar, Final
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
 from textual.timer import Timer
-from textual.widgets import Static
 
 from pallas.model import Fault, FaultType
 
@@ -17,10 +15,10 @@ from ...clipboard import copy
 from ...records.record_pages import PagedRecord, RecordPages
 from ...state import Tone
 from ...text import Glyphs, Line, count
+from ..fact_lines import ActionStatus, DetailLines
 from ..filter_line import FilterLine
 from ..line_view import LineView
 from ..list_pane import ListPane
-from ..tones import STYLES
 from .record_list import RecordList
 
 SEARCHED: Final = 5_000
@@ -63,14 +61,14 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     def compose(self) -> ComposeResult:
         with Container(id=f"{self.NOUN}-columns"):
             yield self._new_rows()
-            yield Static(id=f"{self.NOUN}-details", markup=False)
+            yield DetailLines(id=f"{self.NOUN}-details")
         yield FilterLine(self.FILTERED, id=f"{self.NOUN}-filter")
-        yield Static(id=f"{self.NOUN}-said", markup=False)
+        yield ActionStatus(self._glyphs, id=f"{self.NOUN}-status")
 
     @property
     def _stands(self) -> bool:
         """Return whether the children still exist: they are removed before the pane is."""
-        parts = f"#{self.NOUN}-list, #{self.NOUN}-said, #{self.NOUN}-details"
+        parts = f"#{self.NOUN}-list, #{self.NOUN}-status, #{self.NOUN}-details"
         return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
 
     @property
@@ -138,7 +136,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
             return
         book = self._book
         looked = len(book.listed) >= SEARCHED and bool(self._words)
-        wanted = self.rows.near_end and not (looked and self.rows.cursor < self.rows.shown - 1)
+        wanted = self.rows.near_end and not (looked and self.rows.cursor < len(self.rows.rows) - 1)
         if wanted and not book.complete and not self._more and not self._problem and book.listed:
             self._more = True
             what = f"{self.NOUN}s"
@@ -148,8 +146,10 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         """List the known records that match the filter."""
         if not self._stands:
             return
-        shown = [each for each in self._book.listed if all(word in each.words for word in self._words)]
-        self.rows.take(shown, self._clock(), self._hint())
+        listed = self._book.listed
+        shown = [each.record for each in listed if all(word in each.words for word in self._words)]
+        self.rows.hint = self._hint()
+        self.rows.show_rows(shown, self._clock())
         self._was_painted(bool(shown))
         self.caption = f" {self._glyphs.dot} ".join(part for part in self._caption() if part)
         self._tell()
@@ -170,7 +170,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         known = count(len(book.listed), self.NOUN) + ("" if book.complete else " so far")
         return [
             f"{self.OF} {book.agent}" if book.agent else "",
-            f"{self.rows.shown} of {known}" if self._words else known if book.listed else "",
+            f"{len(self.rows.rows)} of {known}" if self._words else known if book.listed else "",
         ]
 
     # The selected one
@@ -204,14 +204,13 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         """Show the details of the selected record."""
         if not self._stands:
             return
-        static, record = self.query_one(f"#{self.NOUN}-details", Static), self.rows.selected
-        size = static.content_region.size
+        view, record = self.query_one(DetailLines), self.rows.selected
+        size = view.content_region.size
         if record is None or not size:
-            static.update("", layout=False)
+            view.show_lines(())
             return
         within = self._within.get(self._key(record))
-        lines = self._details(record, within, size.width, size.height)
-        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+        view.show_lines(self._details(record, within, size.width, size.height))
         if within is None:
             self._not_looked_into()
 
@@ -266,7 +265,4 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
         """Show a line below the list: the current action, or why it failed."""
-        said = self.query_one(f"#{self.NOUN}-said", Static)
-        said.display = bool(text)
-        glyph = getattr(self._glyphs, tone.value)
-        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
+        self.query_one(ActionStatus).report(text, tone)

@@ -41,13 +41,8 @@ class TaskList(RecordList[TaskRecord]):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(glyphs, id="task-list")
 
-    def tick(self, now: float) -> None:
-        """Time went on."""
-        self._now = now
-        self.repaint()
-
     def line_at(self, index: int, width: int) -> Line:
-        record, glyphs = self._shown[index].record, self._glyphs
+        record, glyphs = self.rows[index], self._glyphs
         word, tone = WORDS[record.status]
         room = max(4, width - 2 - _STATUS - 1 - _AGENT - _AGE - 2)
         asked, progress = record.preview or "(no message)", record.progress

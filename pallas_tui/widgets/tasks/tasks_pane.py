@@ -64,7 +64,6 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
 
     def on_mount(self) -> None:
         """Show the known tasks, then read the current ones."""
-        self._say("")
         self.set_interval(LOOK_EVERY, self._look)
         # Not at once: an answer that comes before the pane stands would find nothing to be painted on.
         self.call_after_refresh(self._begin)
@@ -83,7 +82,7 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
         going = self._book.under_way and self._looks >= READ_EVERY
         if self._book.stale or self._again or going:
             self._refresh()
-        self.query_one(TaskList).tick(self._clock())
+        self.rows.set_time(self._clock())
         if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
             self._tell()
 

@@ -34,7 +34,7 @@ class ThreadList(RecordList[ThreadRecord]):
         super().__init__(glyphs, id="thread-list")
 
     def line_at(self, index: int, width: int) -> Line:
-        record, glyphs = self._shown[index].record, self._glyphs
+        record, glyphs = self.rows[index], self._glyphs
         origin = f" {fit(record.origin, _ORIGIN, glyphs)}" if width >= _ROOMY else ""
         room = max(4, width - _WHEN - 1 - _AGENT - 1 - len(origin) - _COUNT)
         title = record.title or "(no title)"

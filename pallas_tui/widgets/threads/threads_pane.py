@@ -139,7 +139,6 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
 
     def on_mount(self) -> None:
         """Show the known threads, then read the current ones."""
-        self._say("")
         self._paint()
         self.set_interval(LOOK_EVERY, self._look)
         self._refresh()

@@ -1,6 +1,6 @@
 """The board: one line a todo, raised ones first."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 from pallas.model import TodoStatus
@@ -9,7 +9,7 @@ from ...records.todo_board import BoardTodo
 from ...state import Tone
 from ...text import Glyphs, Line, cropped, duration, fit, moment, right, wrapped
 from ..fact_lines import ended, fact
-from ..line_view import LineView
+from ..row_list import RowList
 from ..tasks.task_list import age
 from ..tones import DIM, STRONG, STYLES, shape
 
@@ -31,54 +31,17 @@ _ACTOR: Final = 14
 _AGE: Final = 6
 
 
-class TodoLines(LineView):
+class TodoLines(RowList[BoardTodo]):
     """How it is, who waits, for how long, for what of whom, and why."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="todo-list")
-        self._glyphs = glyphs
-        self._shown: Sequence[BoardTodo] = ()
-        self._places: dict[tuple[str, str], int] = {}
-        self._now = 0.0
-        self._hint = EMPTY
+        super().__init__(glyphs, id="todo-list", hint=EMPTY)
 
-    @property
-    def selected(self) -> BoardTodo | None:
-        """The one under the cursor."""
-        return self._shown[self.cursor] if self.cursor < len(self._shown) else None
-
-    @property
-    def shown(self) -> int:
-        """How many are listed."""
-        return len(self._shown)
-
-    def take(self, shown: Sequence[BoardTodo], now: float, hint: str) -> None:
-        """List these; ``hint`` stands there when they are none."""
-        self._shown, self._now, self._hint = shown, now, hint
-        self._places = {(each.run_id, each.id): index for index, each in enumerate(shown)}
-        self.reload()
-        if not shown:
-            self.refresh()
-
-    def tick(self, now: float) -> None:
-        """Time went on."""
-        self._now = now
-        self.repaint()
-
-    def line_count(self) -> int:
-        return len(self._shown)
-
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].run_id, self._shown[index].id
-
-    def find(self, key: Hashable) -> int | None:
-        return self._places.get(key) if isinstance(key, tuple) else None
-
-    def empty(self, width: int) -> list[Line]:
-        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
+    def row_key(self, row: BoardTodo) -> Hashable:
+        return row.run_id, row.id
 
     def line_at(self, index: int, width: int) -> Line:
-        todo, glyphs = self._shown[index], self._glyphs
+        todo, glyphs = self.rows[index], self._glyphs
         word, tone = WORDS[todo.status]
         over = todo.status == "closed"
         since = age(self._now - (todo.changed if over else todo.since))

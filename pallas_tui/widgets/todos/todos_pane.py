@@ -6,14 +6,13 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
 
 from ...actions import bindings
 from ...records.todo_board import TodoBoard
 from ...text import Glyphs, count
 from ...ui_clock import PERIOD
+from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from .todo_list import EMPTY, TodoLines, details, story_of
@@ -54,7 +53,7 @@ descriptions.
     def compose(self) -> ComposeResult:
         with Container(id="todo-columns"):
             yield TodoLines(self._glyphs)
-            yield Static(id="todo-details", markup=False)
+            yield DetailLines(id="todo-details")
         yield FilterLine(HINT, id="todo-filter")
 
     @property
@@ -77,7 +76,7 @@ descriptions.
         if self._version != self._board.version:
             self._paint()
         else:
-            self.rows.tick(self._clock())
+            self.rows.set_time(self._clock())
             self._tell()
 
     def _paint(self) -> None:
@@ -86,8 +85,8 @@ descriptions.
         self._version = self._board.version
         known = self._board.listed(self._with_closed)
         shown = [each for each in known if all(word in each.words for word in self._words)]
-        hint = "Nothing matches.\nEscape clears the filter." if known else EMPTY
-        self.rows.take(shown, self._clock(), hint)
+        self.rows.hint = "Nothing matches.\nEscape clears the filter." if known else EMPTY
+        self.rows.show_rows(shown, self._clock())
         words = [f"{self._board.raised} raised" if self._board.raised else "", f"{self._board.open} open"]
         words.append(f"{len(shown)} of {count(len(known), 'todo')}" if self._words else "")
         words.append("" if self._with_closed else "closed ones hidden")
@@ -97,12 +96,9 @@ descriptions.
 
     def _tell(self) -> None:
         """Show the details of the selected todo."""
-        static, todo = self.query_one("#todo-details", Static), self.rows.selected
-        size = static.content_region.size
-        lines = details(todo, size.width, size.height, self._clock()) if todo is not None and size else []
-        content = Content("\n").join(Content.assemble(*line) for line in lines)
-        if content != static.content:
-            static.update(content, layout=False)
+        view, todo = self.query_one(DetailLines), self.rows.selected
+        size = view.content_region.size
+        view.show_lines(details(todo, size.width, size.height, self._clock()) if todo and size else ())
 
     def on_resize(self) -> None:
         """Details are wrapped to a width."""

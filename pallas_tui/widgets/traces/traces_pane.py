@@ -12,11 +12,10 @@ from ...actions import bindings
 from ...frame import FleetFrame
 from ...runs.credential_traces import TraceLine, Traces
 from ...targets import Reveal, RunTarget, Target
-from ...text import UNICODE, Glyphs, Line, count, wrapped
+from ...text import UNICODE, Glyphs, Line, count
 from ..filter_line import FilterLine
-from ..line_view import LineView
 from ..list_pane import ListPane, Story
-from ..tones import DIM
+from ..row_list import RowList
 from .trace_view import header, request_details, trace_line
 
 _TEACHING = (
@@ -39,46 +38,36 @@ class TraceHeader(Widget):
         return Content.assemble(" ", *header(max(0, self.content_size.width - 1), self._glyphs))
 
 
-class TraceList(LineView):
+class TraceList(RowList[TraceLine]):
     """One line a request. Follows at the end; elsewhere lines stay in place."""
 
     def __init__(self, traces: Traces, glyphs: Glyphs) -> None:
-        super().__init__(id="trace-list")
+        super().__init__(glyphs, id="trace-list")
         self.follow = True
         self.findings_only = False
         self._traces = traces
-        self._glyphs = glyphs
         self._words: tuple[str, ...] = ()
-        self._lines: list[TraceLine] = []
-        self._places: dict[Hashable, int] = {}
-        self._now = 0.0
         self._seen = 0
 
-    @property
-    def selected(self) -> TraceLine | None:
-        """The request under the cursor."""
-        return self._lines[self.cursor] if self.cursor < len(self._lines) else None
+    def row_key(self, row: TraceLine) -> Hashable:
+        return row.key
 
     @property
     def unseen(self) -> int:
         """How many requests were added since it stopped following."""
-        return 0 if self.follow else max(0, len(self._lines) - self._seen)
+        return 0 if self.follow else max(0, len(self.rows) - self._seen)
 
     def advance(self, now: float, changed: bool) -> None:
         """Update the time, and with ``changed`` the lines."""
-        self._now = now
         if changed:
+            self._now = now
             self.rebuild()
         else:
-            self.repaint()
+            self.set_time(now)
 
     def rebuild(self) -> None:
         """Rebuild the lines."""
-        self._lines = self._traces.lines(self._words, findings_only=self.findings_only)
-        self._places = {line.key: place for place, line in enumerate(self._lines)}
-        self.reload()
-        if not self._lines:
-            self.refresh()  # the hint depends on more than the number of lines
+        self.show_rows(self._traces.lines(self._words, findings_only=self.findings_only))
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         """Show only requests that every word matches."""
@@ -93,7 +82,7 @@ class TraceList(LineView):
     def set_follow(self, follow: bool) -> None:
         """Follow the end from now on, or stay here."""
         if self.follow and not follow:
-            self._seen = len(self._lines)
+            self._seen = len(self.rows)
         self.follow = follow
 
     def moved(self, scrolled: bool) -> None:
@@ -105,27 +94,14 @@ class TraceList(LineView):
         self.reload()
         self.moved(scrolled=False)
 
-    def line_count(self) -> int:
-        return len(self._lines)
-
     def line_at(self, index: int, width: int) -> Line:
-        return trace_line(self._lines[index], width, self._now, self._glyphs, alone=self.findings_only)
+        return trace_line(self.rows[index], width, self._now, self._glyphs, alone=self.findings_only)
 
-    def key_at(self, index: int) -> Hashable:
-        return self._lines[index].key
-
-    def find(self, key: Hashable) -> int | None:
-        return self._places.get(key)
-
-    def empty(self, width: int) -> list[Line]:
+    def empty_text(self) -> str:
         kept = self._traces.requests
         if kept and self.findings_only:
-            hint = f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
-        elif kept:
-            hint = "No request matches.\nEscape clears the filter."
-        else:
-            hint = _TEACHING
-        return [((line, DIM),) for line in wrapped(hint, width)]
+            return f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
+        return "No request matches.\nEscape clears the filter." if kept else _TEACHING
 
 
 class TracesPane(ListPane):
