@@ -54,7 +54,7 @@ class ErrorEntry(FileModel):
     retry_after: Maybe[_Delay] = None
 
 
-class RuleEntry(FileModel):
+class ScriptRuleEntry(FileModel):
     """One rule."""
 
     when: When | None = None
@@ -69,7 +69,7 @@ class ScriptEntry(FileModel):
     """The whole file."""
 
     rules: Annotated[
-        tuple[RuleEntry, ...],
+        tuple[ScriptRuleEntry, ...],
         _list_or(_NO_RULES),
         MissingHint("required, for example `rules: [{when: {text: hello}, say: Hello!}]`"),
     ]
@@ -127,7 +127,7 @@ def _refuse_empty(section: Section, key: str, problem: str) -> None:
 class _RuleReader:
     """Makes a rule of its entry; ``script`` has the delay and pace of one that has none of its own."""
 
-    def __init__(self, entry: RuleEntry, script: ScriptEntry) -> None:
+    def __init__(self, entry: ScriptRuleEntry, script: ScriptEntry) -> None:
         self._entry, self._script, self._section = entry, script, entry.at
         self._when = entry.when or When()
 
