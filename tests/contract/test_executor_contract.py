@@ -23,7 +23,7 @@ from support.waiting import until
 from pallas.executors import Executor
 from pallas.model import Event, Fault, FaultType, Image, TextDelta, Usage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 Check = Callable[[Subject], Awaitable[None]]
 ROWS: Final[dict[str, tuple[str, Check]]] = {}

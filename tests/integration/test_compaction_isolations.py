@@ -26,7 +26,7 @@ AGENTS: dict[str, dict[str, Any]] = {
     "own": {"instance_scope": "conversation"},
 }
 SMALL = {"model_capabilities": {"context_window": 900}}
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -19,6 +19,8 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
 from pallas.model import Health, HealthStatus
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 META = "local.pallas/missingServers"
 ISOLATION = pytest.mark.parametrize("isolation", ["none", "process"])
 

@@ -18,6 +18,8 @@ from support.served import Served, fault_in, served, text_of
 from support.turnstile import Turnstile, turnstile
 from support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 SCRIPT = """
 rules:
   - when: {last: user, system: You are boss, text: delegate}

@@ -85,11 +85,11 @@ class TestTenDownstreams:
             async with running(root, pace=NEVER) as fleet:
                 yield fleet, servers
 
-    async def _asked(self, fleet: Fleet, era: str) -> tuple[dict[str, str], float]:
-        """The answer to a question that must look, and the seconds it took, at best of three."""
-        found = []
+    async def _asked(self, fleet: Fleet, era: str, within: float) -> tuple[dict[str, str], float]:
+        """The answer to a question that must look, and its seconds; asked thrice where it takes longer."""
+        found: list[tuple[dict[str, str], float]] = []
         async with client(fleet, "one", era=era) as one:
-            for _ in range(3):
+            while len(found) < 3 and (not found or found[-1][1] > within):
                 look_anew(fleet)
                 began = monotonic()
                 result = await one.call_tool("get_health", {})
@@ -108,7 +108,7 @@ class TestTenDownstreams:
         before = [server.requests for server in servers]
         for server in servers:
             server.delay = 0.2
-        answer, seconds = await self._asked(running_fleet, era)
+        answer, seconds = await self._asked(running_fleet, era, within=1.0)
         assert answer["status"] == "ok", answer
         assert seconds < 1.0
         assert seconds >= 0.2  # it looked
@@ -128,7 +128,7 @@ class TestTenDownstreams:
             server.delay = 0.0
         servers[4].deaf = True
         try:
-            answer, seconds = await self._asked(running_fleet, era)
+            answer, seconds = await self._asked(running_fleet, era, within=3.5)
         finally:
             servers[4].deaf = False
         assert (answer["status"], answer["message"]) == ("degraded", "Unreachable: d4")

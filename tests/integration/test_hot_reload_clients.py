@@ -11,8 +11,8 @@ from support.reloading import Saves, module, saying, watched
 from support.turnstile import turnstile
 from support.waiting import until
 
-SAVES = 100
-CLIENTS = 50
+SAVES = 30
+CLIENTS = 20
 # Calls at one time: clients and fleet share one event loop here, and more of them would only queue in it.
 AT_A_TIME = 4
 # A run that lasts until its test lets it go on: it is at a turnstile.
@@ -68,7 +68,7 @@ async def connecting(port: int, stop: asyncio.Event) -> int:
     return count
 
 
-async def test_fifty_clients_talk_while_their_agent_is_saved_a_hundred_times(
+async def test_twenty_clients_talk_while_their_agent_is_saved_thirty_times(
     tmp_path: Path, record_property: Any
 ) -> None:
     script = saying(*(version(number) for number in range(SAVES + 1)))

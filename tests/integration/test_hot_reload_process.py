@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
 from support.live import ask, client
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
 from pallas.model import AgentState
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 WORDS = "from agents.words import WORD\n" + module("one", "@").replace("'@'", "WORD").replace('"@"', "WORD")
 CARD = "---\nname: two\ntype: agent\n---\n{}\n"

@@ -15,7 +15,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.llm import backend_request
 from pallas.model import BackendChosen, Event, Fault, RunRequest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 CODE = """
 from dataclasses import dataclass

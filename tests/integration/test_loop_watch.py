@@ -14,6 +14,8 @@ from support.waiting import until
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState, LoopBlocked
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 # A tool that holds the loop until somebody outside creates a file: nothing here depends on the clock.
 BLOCKING = """
 import os

@@ -22,7 +22,7 @@ from pallas.fleet.fleet import Fleet
 
 NOTICE = "max_tokens 50000 went to the provider as it is: how much nobody-declared can write is not known"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 def _answer(asked: Any) -> Reply:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from support.failing_models import FailingModels, failing_models
 from support.live import agent_module, client, running, write_project
 from support.ports import free_ports
 
+from pallas.executors.fastagent import seam
 from pallas.fleet.fleet import Fleet
 
 MODELS = {
@@ -37,6 +38,14 @@ EXPECTED = {
 }
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon_again() -> Iterator[None]:
+    """The seconds between two attempts are asked of ``seam`` elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seam, "RETRY_SECONDS", 0.02)
+        yield
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

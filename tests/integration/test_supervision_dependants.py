@@ -11,6 +11,7 @@ from support.offline import offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.health_monitor import CheckIntervals
 from pallas.health.probe import Lack, health_of
 from pallas.model import (
     AgentState,
@@ -25,6 +26,7 @@ from pallas.model import (
 
 ERA = pytest.mark.parametrize("era", ERAS)
 QUICK = {"restart": {"backoff": 0.05, "crashes": 3}}
+OFTEN = CheckIntervals(health=0.1, confirm=0.05)
 SLOW = {"restart": {"backoff": 600, "backoff_max": 600, "crashes": 2}}
 
 
@@ -113,7 +115,7 @@ async def test_who_calls_a_failed_agent_over_mcp_says_so_though_its_port_answers
     where: dict[str, Any] = {"peers": ("two",)} if era != "legacy" else {"elders": ("two",)}
     script = "rules:\n  - say: hello\n"
     root = offline_project(tmp_path, {"one": None, "two": None}, script, keys={"two": SLOW}, **where)
-    async with mortals(root, fates) as fleet:
+    async with mortals(root, fates, pace=OFTEN) as fleet:
         await until(lambda: shown(fleet).healthy)
         two.made[0].die("out of memory")
         await until(lambda: shown(fleet).health.message)

@@ -19,6 +19,8 @@ from support.offline import offline_project
 from support.served import Served, served, text_of
 from support.surfaces import BRIDGES, MORE, SURFACES, rest, rows, say
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 SCRIPT = """
 delay: 0.02
 rules:

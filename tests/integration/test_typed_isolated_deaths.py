@@ -19,7 +19,7 @@ from support.waiting import until
 from pallas.config.kinds import PumpLimits
 from pallas.model import Fault, FaultType
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -21,7 +21,7 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, Fault, FaultType, RunRequest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 DESK = '''
     import asyncio

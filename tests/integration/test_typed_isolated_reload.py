@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.live import running
 from support.processes import gone
 from support.reloading import Saves
@@ -12,6 +13,8 @@ from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunRequest
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 DESK = '''
     import asyncio

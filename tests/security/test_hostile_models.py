@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def long(before: bytes, size: int = 64 * MIB) -> Iterator[bytes]:
         yield b"a" * MIB
 
 
+@cache
+def bomb() -> list[bytes]:
+    """Four times as many, compressed."""
+    return [*zipped(long(b"data: ", 256 * MIB))]
+
+
 def tiny(chunks: int = 20_000) -> Iterator[bytes]:
     """A chat completion in so many chunks of one character, many of them at a time."""
 
@@ -51,7 +58,7 @@ def tiny(chunks: int = 20_000) -> Iterator[bytes]:
 CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "hostile"}
 ANSWERS: dict[str, Any] = {
     "line": (200, [EVENTS], lambda: long(b"data: ")),
-    "bomb": (200, [EVENTS, GZIP], lambda: zipped(long(b"data: ", 256 * MIB))),
+    "bomb": (200, [EVENTS, GZIP], bomb),
     "refusal": (400, [JSON], lambda: long(b'{"error": {"message": "')),
     "tiny": (200, [EVENTS], tiny),
 }
@@ -90,7 +97,8 @@ def project(root: Path, origin: str) -> Path:
     """Its files."""
     agents = {name: agent_module(name, model=model) for name, model in MODELS.items()}
     plain = {"api_key": "none", "base_url": origin}
-    config = {"generic": plain, "anthropic": plain, "responses": plain, "google": plain}
+    providers = {"generic": plain, "anthropic": plain, "responses": plain, "google": plain}
+    config = {**providers, "llm_retries": 0}  # between two attempts there are seconds
     return write_project(
         root, {**agents, "other": agent_module("other")}, top={"bind": "127.0.0.1"}, config=config
     )

@@ -133,6 +133,11 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
         sys.path[:0] = places.split(os.pathsep)
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    for name, value in wanted["constants"].items():
+        module, _, attribute = name.rpartition(".")
+        if not hasattr(sys.modules[module], attribute):
+            raise AttributeError(name)
+        setattr(sys.modules[module], attribute, value)
     if not wanted["safe_path"]:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as a text
     sys.argv = ["-m", *wanted["arguments"]]

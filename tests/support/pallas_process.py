@@ -59,10 +59,21 @@ _MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *({"PYTHONPATH"
 _OURS: Final = dict(os.environ)
 
 
-def start(*arguments: str, module: str = "pallas.server", **options: Any) -> subprocess.Popen[Any]:
-    """``subprocess.Popen([sys.executable, "-m", module, *arguments], **options)``."""
+def start(
+    *arguments: str,
+    module: str = "pallas.server",
+    constants: Mapping[str, float] | None = None,
+    **options: Any,
+) -> subprocess.Popen[Any]:
+    """``subprocess.Popen([sys.executable, "-m", module, *arguments], **options)``.
+
+    ``constants`` are values there for some of a module's, ``package.module.NAME``: deadlines that no test has
+    to wait for. A true start has its own.
+    """
     command = [sys.executable, "-m", module, *arguments]
-    return (_Forked if _can_fork(command, options) else subprocess.Popen)(command, **options)
+    if not _can_fork(command, options):
+        return subprocess.Popen(command, **options)
+    return _Forked(command, constants=constants, **options)
 
 
 def run(
@@ -214,6 +225,10 @@ class _Forked(subprocess.Popen[Any]):
     _waitpid_lock: threading.Lock
     _close_pipe_fds: Callable[..., None]
 
+    def __init__(self, *args: Any, constants: Mapping[str, float] | None = None, **options: Any) -> None:
+        self._constants = dict(constants or {})
+        super().__init__(*args, **options)
+
     def _execute_child(  # type: ignore[no-untyped-def]  # of the standard library
         self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
@@ -233,6 +248,7 @@ class _Forked(subprocess.Popen[Any]):
             "arguments": command[program + (1 if kept else 2) :],
             "safe_path": kept or "-P" in command[:program],
             "passed": [*pass_fds],
+            "constants": self._constants,
             "environment": dict(os.environ if env is None else env),
             "cwd": folder,
             "session": start_new_session,

@@ -13,6 +13,8 @@ from support.config_folder import AGENTS, Folder
 from pallas.cli.check import check
 from pallas.cli.import_check import probe
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 AGENT = """\
 from fast_agent import FastAgent
 
