@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import psutil
 import pytest
 from support import pallas_process
 from support.waiting import until
+
+from pallas.executors.ipc import child_process
 
 PROBE = """
 import gc, json, os, resource, signal, sys, threading, warnings
@@ -40,6 +43,10 @@ print(json.dumps({
     "command": open("/proc/self/cmdline").read().rstrip("\\0"),
     "warns": [str(each[2]) for each in warnings.filters][-5:],
 }))
+
+def serve(sock):
+    sys.exit(5)
+
 if "exit" in sys.argv:
     sys.exit(7)
 if "raise" in sys.argv:
@@ -87,6 +94,8 @@ def fewer_files() -> Iterator[None]:
 def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool, unbuffered: bool) -> None:
     options["start_new_session"] = own_session
     options["env"]["PYTHONUNBUFFERED"] = "1" if unbuffered else ""
+    if own_session:
+        options["env"]["PYTHONPATH"] = f"{options['cwd'] / 'first'}:{options['cwd'] / 'second'}"
     arguments = ["one", "two words", ""]
     with umask(0o027), fewer_files():
         forked = pallas_process.start(*arguments, module="probe", **options)
@@ -95,6 +104,39 @@ def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool,
     found, wanted = (json.loads(each.communicate(timeout=60)[0]) for each in (forked, true))
     assert found["leads"] is own_session
     assert found == wanted
+
+
+async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options: dict[str, Any]) -> None:
+    env = {**options["env"], "PYTHONPATH": str(options["cwd"])}
+    number = 200  # of the channel, which is in the command
+    # Without `-X faulthandler`: the program switches it on by itself, a moment later.
+    interpreter = (sys.executable, "-P", "-m", "pallas.executors.ipc.child")
+
+    async def probe() -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            os.dup2(theirs.fileno(), number)
+            try:
+                process, status = await child_process.start_below_keeper(
+                    (*interpreter, "probe", str(number)),
+                    channel=number,
+                    cwd=options["cwd"],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env=env,
+                )
+            finally:
+                os.close(number)
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        with open(status) as stream:  # noqa: ASYNC230, PTH123 - a descriptor of what has ended
+            assert stream.read() == "exit 5\n", err
+        found: dict[str, Any] = json.loads(out)
+        del found["flags"]  # -P holds by the path here
+        return found
+
+    true = await probe()
+    with pallas_process.forked_children():
+        assert await probe() == true
 
 
 @pytest.mark.parametrize(("ending", "status"), [("exit", 7), ("raise", 1), ("", 0)])
@@ -131,7 +173,7 @@ async def test_asyncio_knows_it_too(options: dict[str, Any]) -> None:
 
 
 def test_what_is_read_once_is_read_by_a_true_start(options: dict[str, Any]) -> None:
-    for name, value in {"HOME": "/elsewhere", "FASTMCP_X": "1", "PYTHONPATH": "/x", "LC_ALL": "C"}.items():
+    for name, value in {"HOME": "/elsewhere", "FASTMCP_X": "1", "PYTHONUTF8": "1", "LC_ALL": "C"}.items():
         more = {**options, "env": {**options["env"], name: value}}
         with pallas_process.start(module="probe", **more) as process:
             assert type(process) is subprocess.Popen, name

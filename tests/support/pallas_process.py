@@ -3,7 +3,8 @@
 A true start imports fast-agent, fastmcp, SQLAlchemy and two thousand modules more; the suite starts hundreds
 of processes. ``start``, ``run`` and ``start_async`` are ``subprocess.Popen``, ``subprocess.run`` and
 ``asyncio.create_subprocess_exec`` of a process that ``fork_server`` forks. There is one such server for each
-process of pytest, from the first start to the end, whatever way that ends.
+process of pytest, from the first start to the end, whatever way that ends. Within ``forked_children`` the
+processes of isolated agents are such ones too, where the fleet is in the tests' own process.
 
 As in a true start: the arguments (``sys.argv``, ``sys.orig_argv``, the command line in ``/proc``), the
 environment, the working directory, ``sys.path``, the descriptors (0, 1 and 2 alone), how the standard streams
