@@ -4,12 +4,12 @@ from pathlib import Path
 
 from .programs import free_ports
 
-SECONDS = 5
 QUESTION = "doze"
 LINGER = "linger"
 _MODULE = """
 import asyncio
 import time
+from pathlib import Path
 
 from fast_agent import FastAgent
 
@@ -17,8 +17,11 @@ fast = FastAgent("sleeper")
 
 
 async def doze() -> str:
-    '''Blocks the loop, as a careless library does.'''
-    time.sleep({seconds})
+    '''Blocks the loop, as a careless library does, until it is woken.'''
+    end = time.monotonic() + 60
+    Path({asleep!r}).touch()
+    while not Path({wake!r}).exists() and time.monotonic() < end:
+        time.sleep(0.02)
     return "rested"
 
 
@@ -58,12 +61,15 @@ generic: {{base_url: "http://127.0.0.1:{model}/v1", api_key: offline}}
 """
 
 
-def blocked_project(root: Path, seconds: float = SECONDS) -> None:
-    """Write the project into ``root``; ``sleeper`` blocks the fleet that long when told to doze."""
+def blocked_project(root: Path, asleep: Path, wake: Path) -> None:
+    """Write the project into ``root``; ``sleeper`` blocks the fleet when told to doze.
+
+    It creates the file ``asleep`` then, and goes on when the file ``wake`` is there.
+    """
     registry, model, port = free_ports(3)
     (root / "agents").mkdir(parents=True)
     (root / "agents" / "__init__.py").touch()
-    (root / "agents" / "sleeper.py").write_text(_MODULE.format(seconds=seconds))
+    (root / "agents" / "sleeper.py").write_text(_MODULE.format(asleep=str(asleep), wake=str(wake)))
     (root / "model.yaml").write_text(_SCRIPT)
     (root / "agents.yaml").write_text(_AGENTS.format(registry=registry, model=model, port=port))
     (root / "fastagent.config.yaml").write_text(_SETTINGS.format(model=model))
