@@ -222,7 +222,7 @@ class _Connection:
         from mcp_types import Implementation
         from mcp_types.version import LATEST_MODERN_VERSION
 
-        from pallas.bounds.bodies import ask_plainly, bound
+        from pallas.bounds.bodies import accept_bounded_encodings, bound
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
@@ -231,7 +231,7 @@ class _Connection:
             request.headers.pop("Authorization", None)
             if origin_of(str(request.url)) == origin_of(self._url) and (token := self._bearer()):
                 request.headers["Authorization"] = f"Bearer {token}"
-            ask_plainly(request)
+            accept_bounded_encodings(request)
 
         async def note(response: httpx2.Response) -> None:
             self._refused = response.status_code if response.status_code in (401, 403) else 0

@@ -66,7 +66,7 @@ class _Agent:
 def _kernel(ledger: Ledger | None) -> Kernel:
     kernel = Kernel(EventHub())
     if ledger is not None:
-        kernel.keep_in(ledger)
+        kernel.use_ledger(ledger)
     kernel.attach(_Agent())
     return kernel
 

@@ -174,7 +174,7 @@ async def _rate(fleet: "Fleet", agent: str, hops: int) -> float:
 
     async def some(count: int) -> None:
         for _ in range(count):
-            await fleet.pump.exchange(First(agent, payload, asker), emit)
+            await fleet.messaging.exchange(First(agent, payload, asker), emit)
 
     async def once() -> float:
         count = COUNT // hops
@@ -231,17 +231,17 @@ async def _frames(fleet: "Fleet") -> Figure:
     gc.collect()
     before = _resident()
     first = First("many", payload, MessageSender("frames", "many"))
-    running = asyncio.create_task(fleet.pump.exchange(first, lambda event: None))
+    running = asyncio.create_task(fleet.messaging.exchange(first, lambda event: None))
     began = perf_counter()
     # Nobody tells of a number.
     while (  # noqa: ASYNC110
-        fleet.pump.open_frames <= FRAMES and perf_counter() - began < 60 and not running.done()
+        fleet.messaging.open_frames <= FRAMES and perf_counter() - began < 60 and not running.done()
     ):
         await asyncio.sleep(0.05)
-    held, opened = _resident() - before, fleet.pump.open_frames
+    held, opened = _resident() - before, fleet.messaging.open_frames
     running.cancel()
     await asyncio.wait({running}, timeout=30)
-    left = fleet.pump.open_frames
+    left = fleet.messaging.open_frames
     detail = f"{held / max(1, opened):.1f} KiB each; {left} left after the run was cancelled"
     return Figure(f"memory for {opened:,} open frames", held / 1024, 100, "MiB", detail)
 

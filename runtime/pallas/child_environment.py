@@ -74,9 +74,9 @@ def agent_environment(
     return {**_some(own, PROGRAMS), **needed, **more}
 
 
-def withheld_in(said: Iterable[str], given: Mapping[str, str], own: Mapping[str, str] = os.environ) -> str:
+def withheld_in(lines: Iterable[str], given: Mapping[str, str], own: Mapping[str, str] = os.environ) -> str:
     """A hint if a program's error output names a variable that the fleet did not pass on, else empty."""
-    for line in said:
+    for line in lines:
         for name in _NAME.findall(line):
             if name in own and name not in given:
                 return f"{name} is set here and was not passed on; name it under env of this entry"

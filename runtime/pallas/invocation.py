@@ -47,7 +47,7 @@ class Completion:
 class Completer(Protocol):
     """Asks a model on behalf of a handler. It is bound to one handler, thread and run."""
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
+    async def complete(self, completion: Completion) -> LLMResponse:
         """Ask the model. Raises Fault."""
         ...
 

@@ -61,7 +61,7 @@ async def test_a_connection_that_was_warm_before_carries_each_runs_own_bearer(
     async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
         async with client(fleet, "one", era=era) as nobody:
             await nobody.call_tool("get_health", {})
-        assert all(not each.authorization for each in recorder.heard)
+        assert all(not each.authorization for each in recorder.requests)
         for token in ("token-a", "token-b", "token-a"):
             async with client(fleet, "one", era=era, bearer=token) as caller:
                 assert token in await ask(caller, call("note", token))
@@ -88,7 +88,7 @@ async def test_fifty_runs_at_once_each_carry_their_own_bearer(tmp_path: Path, do
             assert heard == {str(number): f"token-{number}" for number in range(50)}
             # What connections said for themselves was said for their one caller, or for nobody.
             sessions: dict[str, set[str]] = {}
-            for each in recorder.heard:
+            for each in recorder.requests:
                 if each.session:
                     sessions.setdefault(each.session, set()).add(each.bearer)
             assert all(len(bearers - {""}) <= 1 for bearers in sessions.values())
@@ -117,7 +117,7 @@ async def test_one_shared_connection_carries_fifty_bearers_at_once(
         heard = {each.text: each.bearer for each in recorder.calls()}
         assert heard == {str(number): f"token-{number}" for number in range(50)}
         assert len({each.session for each in recorder.calls()}) == 1
-        assert all(not each.authorization for each in recorder.heard if each.what != "tools/call")
+        assert all(not each.authorization for each in recorder.requests if each.what != "tools/call")
 
 
 @pytest.mark.parametrize(("down", "era"), [("modern", ERAS[0]), ("legacy", ERAS[1])])
@@ -173,23 +173,23 @@ async def test_a_reconnection_inside_a_run_keeps_its_bearer_and_leaves_none_behi
     async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
         async with client(fleet, "one", bearer="token-a") as first:
             await ask(first, call("note", "before"))
-            recorder.heard.clear()
+            recorder.requests.clear()
             recorder.lose = 1
             await first.call_tool("send_message", {"message": call("note", "again")})
             recorder.lose = 0
             await ask(first, call("note", "after"))
-        said = list(recorder.heard)
+        said = list(recorder.requests)
         if down == "legacy":  # the newer protocol has no session to lose: the call just fails
             assert "initialize" in {each.what for each in said}
             assert [each.text for each in said if each.what == "tools/call"] == ["again", "again", "after"]
         assert {each.bearer for each in said} <= {"token-a"}, said
-        recorder.heard.clear()
+        recorder.requests.clear()
         async with client(fleet, "one", bearer="token-b") as second:
             await ask(second, call("note", "b"))
-        assert {each.bearer for each in recorder.heard} == {"token-b"}
-        recorder.heard.clear()
+        assert {each.bearer for each in recorder.requests} == {"token-b"}
+        recorder.requests.clear()
     # The fleet has stopped: what connections still said at their end was said for nobody.
-    assert all(not each.authorization for each in recorder.heard), recorder.heard
+    assert all(not each.authorization for each in recorder.requests), recorder.requests
 
 
 @DOWN
@@ -206,12 +206,12 @@ async def test_after_a_cancelled_or_failed_run_the_connection_carries_no_bearer(
             await first.call_tool("send_message", {"message": call("fail", "a")})
             await until(lambda: not fleet.snapshot().agents[0].runs_active)
         assert {each.bearer for each in recorder.calls()} == {"token-a"}
-        recorder.heard.clear()
+        recorder.requests.clear()
         async with client(fleet, "one") as nobody:
             await nobody.call_tool("get_health", {})
             await ask(nobody, call("note", "nobody"))
     assert recorder.calls()
-    assert all(not each.authorization for each in recorder.heard)
+    assert all(not each.authorization for each in recorder.requests)
 
 
 @pytest.mark.parametrize("down", ["auto", "legacy"])
@@ -244,7 +244,7 @@ async def test_a_server_that_was_not_opted_in_sees_no_authorization(tmp_path: Pa
         async with running(root) as fleet, client(fleet, "one", era=era, bearer="token-a") as caller:
             await ask(caller, call("note", "a"))
             assert recorder.calls()
-            assert all(not each.authorization for each in recorder.heard)
+            assert all(not each.authorization for each in recorder.requests)
             assert {hop.source for hop in hops(fleet)} == {"none"}
 
 
@@ -255,7 +255,7 @@ async def test_a_configured_authorization_wins(tmp_path: Path, era: str) -> None
         root = project(tmp_path, recorder, "auto", headers={"authorization": "Bearer of-the-project"})
         async with running(root) as fleet, client(fleet, "one", era=era, bearer="token-a") as caller:
             await ask(caller, call("note", "a"))
-            assert {each.bearer for each in recorder.heard} == {"of-the-project"}
+            assert {each.bearer for each in recorder.requests} == {"of-the-project"}
             assert {(hop.source, hop.fingerprint) for hop in hops(fleet)} == {
                 ("configured", fingerprint("of-the-project"))
             }
@@ -271,7 +271,7 @@ async def test_the_bearer_never_follows_a_redirect_to_another_origin(tmp_path: P
                 await caller.call_tool("send_message", {"message": call("note", "a")})
             assert recorder.calls()[0].bearer == "token-a"
             assert 307 in {hop.status for hop in hops(fleet)}
-        assert all("token-a" not in each.authorization for each in elsewhere.heard)
+        assert all("token-a" not in each.authorization for each in elsewhere.requests)
 
 
 @DOWN

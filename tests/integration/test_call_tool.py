@@ -91,10 +91,10 @@ async def test_the_bearer_goes_where_a_server_was_opted_in_and_is_masked_in_what
         root = recorded(tmp_path, recorder, forward_inbound_auth=True, protocol_mode=mode)
         async with running(root) as fleet:
             recorder.demand = True
-            start = len(recorder.heard)
+            start = len(recorder.requests)
             outcome = await fleet.call_tool("one", "rec", "note", {"text": f"have {TOKEN}"}, TOKEN)
             assert outcome.ok
-            heard = recorder.heard[start:]
+            heard = recorder.requests[start:]
             assert {each.bearer for each in heard} == {TOKEN}
             assert ("initialize" in {each.what for each in heard}) is (mode == "legacy")
             assert TOKEN not in outcome.content
@@ -109,7 +109,7 @@ async def test_the_bearer_goes_nowhere_else(tmp_path: Path, entry: dict[str, Any
     async with recording() as recorder, running(recorded(tmp_path, recorder, **entry)) as fleet:
         outcome = await fleet.call_tool("one", "rec", "note", {"text": "x"}, TOKEN)
         assert outcome.ok
-        assert TOKEN not in {each.bearer for each in recorder.heard}
+        assert TOKEN not in {each.bearer for each in recorder.requests}
         assert recorder.calls()[-1].bearer == entry.get("access_token", "")
 
 
@@ -122,7 +122,7 @@ async def test_the_bearer_is_not_taken_to_another_origin(tmp_path: Path) -> None
         recorder.moved_to = elsewhere.url
         with pytest.raises(Fault):
             await fleet.call_tool("one", "rec", "note", {"text": "x"}, TOKEN)
-        assert elsewhere.heard == []
+        assert elsewhere.requests == []
 
 
 async def test_the_agents_own_port_gets_the_bearer_as_from_any_caller(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ async def test_it_ends_where_the_person_leaves(fleet: Fleet, leave: str | None) 
     desk = Scripted(leave, "@add never")
     await held(fleet, desk)
     assert desk.lines == ["@add never"]
-    assert fleet.pump.open_frames == 0
+    assert fleet.messaging.open_frames == 0
     assert not fleet.peers.endpoints("system.console")
 
 
@@ -86,7 +86,7 @@ async def test_an_agent_that_does_not_answer_does_not_end_the_console(fleet: Fle
         each.run_id for each in heard if isinstance(each, RunFinished) and each.agent == "system.console"
     ]
     assert len(ended) == len(set(ended)) == 2
-    assert fleet.pump.open_frames == 0
+    assert fleet.messaging.open_frames == 0
 
 
 async def test_what_takes_too_long_is_stopped_and_the_conversation_goes_on(fleet: Fleet) -> None:
@@ -103,7 +103,7 @@ async def test_what_takes_too_long_is_stopped_and_the_conversation_goes_on(fleet
         each.outcome for each in heard if isinstance(each, RunFinished) and each.agent == "system.console"
     ]
     assert ended == ["cancelled", "ok"]
-    assert fleet.pump.open_frames == 0
+    assert fleet.messaging.open_frames == 0
 
 
 async def test_a_line_that_is_too_long_is_not_cut_but_asked_for_again(fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ async def test_a_run_that_is_used_up_does_not_end_the_console(tmp_path: Path) ->
     async with running(project(tmp_path / "p", messages={"per_run": 9})) as fleet:
         desk = Scripted(*['@add {"a": 1, "b": 1}'] * 5, None)
         heard = await held(fleet, desk)
-        assert fleet.pump.open_frames == 0
+        assert fleet.messaging.open_frames == 0
     assert desk.lines == []
     said = [output for _, output in desk.shown[1:]]
     assert said.count('{"value": 2}') >= 3
@@ -33,7 +33,7 @@ async def test_a_fleet_that_stops_ends_its_consoles(tmp_path: Path) -> None:
         desk = Scripted('@add {"a": 1, "b": 777}', "never")
         holding = asyncio.create_task(held(fleet, desk))
         await until((tmp_path / "p" / "waits").exists)
-        await fleet.pump.close()
+        await fleet.messaging.close()
         with pytest.raises(Fault, match="stopping"):
             await holding
     assert desk.lines == ["never"]

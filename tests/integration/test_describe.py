@@ -107,10 +107,10 @@ async def test_a_server_over_http_is_listed_in_its_era_with_what_is_configured(
             tmp_path, {"one": agent_module("one", ("rec",))}, config={"mcp": {"servers": {"rec": entry}}}
         )
         async with running(root) as fleet:
-            heard = len(recorder.heard)
+            heard = len(recorder.requests)
             found = server(await fleet.describe("one"), "rec")
             assert names(found) == ["note", "wait", "fail"], found.problem
-            new = recorder.heard[heard:]
+            new = recorder.requests[heard:]
             assert {each.bearer for each in new} == {"configured-1"}
             assert ("initialize" in {each.what for each in new}) is (mode == "legacy")
 

@@ -149,7 +149,7 @@ async def test_what_an_agent_keeps_is_bounded_by_number(
     keys = {"harper": {"instance_scope": "conversation", "max_instances": 8}}
     root = write_project(tmp_path, {"harper": None}, keys=keys)
     async with running(root) as fleet, client(fleet, "harper") as caller:
-        monkeypatch.setattr(_conversations(fleet, "harper"), "_keep", 3)
+        monkeypatch.setattr(_conversations(fleet, "harper"), "_max_idle", 3)
         for number in range(12):
             await ask(caller, "x", conversation_id=f"c{number}")
         assert len(_conversations(fleet, "harper")) == 3

@@ -255,8 +255,8 @@ async def test_a_refreshed_token_never_runs_on_a_connection_of_the_one_before(
             assert [each.bearer for each in calls] == [first, second, second]
             # A session of the downstream's was opened with the token that it is used with.
             assert calls[0].session != calls[1].session == calls[2].session
-            for session in {each.session for each in recorder.heard if each.session}:
-                assert len({each.bearer for each in recorder.heard if each.session == session} - {""}) <= 1
+            for session in {each.session for each in recorder.requests if each.session}:
+                assert len({each.bearer for each in recorder.requests if each.session == session} - {""}) <= 1
             runs = [event for event in fleet.hub.since(0).events if isinstance(event, RunStarted)]
             hops = [
                 event

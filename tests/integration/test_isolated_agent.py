@@ -293,14 +293,14 @@ async def test_a_caller_that_gives_up_ends_the_work_and_the_next_is_answered(pla
 
 @both_eras
 async def test_a_bearer_goes_with_its_own_run_to_the_server_that_was_opted_in(place: Place, era: str) -> None:
-    before, heard = place.fleet.hub.seq, len(place.recorder.heard)
+    before, heard = place.fleet.hub.seq, len(place.recorder.requests)
 
     async def run(number: int) -> None:
         async with client(place.fleet, "boss", era=era, bearer=f"{BEARER}-{number}") as caller:
             assert f"noted note {number} {era}" in await ask(caller, f"note {number} {era}")
 
     await asyncio.gather(*map(run, range(4)))
-    calls = [each for each in place.recorder.heard[heard:] if each.what == "tools/call"]
+    calls = [each for each in place.recorder.requests[heard:] if each.what == "tools/call"]
     assert sorted((each.text, each.bearer) for each in calls) == [
         (f"note {number} {era}", f"{BEARER}-{number}") for number in range(4)
     ]

@@ -129,7 +129,7 @@ async def test_a_run_that_was_taken_for_dead_and_was_not_ends_as_it_ends(databas
         thread = (await ledger.threads.create("jarvis", "me")).id
         begun = run("r1", thread)
         await ledger.threads.begin(thread, begun, asked())
-        await ledger.threads.said(thread, "r1", LOOKING)
+        await ledger.threads.add_message(thread, "r1", LOOKING)
         from pallas.ledger import lives
 
         await ledger.database.write(lambda connection: lives.bury(connection, ledger.life, 1.0))

@@ -19,8 +19,8 @@ async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledge
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     assert await ledger.threads.begin(thread, begun, asked("find it")) == 0
-    await ledger.threads.said(thread, "r1", LOOKING)
-    await ledger.threads.said(thread, "r1", FOUND)
+    await ledger.threads.add_message(thread, "r1", LOOKING)
+    await ledger.threads.add_message(thread, "r1", FOUND)
     page = await ledger.threads.messages(thread)
     assert [row.status for row in page.items] == ["pending"] * 4
     assert await ledger.threads.history(thread) == ((), 4)
@@ -50,7 +50,7 @@ async def test_what_was_not_told_on_the_way_is_added_at_the_end(ledger: Ledger) 
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.said(thread, "r1", LOOKING)
+    await ledger.threads.add_message(thread, "r1", LOOKING)
     whole = (asked(), LOOKING, FOUND, said())
     assert await ledger.threads.finish(thread, ok(begun), whole) == 4
     assert (await ledger.threads.history(thread))[0] == whole
@@ -61,7 +61,7 @@ async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
     # The message with the calls could not be written down.
-    await ledger.threads.said(thread, "r1", FOUND)
+    await ledger.threads.add_message(thread, "r1", FOUND)
     whole = (asked(), LOOKING, FOUND, said())
     await ledger.threads.finish(thread, ok(begun), whole)
     assert (await ledger.threads.history(thread))[0] == whole
@@ -86,9 +86,9 @@ async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledg
     for number in range(3):
         calls = tuple(replace(call, id=f"{number}{call.id}") for call in LOOKING.calls)
         answers = tuple(replace(answer, call_id=f"{number}{answer.call_id}") for answer in FOUND.answers)
-        await ledger.threads.said(thread, "r1", replace(LOOKING, calls=calls))
+        await ledger.threads.add_message(thread, "r1", replace(LOOKING, calls=calls))
         if number < 2:
-            await ledger.threads.said(thread, "r1", replace(FOUND, answers=answers))
+            await ledger.threads.add_message(thread, "r1", replace(FOUND, answers=answers))
     await ledger.threads.fail(thread, error(begun), "the model said 500")
     rows = (await ledger.threads.messages(thread)).items
     assert [row.status for row in rows] == ["complete"] * 5 + ["error"] * 8
@@ -112,7 +112,7 @@ async def test_what_a_run_had_written_when_it_was_cut_short_stands_behind_its_qu
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.said(thread, "r1", LOOKING)
+    await ledger.threads.add_message(thread, "r1", LOOKING)
     half = said("half [cut short]")
     await ledger.threads.fail(thread, replace(error(begun), status="cancelled"), "cancelled", [half])
     assert (await ledger.threads.history(thread))[0] == (asked(), half)
@@ -190,7 +190,7 @@ async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None:
         ledger.threads.rename("none", "x"),
         ledger.threads.delete("none"),
         ledger.threads.begin("none", run("r1"), asked()),
-        ledger.threads.said("none", "r1", said()),
+        ledger.threads.add_message("none", "r1", said()),
         ledger.threads.finish("none", ok(run("r1")), [asked(), said()]),
         ledger.threads.fail("none", error(run("r1")), "why"),
         ledger.threads.summarise("none", said(), 1),

@@ -96,7 +96,7 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
     other = (await ledger.threads.create("jarvis", "me")).id
     begun = run("slow", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.said(thread, "slow", LOOKING)
+    await ledger.threads.add_message(thread, "slow", LOOKING)
     replica = await open_ledger(database_url)
     try:
         for number, each in enumerate((ledger, replica)):
@@ -111,7 +111,7 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
         assert slow.status == "running"
     finally:
         await replica.close()
-    await ledger.threads.said(thread, "slow", FOUND)
+    await ledger.threads.add_message(thread, "slow", FOUND)
     await ledger.threads.finish(thread, ok(begun), [asked(), LOOKING, FOUND, said()])
     assert len((await ledger.threads.history(thread))[0]) == 8
 
@@ -134,10 +134,10 @@ async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:
 
     async def one(number: int) -> object:
         if number % 3 == 0:
-            return await ledger.threads.said("none", "r0", said())
+            return await ledger.threads.add_message("none", "r0", said())
         if number % 3 == 1:
             return await ledger.threads.create("jarvis", "me", handle="the same")
-        return await ledger.threads.said(thread, "r0", said(str(number)))
+        return await ledger.threads.add_message(thread, "r0", said(str(number)))
 
     outcomes = await asyncio.gather(*(one(number) for number in range(30)), return_exceptions=True)
     faults = [each for each in outcomes if isinstance(each, Fault)]

@@ -313,7 +313,7 @@ async def test_an_organisms_own_console_is_prompted_until_it_returns_none(tmp_pa
             ("", "system", False),
             ("HELLO LAST", "shouter", False),
         ]
-        await until(lambda: not fleet.pump.open_frames)
+        await until(lambda: not fleet.messaging.open_frames)
         async with client(fleet, "greeter") as caller:
             assert await ask(caller, "quiet") == ""
         assert len(shown) == 16

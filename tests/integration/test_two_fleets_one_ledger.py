@@ -36,7 +36,7 @@ async def ledgers(database_url: str) -> AsyncIterator[tuple[Ledger, Ledger]]:  #
 
 def kernel_on(ledger: Ledger, executor: FakeExecutor) -> Kernel:
     kernel = Kernel(EventHub())
-    kernel.keep_in(ledger)
+    kernel.use_ledger(ledger)
     kernel.attach(FakeAgent(executor))
     return kernel
 

@@ -97,7 +97,7 @@ async def test_boot_comes_before_any_message_from_outside_however_early_that_is(
         passed = [each for each in fleet.hub.since(0).events if isinstance(each, MessagePassed)]
         assert {each.route for each in passed[:2]} == {"boot"}
         outside = next(each for each in passed if each.sender == "system.caller")
-        assert {each.parent for each in (*passed[:2], outside)} == {fleet.pump.root}
+        assert {each.parent for each in (*passed[:2], outside)} == {fleet.messaging.root}
     finally:
         await fleet.stop()
         os.chdir(folder)

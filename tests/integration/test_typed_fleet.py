@@ -496,4 +496,4 @@ async def test_every_message_of_a_run_is_kept_for_operators(fleet: Fleet) -> Non
     ]
     assert "hello Carl" in kept[1].xml
     assert fleet.envelopes(result.run_id, after=3) == kept[3:]
-    assert fleet.pump.open_frames == 0
+    assert fleet.messaging.open_frames == 0

@@ -212,8 +212,8 @@ class Told:
         self.error: Fault | None = None
         self.now = self.most = 0
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
-        self.wanted.append(wanted)
+    async def complete(self, completion: Completion) -> LLMResponse:
+        self.wanted.append(completion)
         self.now += 1
         self.most = max(self.most, self.now)
         try:

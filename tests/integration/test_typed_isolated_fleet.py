@@ -319,7 +319,7 @@ async def test_it_cannot_read_its_prompt_nor_what_its_fleet_knows(fleet: Fleet) 
     for secret in ("the inner prompt", "sk-of-the-environment"):
         assert await say(fleet, "far", "search", secret[::-1]) == "0 False"
     waiting = asyncio.create_task(say(fleet, "near", "wait", "what near was told"))
-    await until(lambda: fleet.pump.open_frames == 1)
+    await until(lambda: fleet.messaging.open_frames == 1)
     assert await say(fleet, "far", "search", "what near was told"[::-1]) == "0 False"
     waiting.cancel()
     await asyncio.wait({waiting})
@@ -338,7 +338,7 @@ async def test_what_is_no_handler_is_refused_with_its_line_and_never_run(fleet: 
 async def test_one_that_is_killed_in_the_middle_fails_its_callers_and_comes_back(fleet: Fleet) -> None:
     pid = int(await say(fleet, "far", "pid"))
     waiting = [asyncio.create_task(fails(fleet, "far", "wait")) for _ in range(3)]
-    await until(lambda: fleet.pump.open_frames == 3)
+    await until(lambda: fleet.messaging.open_frames == 3)
     await say(fleet, "far", "say")  # by now the others have begun
     os.kill(pid, signal.SIGKILL)
     for fault in await asyncio.gather(*waiting):
@@ -352,9 +352,9 @@ async def test_one_that_is_killed_in_the_middle_fails_its_callers_and_comes_back
 async def test_a_caller_that_goes_away_ends_what_it_asked_for(fleet: Fleet) -> None:
     pid = await say(fleet, "far", "pid")
     waiting = asyncio.create_task(say(fleet, "far", "wait"))
-    await until(lambda: fleet.pump.open_frames == 1)
+    await until(lambda: fleet.messaging.open_frames == 1)
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
-    await until(lambda: fleet.pump.open_frames == 0)
+    await until(lambda: fleet.messaging.open_frames == 0)
     assert await say(fleet, "far", "pid") == pid

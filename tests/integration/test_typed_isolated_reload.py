@@ -52,7 +52,7 @@ async def test_a_saved_file_is_a_new_process_and_a_mistake_in_it_is_told(tmp_pat
         assert first is not None
         assert await say(fleet) == "one"
         slow = asyncio.create_task(say(fleet, "wait"))
-        await until(lambda: fleet.pump.open_frames == 1)
+        await until(lambda: fleet.messaging.open_frames == 1)
         assert await say(fleet) == "one"  # the other one has begun
 
         saves.write("words.py", "WORD = 'two'\n")

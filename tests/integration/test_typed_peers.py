@@ -215,7 +215,7 @@ async def test_a_cancelled_run_cancels_whom_it_asked(fleet: Fleet, desk: Any) ->
     with pytest.raises(asyncio.CancelledError):
         await run
     await until(lambda: not desk.held)
-    await until(lambda: fleet.pump.open_frames == 0)
+    await until(lambda: fleet.messaging.open_frames == 0)
 
 
 async def test_a_handler_that_is_stopped_ends_what_others_asked_of_it(fleet: Fleet, desk: Any) -> None:

@@ -257,7 +257,7 @@ async def test_no_message_is_lost_while_handlers_are_exchanged_under_traffic(sav
     assert {each.outcome for each in finished} == {"ok"}
     assert {each.split()[0] for each in said} == {"one", "red", "green", "blue"}
     assert all(each.endswith("(mine)") for each in said)
-    assert saves.fleet.pump.open_frames == 0
+    assert saves.fleet.messaging.open_frames == 0
 
 
 def _anybody(said: list[str], version: str) -> bool:

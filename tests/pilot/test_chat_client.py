@@ -326,8 +326,8 @@ async def test_a_bearer_never_follows_a_redirect_to_another_place() -> None:
                 await link.call("note", {"text": "hello"})
         finally:
             await link.close()
-        assert {heard.authorization for heard in server.heard} == {"Bearer tok-private"}
-        assert not [heard for heard in thief.heard if heard.authorization]
+        assert {heard.authorization for heard in server.requests} == {"Bearer tok-private"}
+        assert not [heard for heard in thief.requests if heard.authorization]
 
 
 async def test_a_bearer_goes_to_another_machine_in_clear_only_when_that_was_allowed() -> None:

@@ -50,7 +50,7 @@ class Stand:
 
     def wanted(self, name: str) -> AgentConfig:
         """What the fleet has to make of an agent."""
-        return self.catalog.wanted(self.fleet.files).agents[name]
+        return self.catalog.desired(self.fleet.files).agents[name]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from .executors import FakeAgent, FakeExecutor
 def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
     """A kernel with the agent ``echo``, as another start of the fleet would make it."""
     kernel = Kernel(EventHub())
-    kernel.keep_in(ledger)
+    kernel.use_ledger(ledger)
     kernel.attach(FakeAgent(executor, **agent))
     return kernel
 

@@ -101,7 +101,7 @@ class House:
         self.hub = EventHub()
         self.kernel = Kernel(self.hub)
         if ledger is not None:
-            self.kernel.keep_in(ledger)
+            self.kernel.use_ledger(ledger)
         self.clock = Clock()
         self.limits = SessionLimits().model_copy(update=limits)
         self.agents: list[Found] = []

@@ -28,11 +28,11 @@ class Recorder(echo.RequestRecorder):
         self.moves = 1_000_000
         self.lose = 0
 
-    def answer(self, heard: HeardRequest) -> Response | None:
+    def answer(self, request: HeardRequest) -> Response | None:
         """What to answer in place of the server."""
-        if self.demand and not heard.authorization:
+        if self.demand and not request.authorization:
             return Response('{"error": "invalid_token"}', 401, {"WWW-Authenticate": "Bearer"})
-        if heard.what != "tools/call":
+        if request.what != "tools/call":
             return None
         if self.moved_to and self.moves > 0:
             self.moves -= 1

@@ -108,7 +108,7 @@ async def api(
     kept = ledger if ledger is not None else await open_ledger("memory")
     hub, grants = EventHub(), grants if grants is not None else Grants()
     kernel, executor = Kernel(hub), FakeExecutor(answer)
-    kernel.keep_in(kept)
+    kernel.use_ledger(kept)
     works = Tasks(kept, kernel, hub, grants)
     agents = {name: FakeAgent(executor, name) for name in ("echo", "other")}
     for agent in agents.values():

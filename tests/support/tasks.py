@@ -51,7 +51,7 @@ async def working(
     """One life of a small fleet on that ledger."""
     hub, limits = EventHub(), config or TasksConfig()
     kernel = Kernel(hub)
-    kernel.keep_in(ledger)
+    kernel.use_ledger(ledger)
     ending: list[bool] = []
     tasks = Tasks(ledger, kernel, hub, Grants(), config=lambda: limits, stopping=lambda: bool(ending))
 

@@ -50,8 +50,8 @@ async def tool_turn(ledger: Ledger, thread: str, id: str, question: str = "find 
     """A turn with two calls, told on the way."""
     begun = run(id, thread)
     await ledger.threads.begin(thread, begun, asked(question))
-    await ledger.threads.said(thread, id, LOOKING)
-    await ledger.threads.said(thread, id, FOUND)
+    await ledger.threads.add_message(thread, id, LOOKING)
+    await ledger.threads.add_message(thread, id, FOUND)
     return await ledger.threads.finish(thread, ok(begun), [asked(question), LOOKING, FOUND, said("there")])
 
 

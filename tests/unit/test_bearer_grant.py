@@ -70,10 +70,10 @@ def test_a_grant_is_empty_when_its_run_is_over() -> None:
     slot = LeaseSlot()
     with lending(grant, slot):
         assert current_lease() is grant
-        assert slot.grant is grant
+        assert slot.lease is grant
         grant.report("rec", "forwarded", "secret", 200, "tools/call")
     assert current_lease() is None
-    assert slot.grant is None
+    assert slot.lease is None
     assert grant.bearer is None
     grant.report("rec", "forwarded", "secret", 200, "tools/call")
     assert len(told) == 1

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from pallas.bounds import MAX_ENTRIES, MAX_MESSAGE, MAX_NODES, MAX_PARTS
-from pallas.bounds.bodies import TooLarge, ask_plainly, bound
+from pallas.bounds.bodies import TooLarge, accept_bounded_encodings, bound
 from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
 
 EVENTS = {"content-type": "text/event-stream"}
@@ -86,5 +86,5 @@ async def test_what_is_no_gzip_is_refused() -> None:
 
 def test_only_what_can_be_limited_is_asked_for() -> None:
     request = httpx2.Request("GET", "http://localhost/", headers={"accept-encoding": "gzip, br, zstd"})
-    ask_plainly(request)
+    accept_bounded_encodings(request)
     assert request.headers["accept-encoding"] == "gzip, deflate"

@@ -296,9 +296,9 @@ async def test_defaults_of_a_files_agent_are_set_here_unless_the_file_has_some(s
     changed = await catalog.update("agent", "helper", {"defaultParams": {"temperature": 0.5, "min_p": 1}})
     assert changed.version == 2
     assert changed.spec["defaultParams"] == {"temperature": 0.5, "extra": {"min_p": 1}}
-    assert catalog.wanted(fleet.files).defaults["helper"].get("temperature") == 0.5
+    assert catalog.desired(fleet.files).defaults["helper"].get("temperature") == 0.5
     cleared = await catalog.update("agent", "helper", {"defaultParams": None})
-    assert cleared.spec["defaultParams"] is None and not catalog.wanted(fleet.files).defaults
+    assert cleared.spec["defaultParams"] is None and not catalog.desired(fleet.files).defaults
     own = replace(fleet.files.agents["helper"], params=Params.read({"seed": 1}, strict=True))
     fleet.files = replace(fleet.files, agents={"helper": own})
     fault = await refused(catalog.update("agent", "helper", {"defaultParams": {"seed": 2}}), "conflict")
@@ -386,11 +386,11 @@ async def test_another_key_opens_nothing_and_says_what_to_do(tmp_path: Path) -> 
         (problem,) = await wrong.start()
         assert "secret keys cannot be opened" in problem and "set PALLAS_SECRET_KEY" in problem
         assert "PALLAS_SECRET_KEY" in (await wrong.get("secret", "keys")).status["problem"]
-        definition = wrong.wanted(stand.fleet.files).agents["a"].definition
+        definition = wrong.desired(stand.fleet.files).agents["a"].definition
         assert definition is not None and "needs secret keys, which cannot be opened" in definition.problem
         await wrong.update("secret", "keys", {"data": {"API_KEY": KEY}})  # written anew, it is well again
         assert "problem" not in (await wrong.get("secret", "keys")).status
-        definition = wrong.wanted(stand.fleet.files).agents["a"].definition
+        definition = wrong.desired(stand.fleet.files).agents["a"].definition
         assert definition is not None and definition.problem == ""
 
 
@@ -428,4 +428,4 @@ async def test_whoever_hangs_up_has_changed_it_all_the_same(stand: Stand) -> Non
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: "mine" in catalog.wanted(stand.fleet.files).agents)
+    await until(lambda: "mine" in catalog.desired(stand.fleet.files).agents)

@@ -90,7 +90,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
 
 
 async def test_the_longest_unused_conversations_are_forgotten_but_never_a_busy_one() -> None:
-    all_ = Conversations(keep=2)
+    all_ = Conversations(max_idle=2)
     first = all_.open("id:1", ALICE)
     first.messages = (Message("user", "a"),)
     async with first.turn():
@@ -103,7 +103,7 @@ async def test_the_longest_unused_conversations_are_forgotten_but_never_a_busy_o
 
 
 async def test_large_conversations_make_room_for_new_ones_and_the_newest_stays() -> None:
-    all_ = Conversations(keep_size=1_000)
+    all_ = Conversations(max_size=1_000)
     for number in range(20):
         conversation = all_.open(f"id:{number}", ALICE)
         for _ in range(3):
@@ -117,7 +117,7 @@ async def test_large_conversations_make_room_for_new_ones_and_the_newest_stays()
 
 
 def test_a_conversation_that_was_compacted_counts_what_is_left() -> None:
-    all_ = Conversations(keep_size=1_000)
+    all_ = Conversations(max_size=1_000)
     first = all_.open("id:first", ALICE)
     all_.store(first, (), (Message("user", "x" * 900),))
     all_.store(first, (), (Message("assistant", "short"),))
@@ -158,7 +158,7 @@ def test_the_end_of_a_session_leaves_a_conversation_that_has_another_name() -> N
 
 async def test_a_conversation_that_a_run_is_about_to_enter_stays_in_memory() -> None:
     # C19
-    all_ = Conversations(keep=1)
+    all_ = Conversations(max_idle=1)
     first = all_.open("id:1", ALICE)
     with first.held():
         all_.open("id:2", ALICE)

@@ -394,7 +394,7 @@ async def test_the_end_of_a_session_ends_its_conversation_and_no_other() -> None
 
 async def test_a_conversation_that_makes_room_releases_its_instance() -> None:
     released: list[str] = []
-    all_ = Conversations(keep=2, forgotten=released.append)
+    all_ = Conversations(max_idle=2, forgotten=released.append)
     opened = [all_.open(f"id:{number}", Principal()) for number in range(4)]
     assert released == [each.key for each in opened[:2]]
 

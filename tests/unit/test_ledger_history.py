@@ -113,7 +113,7 @@ async def live(steps: list[tuple[str, int]]) -> None:
                 half = replace(FOUND, answers=FOUND.answers[:1])
                 message = {"call": LOOKING, "answer": FOUND, "half": half}[step]
                 told[number].append(message)
-                await ledger.threads.said(thread, name, message)
+                await ledger.threads.add_message(thread, name, message)
             elif number in told and step == "finish":
                 await ledger.threads.finish(thread, ok(run(name)), [*told.pop(number), said()])
             elif number in told and step in ("fail", "cut"):
@@ -174,8 +174,8 @@ async def test_an_executor_that_rewrote_the_conversation_is_followed(ledger: Led
     await turn(ledger, thread, "r2", "second", "two")
     begun = run("r3", thread)
     await ledger.threads.begin(thread, begun, asked("third"))
-    await ledger.threads.said(thread, "r3", LOOKING)
-    await ledger.threads.said(thread, "r3", FOUND)
+    await ledger.threads.add_message(thread, "r3", LOOKING)
+    await ledger.threads.add_message(thread, "r3", FOUND)
     whole = (SUMMARY, asked("second"), said("two"), asked("third"), LOOKING, FOUND, said("three"))
     index = await ledger.threads.finish(thread, ok(begun), whole, replaces=True)
     assert (await ledger.threads.history(thread))[0] == whole
@@ -212,8 +212,8 @@ async def test_any_rewritten_conversation_comes_back_as_it_was_left(
     await turn(ledger, thread, "r1", "first", "one")
     begun = run("r3", thread)
     await ledger.threads.begin(thread, begun, asked("third"))
-    await ledger.threads.said(thread, "r3", LOOKING)
-    await ledger.threads.said(thread, "r3", FOUND)
+    await ledger.threads.add_message(thread, "r3", LOOKING)
+    await ledger.threads.add_message(thread, "r3", FOUND)
     index = await ledger.threads.finish(thread, ok(begun), whole, replaces=True)
     assert (await ledger.threads.history(thread))[0] == whole
     rows = (await ledger.threads.messages(thread)).items

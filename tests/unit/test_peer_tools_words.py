@@ -18,7 +18,7 @@ from pallas.executors.fastagent.peer_tools import (
 )
 from pallas.messaging.messaging_port import PeerFacts
 from pallas.model import Fault, FaultType
-from pallas.payloads import PayloadFault, PayloadType
+from pallas.payloads import PayloadFault, PayloadType, read_text
 
 # What OpenAI, Anthropic and Google all take as the name of a function.
 LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -79,14 +79,14 @@ def test_a_typed_handler_is_shown_with_the_schema_of_its_class_and_an_example() 
     assert (tool.peer, tool.says, tool.typed) == ("carrier", "Order", True)
     assert tool.description.startswith("Brings things. (Agent carrier.) It takes one Order. Example: ")
     example = json.loads(tool.description.partition("Example: ")[2])
-    payload, form = kind.read(json.dumps(example))
+    payload, form = read_text(kind, json.dumps(example))
     assert (payload.name, form) == ("Order", "json")
     place = tool.schema["properties"]["to"]
     assert place["properties"]["street"]["type"] == "string"
     assert tool.schema["properties"]["over"]["items"]["properties"] == place["properties"]
     assert "$ref" not in json.dumps(tool.schema)
     assert text_for(tool, example) is not None
-    assert kind.read(str(text_for(tool, example)))[0].xml == payload.xml
+    assert read_text(kind, str(text_for(tool, example)))[0].xml == payload.xml
 
 
 def test_any_other_agent_takes_a_message_and_a_call_without_one_is_not_sent() -> None:

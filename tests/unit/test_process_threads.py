@@ -82,16 +82,16 @@ def test_what_a_process_keeps_is_bounded_and_never_a_conversation_that_runs() ->
 
 def test_long_threads_travel_in_parts_and_a_message_that_fits_none_is_refused() -> None:
     big = Message("user", "x" * (PART // 2))
-    parts = list(message_parts([big] * 5, whole=True))
+    parts = list(message_parts([big] * 5, complete=True))
     assert [len(part) for part in parts] == [2, 2, 1]
     picture = Message("user", "see", (Image("A" * MAX_FRAME, "image/png"),))
     with pytest.raises(Fault, match="too large for an agent in a process of its own"):
-        list(message_parts([picture], whole=True))
+        list(message_parts([picture], complete=True))
 
 
 def test_the_native_form_alone_is_given_and_the_words_where_there_is_none() -> None:
     made, brought = Message("user", "words", native=Packed('{"a": 1}')), Message("assistant", "words")
-    ((first, second),) = message_parts([made, brought], whole=False)
+    ((first, second),) = message_parts([made, brought], complete=False)
     assert (first.native, first.text) == ('{"a": 1}', "")
     assert (second.native, second.text) == (None, "words")
     assert packed_of(made.native) == '{"a": 1}'
@@ -134,7 +134,7 @@ async def test_a_message_of_the_agent_library_survives_the_trip() -> None:
     )
     for native in (called, answered):
         entry = messages.to_message(native)
-        ((piece,),) = message_parts([entry], whole=True)
+        ((piece,),) = message_parts([entry], complete=True)
         assert piece.native is not None
         back = messages.revived(Message(piece.role, piece.text, piece.images, Packed(piece.native)))
         assert type(back.native) is messages.FrozenMessage

@@ -241,7 +241,7 @@ def test_contents_tell_an_edit_from_a_touch(tmp_path: Path) -> None:
     assert contents.different([file, gone]) == {file}
     gone.write_text("")
     assert contents.different([gone]) == {gone}
-    contents.keep(frozenset())
+    contents.store(frozenset())
     assert contents.different([file]) == {file}
 
 

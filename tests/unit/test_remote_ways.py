@@ -178,16 +178,16 @@ def test_a_message_that_no_server_takes_says_how_large_it_is() -> None:
 
 
 def test_handles_are_good_for_what_they_know_and_bounded() -> None:
-    handles, said = Handles(keep=2), (Message("user", "a"), Message("assistant", "b"))
-    handles.keep("id:a", "h1", 2)
+    handles, said = Handles(limit=2), (Message("user", "a"), Message("assistant", "b"))
+    handles.store("id:a", "h1", 2)
     assert handles.of("id:a", said) == "h1" and handles.of("id:b", said) == ""
     assert handles.of("id:a", said[:1]) == "" and handles.of("id:a", said) == ""
     for name in "abc":
-        handles.keep(f"id:{name}", name, 2)
+        handles.store(f"id:{name}", name, 2)
     assert len(handles) == 2 and handles.of("id:a", said) == ""
     handles.forget("id:c")
-    handles.keep(None, "h", 2)
-    handles.keep("id:d", "h" * 501, 2)
+    handles.store(None, "h", 2)
+    handles.store("id:d", "h" * 501, 2)
     assert len(handles) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pallas.cli.delete import delete_named
 from pallas.cli.resources.create_resources import Defaults, parsed, secret_data
-from pallas.cli.resources.fleet_requests import FleetLocation, Wrong, told
+from pallas.cli.resources.fleet_requests import FleetLocation, Wrong, fault_text
 from pallas.cli.resources.resource_kinds import DELETABLE, NoSuchKind, kind_of, split
 from pallas.cli.resources.resource_lists import conversation
 from pallas.cli.resources.text_tables import cells_in, pairs, table
@@ -151,4 +151,4 @@ def test_on_a_terminal_nothing_is_deleted_without_a_yes(
     ],
 )
 def test_a_refusal_names_its_key_once(message: str, line: str) -> None:
-    assert told(Fault(FaultType.PROTOCOL, message, data={"key": "defaultParams.temperature"})) == line
+    assert fault_text(Fault(FaultType.PROTOCOL, message, data={"key": "defaultParams.temperature"})) == line

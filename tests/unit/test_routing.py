@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas.routing.choice import Candidate, Choice, choose, kept
+from pallas.routing.choice import Candidate, Choice, choose, resume
 from pallas.routing.route_prompt import MAX_QUESTION, route_prompt
 from pallas.routing.similarity import Similarity, words
 
@@ -170,14 +170,14 @@ def test_of_those_that_are_as_good_the_one_listed_first_answers_and_it_is_said()
 
 @pytest.mark.parametrize("said", ["ops", " OPS\n", "`ops`", "“ops”.", "**ops**"])
 def test_a_model_chooses_with_an_id_and_nothing_else(said: str) -> None:
-    choice = choose("anything", ALL, by="model", said=said)
+    choice = choose("anything", ALL, by="model", model_answer=said)
     assert (choice.agent, choice.by, choice.why) == ("ops", "model", "the model chose it")
     assert [each.agent for each in choice.others] == ["coder", "writer", "german"]
 
 
 @pytest.mark.parametrize("said", ["I would take ops", "nobody", "", None, "ops, coder", "x" * 10_000])
 def test_what_is_no_id_leaves_it_to_the_examples_and_says_so(said: str | None) -> None:
-    choice = choose("refactor the parser", ALL, by="model", said=said)
+    choice = choose("refactor the parser", ALL, by="model", model_answer=said)
     assert (choice.agent, choice.by) == ("coder", "examples")
     assert choice.why.startswith("the model that was asked answered ")
     assert "so the examples decide: like its example" in choice.why
@@ -186,7 +186,7 @@ def test_what_is_no_id_leaves_it_to_the_examples_and_says_so(said: str | None) -
 
 def test_a_model_cannot_choose_who_is_unavailable() -> None:
     gone = like(OPS, status="unavailable")
-    choice = choose("refactor the parser", (CODER, gone), by="model", said="ops")
+    choice = choose("refactor the parser", (CODER, gone), by="model", model_answer="ops")
     assert choice.agent == "coder"
 
 
@@ -200,15 +200,15 @@ def test_the_model_is_shown_the_candidates_and_a_question_of_bounded_length() ->
 
 
 def test_a_conversation_stays_unless_its_agent_is_unavailable() -> None:
-    stays = kept("writer", ALL)
+    stays = resume("writer", ALL)
     assert isinstance(stays, Choice)
     assert (stays.agent, stays.by) == ("writer", "conversation")
-    busy = kept("writer", (CODER, like(WRITER, status="busy")))
+    busy = resume("writer", (CODER, like(WRITER, status="busy")))
     assert isinstance(busy, Choice)
     assert busy.why.endswith("it is busy")
-    gone = kept("writer", (CODER, like(WRITER, status="unavailable", reason="it is stopped")))
+    gone = resume("writer", (CODER, like(WRITER, status="unavailable", reason="it is stopped")))
     assert gone == "writer, which answered before, is unavailable (it is stopped)"
-    assert kept("writer", (CODER,)) == "writer, which answered before, is not among the agents any more"
+    assert resume("writer", (CODER,)) == "writer, which answered before, is not among the agents any more"
 
 
 def test_words_are_told_apart_by_their_stems_in_any_script() -> None:

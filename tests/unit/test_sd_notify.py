@@ -56,7 +56,7 @@ def test_the_variables_are_taken_out_of_the_environment(systemd: tuple[Systemd, 
     _, environ = systemd
     notifier = Notifier(environ)
     assert environ == {"HOME": "/"}
-    assert notifier.wanted
+    assert notifier.is_enabled
     assert notifier.watchdog == 0.2
 
 
@@ -139,7 +139,7 @@ def test_the_watchdog_of_another_process_is_not_ours(systemd: tuple[Systemd, dic
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative/path"])
 async def test_without_a_socket_of_that_kind_nothing_happens(address: str) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000"})
-    assert not notifier.wanted
+    assert not notifier.is_enabled
     notifier.send(READY=1)
     await report(notifier, desk()).signs_of_life()
 

@@ -29,7 +29,7 @@ from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
 WINDOW = 1_000
-POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "said", "finish", "fail")
+POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "add_message", "finish", "fail")
 How = Literal["gone", "cancel", "drain", "stop"]
 WAYS: tuple[tuple[How, bool], ...] = (
     ("gone", False),
@@ -148,7 +148,7 @@ async def cancelled_at(ledger: Ledger, gated: Gated, point: str, how: How, after
     executor, agent = FakeExecutor(model.answer), FakeAgent(None, window=100_000)
     agent.executor = executor
     kernel = Kernel(EventHub())
-    kernel.keep_in(ledger)
+    kernel.use_ledger(ledger)
     kernel.attach(agent)
     if point != "create":
         for number in range(2):
@@ -184,7 +184,7 @@ async def cancelled_at(ledger: Ledger, gated: Gated, point: str, how: How, after
         await asyncio.sleep(0)
         gated.open.set()
         await asyncio.gather(run, *ends, return_exceptions=True)
-    assert await kernel.in_flight.over(10) == ()
+    assert await kernel.in_flight.wait_ended(10) == ()
     agent.window = 100_000
     await settled(ledger)
     model.late()  # an executor that says one thing more is not heard
@@ -406,7 +406,7 @@ async def test_a_run_is_called_as_was_asked_and_no_two_alike(ledger: Ledger, dur
 async def test_an_agent_that_comes_back_has_its_threads_again(ledger: Ledger) -> None:
     # AG-27
     kernel, agent = Kernel(EventHub()), FakeAgent(FakeExecutor())
-    kernel.keep_in(ledger)
+    kernel.use_ledger(ledger)
     kernel.attach(agent)
     await ledger.resources.declare_agents({"echo": "agents.yaml:3"})
     handle = mint()

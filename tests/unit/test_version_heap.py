@@ -32,7 +32,7 @@ class Runs(InFlight):
     def __len__(self) -> int:
         return 0 if self.ended.is_set() else 1
 
-    async def over(self, seconds: float, runs: object = None) -> tuple[()]:
+    async def wait_ended(self, seconds: float, runs: object = None) -> tuple[()]:
         self.waited.set()
         await self.ended.wait()
         return ()

@@ -139,7 +139,7 @@ def test_a_session_knows_its_conversation_and_no_other() -> None:
     history = [Message("user", "one"), Message("assistant", "1")]
     assert session.knows(())
     assert not session.knows(history)
-    session.heard((), history)
+    session.remember((), history)
     assert session.knows(history)
     assert session.knows(history[1:])  # the older part was forgotten
     assert not session.knows(())

@@ -130,8 +130,8 @@ class LeaseSlot:
     has the HTTP status (401 or 403) by downstream, to explain a failure.
     """
 
-    def __init__(self, grant: BearerLease | None = None) -> None:
-        self.grant = grant
+    def __init__(self, lease: BearerLease | None = None) -> None:
+        self.lease = lease
         self.refused: dict[str, tuple[int, CredentialSource]] = {}
 
 
@@ -145,7 +145,7 @@ def current_lease() -> BearerLease | None:
     if own is not None and own.live:
         return own
     slot = _slot.get()
-    lent = slot.grant if slot is not None else None
+    lent = slot.lease if slot is not None else None
     return lent if lent is not None and lent.live else None
 
 
@@ -172,14 +172,14 @@ def context_of(slot: LeaseSlot) -> Context:
 
 
 @contextmanager
-def lending(grant: BearerLease, slot: LeaseSlot) -> Iterator[None]:
-    """Lend ``grant`` to the run and the slot in this block; at the end it is revoked."""
-    own, held = _grant.set(grant), _slot.set(slot)
-    slot.grant = grant
+def lending(lease: BearerLease, slot: LeaseSlot) -> Iterator[None]:
+    """Lend ``lease`` to the run and the slot in this block; at the end it is revoked."""
+    own, held = _grant.set(lease), _slot.set(slot)
+    slot.lease = lease
     try:
         yield
     finally:
-        grant.revoke()
-        slot.grant = None
+        lease.revoke()
+        slot.lease = None
         _slot.reset(held)
         _grant.reset(own)

@@ -23,19 +23,23 @@ class TooLarge(httpx2.StreamError):
     """A response is too large, or has an encoding that was not asked for."""
 
 
-def ask_plainly(request: httpx2.Request) -> None:
+def accept_bounded_encodings(request: httpx2.Request) -> None:
     """Ask only for encodings that can be decoded within limits."""
     if request.headers.get("accept-encoding", "").lower() != "identity":
         request.headers["Accept-Encoding"] = ACCEPTED
 
 
 def bound(
-    response: httpx2.Response, *, whole: int = MAX_MESSAGE, line: int | None = None, stream: int | None = None
+    response: httpx2.Response,
+    *,
+    body_limit: int = MAX_MESSAGE,
+    line: int | None = None,
+    stream: int | None = None,
 ) -> None:
     """Limit the decoded bytes of a response whose body was not read. Reading it raises TooLarge.
 
-    ``whole`` limits a body that is read at once; for an event stream ``line`` limits one line and ``stream``
-    the sum. None sets no limit.
+    ``body_limit`` limits a body that is read at once; for an event stream ``line`` limits one line and
+    ``stream`` the sum. None sets no limit.
     """
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     events = kind in ("text/event-stream", "application/x-ndjson")
@@ -44,7 +48,7 @@ def bound(
         response.stream,
         [each for each in encodings if each not in ("", "identity")],
         line=line if events else None,
-        whole=stream if events else whole,
+        body_limit=stream if events else body_limit,
     )
     # Our stream yields decoded bytes.
     response.headers.pop("content-encoding", None)
@@ -56,10 +60,12 @@ def bound_model(response: httpx2.Response) -> None:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, encodings: list[str], *, line: int | None, whole: int | None) -> None:
+    def __init__(
+        self, stream: Any, encodings: list[str], *, line: int | None, body_limit: int | None
+    ) -> None:
         self._stream = stream
         self._encodings = encodings
-        self._line, self._whole = line, whole
+        self._line, self._body_limit = line, body_limit
         self._in_line = self._in_all = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -80,8 +86,8 @@ class _Bounded(httpx2.AsyncByteStream):
 
     def _count(self, data: bytes) -> None:
         self._in_all += len(data)
-        if self._whole is not None and self._in_all > self._whole:
-            raise TooLarge(f"the answer holds more than {in_mib(self._whole)}, decoded")
+        if self._body_limit is not None and self._in_all > self._body_limit:
+            raise TooLarge(f"the answer holds more than {in_mib(self._body_limit)}, decoded")
         if self._line is not None:
             end = data.rfind(b"\n") + 1
             self._in_line = len(data) - end + (0 if end else self._in_line)

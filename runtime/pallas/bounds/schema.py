@@ -179,8 +179,8 @@ def _nothing(*_: Any) -> None:
     return None
 
 
-def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if wanted is not True or not isinstance(instance, list):
+def _unique(validator: Any, expected: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if expected is not True or not isinstance(instance, list):
         return
     # Compare in JSON's terms, where 1 and 1.0 are the same number, and not each item with each.
     if len({_canonical(item) for item in instance}) < len(instance):

@@ -52,14 +52,18 @@ def fits(text: str, limit: int = MAX_RESULT) -> bool:
     return len(text) * 6 + 2 <= limit or json_size(text) <= limit
 
 
-def too_large(text: str, handle: str | None, *, kept: bool) -> Fault:
-    """The Fault for an answer that clients could not receive. ``kept``: its conversation holds it."""
+def too_large(text: str, handle: str | None, *, is_stored: bool) -> Fault:
+    """The Fault for an answer that clients could not receive. ``is_stored``: its conversation holds it."""
     size = json_size(text)
     where = f"conversation {handle}" if handle else "the conversation of this session"
-    fix = f"it is kept in {where}: ask there for a part of it" if kept else "ask for a part of it"
+    fix = f"it is kept in {where}: ask there for a part of it" if is_stored else "ask for a part of it"
     return Fault(
         FaultType.UPSTREAM,
         f"the answer has {size} bytes as JSON; at most {MAX_RESULT} reach every MCP client; {fix}, or for "
         "a shorter one",
-        data={"size": size, "limit": MAX_RESULT, **({"conversation_id": handle} if handle and kept else {})},
+        data={
+            "size": size,
+            "limit": MAX_RESULT,
+            **({"conversation_id": handle} if handle and is_stored else {}),
+        },
     )

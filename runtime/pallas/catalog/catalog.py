@@ -12,21 +12,21 @@ from pallas.ledger.page_cursor import check_limit, cursor_of, place_of
 from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 
 from .catalog_view import Live, View
-from .desired_fleet import DesiredFleet, wanted
+from .desired_fleet import DesiredFleet, desired_fleet
 from .provider_probe import probe
 from .secret_vault import Vault
 from .spec_fields import check_name
 from .spec_rows import (
     API_VERSION,
     EMPTY,
-    laid_over,
+    merged_spec,
     read_document,
     short,
     spec_of,
     values_of,
 )
 from .specs import LlmSpec, SecretSpec, Spec, read_spec
-from .write_checks import check_free, check_mine, check_whole
+from .write_checks import check_complete, check_free, check_writable
 
 if TYPE_CHECKING:
     from pallas.ledger import ResourceStore
@@ -44,7 +44,7 @@ class Catalog:
 
     Belongs to the fleet's event loop.
 
-    ``which`` is always a name or an id. When a call returns, the fleet has the change or is about to.
+    ``name_or_id`` is always a name or an id. When a call returns, the fleet has the change or is about to.
     """
 
     def __init__(self, store: "ResourceStore", seal: "Seal", live: Live) -> None:
@@ -64,11 +64,11 @@ class Catalog:
         """
         await self._store.have_folder()
         await self.declare()
-        kept = self._view.rows.secrets
-        await self._store.reseal(self._vault.resealed(kept))
+        rows = self._view.rows.secrets
+        await self._store.reseal(self._vault.resealed(rows))
         shut = tuple(
             f"secret {each.name} cannot be opened: {problem}"
-            for each in kept
+            for each in rows
             if (problem := self._vault.problem(each))
         )
         return (*([self._vault.unsealable] if self._vault.unsealable else []), *shut)
@@ -79,14 +79,14 @@ class Catalog:
             task.cancel()
         self._vault.close()
 
-    def wanted(self, project: Project) -> DesiredFleet:
+    def desired(self, project: Project) -> DesiredFleet:
         """The agents that the fleet of ``project`` must have besides those of its files, and defaults of
         those.
 
         Returns the same object until something changes.
         """
         if self._last is None or self._last[0] is not self._view or self._last[1] is not project:
-            self._last = (self._view, project, wanted(self._view.rows, project, self._vault.values))
+            self._last = (self._view, project, desired_fleet(self._view.rows, project, self._vault.values))
         return self._last[2]
 
     def members(self, project: str) -> tuple[list[str], list[str]] | None:
@@ -127,9 +127,9 @@ class Catalog:
             more,
         )
 
-    async def get(self, kind: ResourceKind, which: str) -> Resource:
+    async def get(self, kind: ResourceKind, name_or_id: str) -> Resource:
         """The resource of that name or id. Raises Fault (not_found)."""
-        return self._view.resource(self._view.found(kind, which))
+        return self._view.resource(self._view.found(kind, name_or_id))
 
     async def create(self, kind: ResourceKind, name: str, spec: Any, owner: str) -> Resource:
         """Create a resource. An agent is live when this returns, or is about to be.
@@ -139,27 +139,27 @@ class Catalog:
         """
         check_name(kind, name)
         given = read_spec(kind, spec)
-        told = await self._probe(given, None)
-        return await self._whole(self._create(kind, name, given, owner, told))
+        warning = await self._probe(given, None)
+        return await self._finish(self._create(kind, name, given, owner, warning))
 
     async def _create(
-        self, kind: ResourceKind, name: str, given: Spec, owner: str, told: str | None
+        self, kind: ResourceKind, name: str, given: Spec, owner: str, warning: str | None
     ) -> Resource:
         async with self._turn:
             check_free(self._view, kind, name)
-            whole = laid_over(EMPTY[kind], given, self._view.names)
-            check_whole(self._view, given, whole, kind, None)
+            merged = merged_spec(EMPTY[kind], given, self._view.names)
+            check_complete(self._view, given, merged, kind, None)
             key = secrets.token_hex(12)
-            columns = self._columns(kind, key, whole, given, None)
-            kept = await self._store.insert(kind, key, name, columns, owner)
-            self._warn(kept, told)
+            columns = self._columns(kind, key, merged, given, None)
+            row = await self._store.insert(kind, key, name, columns, owner)
+            self._warn(row, warning)
             await self._look()
         log.info("%s %s was created", kind, name)
         await self._live.update()
-        return self._view.resource(self._view.found(kind, kept.id))
+        return self._view.resource(self._view.found(kind, row.id))
 
     async def update(
-        self, kind: ResourceKind, which: str, spec: Any, *, owner: str = "", version: int | None = None
+        self, kind: ResourceKind, name_or_id: str, spec: Any, *, owner: str = "", version: int | None = None
     ) -> Resource:
         """Change the keys that ``spec`` has: absent keys stay, null clears.
 
@@ -168,34 +168,34 @@ class Catalog:
         The owner stays. Raises Fault as ``create``; not_found; conflict for what a file declares, and if it
         has another ``version``.
         """
-        return (await self._change(kind, which, spec, version))[0]
+        return (await self._change(kind, name_or_id, spec, version))[0]
 
-    async def delete(self, kind: ResourceKind, which: str, *, version: int | None = None) -> None:
+    async def delete(self, kind: ResourceKind, name_or_id: str, *, version: int | None = None) -> None:
         """Delete a resource; an agent's threads and messages go with it, agents of a project lose the project
         (AG-3).
 
         Raises Fault: not_found; in_use with the names of its users (AG-2); conflict for what a file declares,
         and if it has another ``version``.
         """
-        await self._whole(self._delete(kind, which, version))
+        await self._finish(self._delete(kind, name_or_id, version))
 
-    async def _delete(self, kind: ResourceKind, which: str, version: int | None) -> None:
+    async def _delete(self, kind: ResourceKind, name_or_id: str, version: int | None) -> None:
         async with self._turn:
             if version is not None:  # another fleet on the same database may have changed it
                 await self._look()
             view = self._view
-            kept = view.found(kind, which)
-            name = view.shown_name(kept)
-            _check_version(kept, name, version)
-            if place := view.declared(kept):
+            row = view.found(kind, name_or_id)
+            name = view.shown_name(row)
+            _check_version(row, name, version)
+            if place := view.declared(row):
                 raise refusals.conflict(f"{kind} {name} is declared in {place}; take it out there")
             if kind == "secret" and (users := view.header_users(name)):
                 raise used_by("secret", name, "project", users)
             try:
                 if kind == "agent":  # before its threads are deleted: runs in flight write to them
                     await self._live.remove(name)
-                await self._store.delete(kind, kept.id, version=version)
-                self._warnings.pop(kept.id, None)
+                await self._store.delete(kind, row.id, version=version)
+                self._warnings.pop(row.id, None)
                 await self._look()
                 log.info("%s %s was deleted", kind, name)
             finally:
@@ -210,10 +210,10 @@ class Catalog:
         (AG-22). Raises Fault as ``create`` and ``update``.
         """
         kind, name, spec = read_document(document)
-        kept = self._view.names.find(kind, name) if isinstance(name, str) else None
-        if kept is None or self._view.shown_name(kept) != name:  # an id is no name
+        row = self._view.names.find(kind, name) if isinstance(name, str) else None
+        if row is None or self._view.shown_name(row) != name:  # an id is no name
             return await self.create(kind, check_name(kind, name), spec, owner), "created"
-        resource, changed = await self._change(kind, kept.id, spec)
+        resource, changed = await self._change(kind, row.id, spec)
         return resource, "configured" if changed else "unchanged"
 
     def document(self, resource: Resource) -> dict[str, Any]:
@@ -226,40 +226,40 @@ class Catalog:
         }
 
     async def _change(
-        self, kind: ResourceKind, which: str, spec: Any, version: int | None = None
+        self, kind: ResourceKind, name_or_id: str, spec: Any, version: int | None = None
     ) -> tuple[Resource, bool]:
         given = read_spec(kind, spec)
-        kept = self._view.found(kind, which)
-        _check_version(kept, self._view.shown_name(kept), version)
-        told = await self._probe(given, kept)
-        return await self._whole(self._put(kind, which, given, told, version))
+        row = self._view.found(kind, name_or_id)
+        _check_version(row, self._view.shown_name(row), version)
+        warning = await self._probe(given, row)
+        return await self._finish(self._put(kind, name_or_id, given, warning, version))
 
     async def _put(
-        self, kind: ResourceKind, which: str, given: Spec, told: str | None, version: int | None
+        self, kind: ResourceKind, name_or_id: str, given: Spec, warning: str | None, version: int | None
     ) -> tuple[Resource, bool]:
         async with self._turn:
             view = self._view
-            kept = view.found(kind, which)
-            _check_version(kept, view.shown_name(kept), version)
-            was = view.spec(kept)
-            whole = laid_over(was, given, view.names)
-            if view.is_files(kept) and not whole["systemPrompt"]:  # known only while the agent is alive
-                whole["systemPrompt"] = was["systemPrompt"]
-            self._warn(kept, told)
-            if whole == was and not self._vault.changes(kept, given):
-                return view.resource(kept), False
-            check_mine(view, kept, was, whole)
-            check_whole(view, given, whole, kind, kept)
-            columns: Mapping[str, Any] = {"default_params": whole.get("defaultParams")}
-            if not view.is_files(kept):
-                columns = self._columns(kind, kept.id, whole, given, kept)
-            await self._store.update(kind, kept.id, columns, version=version)
+            row = view.found(kind, name_or_id)
+            _check_version(row, view.shown_name(row), version)
+            was = view.spec(row)
+            merged = merged_spec(was, given, view.names)
+            if view.is_files(row) and not merged["systemPrompt"]:  # known only while the agent is alive
+                merged["systemPrompt"] = was["systemPrompt"]
+            self._warn(row, warning)
+            if merged == was and not self._vault.changes(row, given):
+                return view.resource(row), False
+            check_writable(view, row, was, merged)
+            check_complete(view, given, merged, kind, row)
+            columns: Mapping[str, Any] = {"default_params": merged.get("defaultParams")}
+            if not view.is_files(row):
+                columns = self._columns(kind, row.id, merged, given, row)
+            await self._store.update(kind, row.id, columns, version=version)
             await self._look()
-        log.info("%s %s was changed", kind, view.shown_name(kept))
+        log.info("%s %s was changed", kind, view.shown_name(row))
         await self._live.update()
-        return self._view.resource(self._view.found(kind, kept.id)), True
+        return self._view.resource(self._view.found(kind, row.id)), True
 
-    async def _whole[T](self, work: Coroutine[Any, Any, T]) -> T:
+    async def _finish[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Finish ``work`` even if the caller is cancelled; returns its result."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
@@ -272,18 +272,18 @@ class Catalog:
         self._view = View(rows, self._live, self._vault, self._warnings)
 
     def _columns(
-        self, kind: ResourceKind, key: str, whole: Mapping[str, Any], given: Spec, kept: ResourceRow | None
+        self, kind: ResourceKind, key: str, merged: Mapping[str, Any], given: Spec, row: ResourceRow | None
     ) -> dict[str, Any]:
         if isinstance(given, SecretSpec):
-            return self._vault.columns(key, given, kept)
-        columns = values_of(kind, whole, self._view.names)
+            return self._vault.columns(key, given, row)
+        columns = values_of(kind, merged, self._view.names)
         return columns | {"made": True} if kind == "agent" else columns
 
-    def _warn(self, kept: ResourceRow, told: str | None) -> None:
-        if told is not None:
-            self._warnings[kept.id] = told
+    def _warn(self, row: ResourceRow, warning: str | None) -> None:
+        if warning is not None:
+            self._warnings[row.id] = warning
 
-    async def _probe(self, given: Spec, kept: ResourceRow | None) -> str | None:
+    async def _probe(self, given: Spec, row: ResourceRow | None) -> str | None:
         """Ask the provider whether it accepts a new key: returns a warning, an empty text, or None if not
         asked.
 
@@ -292,12 +292,12 @@ class Catalog:
         if not isinstance(given, LlmSpec) or given.probe is False:
             return None
         names = self._view.names
-        before: Mapping[str, Any] = spec_of(kept, names) if kept is not None else EMPTY["llm"]
-        whole = laid_over(before, given, names)
-        ref = whole["apiKeyRef"]
-        same = all(whole[key] == before[key] for key in ("type", "model", "url", "apiKeyRef"))
+        before: Mapping[str, Any] = spec_of(row, names) if row is not None else EMPTY["llm"]
+        merged = merged_spec(before, given, names)
+        ref = merged["apiKeyRef"]
+        same = all(merged[key] == before[key] for key in ("type", "model", "url", "apiKeyRef"))
         secret = names.find("secret", ref["name"]) if ref else None
-        if same or secret is None or not whole["type"]:
+        if same or secret is None or not merged["type"]:
             return None
         try:
             key = self._vault.values(secret).get(ref["key"], "")
@@ -305,14 +305,14 @@ class Catalog:
             return None  # reported where it is used
         if not key:
             return None
-        found = await probe(self._live.files, whole["type"], whole["model"], whole["url"], key)
+        found = await probe(self._live.files, merged["type"], merged["model"], merged["url"], key)
         if found.refused:
             hint = "check the secret's value, or write probe: false"
             raise refusals.unprocessable(f"apiKeyRef: {found.message}; {hint}", key="apiKeyRef")
         return found.message
 
 
-def _check_version(kept: ResourceRow, name: str, version: int | None) -> None:
+def _check_version(row: ResourceRow, name: str, version: int | None) -> None:
     """Raise Fault (conflict) if it has another version."""
-    if version is not None and version != kept.version:
-        raise refusals.stale(kept.kind, name, kept.version)
+    if version is not None and version != row.version:
+        raise refusals.stale(row.kind, name, row.version)

@@ -66,38 +66,38 @@ class View:
         """The names and ids of all rows."""
         return Names(self.rows, self.live.files.name)
 
-    def found(self, kind: ResourceKind, which: str) -> ResourceRow:
+    def found(self, kind: ResourceKind, name_or_id: str) -> ResourceRow:
         """The row of that name or id. Raises Fault (not_found)."""
-        found = self.names.find(kind, which)
+        found = self.names.find(kind, name_or_id)
         if found is None:
-            near = nearest(which, self.names.all(kind))
+            near = nearest(name_or_id, self.names.all(kind))
             hint = f"; did you mean {near}?" if near else ""
-            raise refusals.not_found(f"there is no {kind} {one_line(which, 80)!r}{hint}")
+            raise refusals.not_found(f"there is no {kind} {one_line(name_or_id, 80)!r}{hint}")
         return found
 
-    def shown_name(self, kept: ResourceRow) -> str:
+    def shown_name(self, row: ResourceRow) -> str:
         """The name of the resource."""
-        return self.names.name(kept.kind, kept.id) or kept.name
+        return self.names.name(row.kind, row.id) or row.name
 
-    def is_files(self, kept: ResourceRow) -> bool:
+    def is_files(self, row: ResourceRow) -> bool:
         """Whether it is an agent that was never created over the API."""
-        return kept.kind == "agent" and not kept.values["made"]
+        return row.kind == "agent" and not row.values["made"]
 
-    def declared(self, kept: ResourceRow) -> str:
+    def declared(self, row: ResourceRow) -> str:
         """The ``file:line`` that declares it, also for one that was created first and is now in a
         file too.
         """
-        if kept.kind == "agent":
-            return self.live.shadow(kept.name) or (kept.values["declared"] if self.is_files(kept) else "")
-        return self.live.files.agents_file.name if kept.id == FOLDER_ID else ""
+        if row.kind == "agent":
+            return self.live.shadow(row.name) or (row.values["declared"] if self.is_files(row) else "")
+        return self.live.files.agents_file.name if row.id == FOLDER_ID else ""
 
-    def file_agent(self, kept: ResourceRow) -> AgentConfig | None:
+    def file_agent(self, row: ResourceRow) -> AgentConfig | None:
         """The configuration of the agent in the files."""
-        return self.live.files.agents.get(kept.name) if self.is_files(kept) else None
+        return self.live.files.agents.get(row.name) if self.is_files(row) else None
 
-    def project_of(self, kept: ResourceRow) -> str:
+    def project_of(self, row: ResourceRow) -> str:
         """The id of an agent's project; agents of files belong to the folder's own."""
-        return FOLDER_ID if self.is_files(kept) else kept.values.get("project_id") or ""
+        return FOLDER_ID if self.is_files(row) else row.values.get("project_id") or ""
 
     def members(self, project: str) -> tuple[list[str], list[str]] | None:
         """The names of a project's agents, and of its MCP servers; None if there is no such project."""
@@ -115,48 +115,48 @@ class View:
             if any(ref.name == secret and (keys is None or ref.key in keys) for ref in _references(group))
         ]
 
-    def spec(self, kept: ResourceRow) -> dict[str, Any]:
+    def spec(self, row: ResourceRow) -> dict[str, Any]:
         """Its whole spec."""
-        if kept.kind == "project" and kept.id == FOLDER_ID:
+        if row.kind == "project" and row.id == FOLDER_ID:
             return {**EMPTY["project"], "servers": list(self.live.files.downstreams)}
-        if not self.is_files(kept):
-            return spec_of(kept, self.names)
-        config = self.file_agent(kept)
-        params = config.params if config is not None and config.params else params_of(kept)
-        given = params or kept.values["default_params"] is not None
+        if not self.is_files(row):
+            return spec_of(row, self.names)
+        config = self.file_agent(row)
+        params = config.params if config is not None and config.params else params_of(row)
+        given = params or row.values["default_params"] is not None
         return {
             **EMPTY["agent"],
             "description": config.description if config is not None else "",
-            "systemPrompt": self.live.status(kept.name).get("instruction", ""),
+            "systemPrompt": self.live.status(row.name).get("instruction", ""),
             "project": self.names.folder,
             "defaultParams": params.to_json() if given else None,
         }
 
-    def resource(self, kept: ResourceRow) -> Resource:
+    def resource(self, row: ResourceRow) -> Resource:
         """The row as a resource."""
         return Resource(
-            kind=kept.kind,
-            id=kept.id,
-            name=self.shown_name(kept),
-            spec=self.spec(kept),
-            version=kept.version,
-            owner=kept.owner,
-            created_at=kept.created_at,
-            updated_at=kept.updated_at,
-            status=self._status(kept),
+            kind=row.kind,
+            id=row.id,
+            name=self.shown_name(row),
+            spec=self.spec(row),
+            version=row.version,
+            owner=row.owner,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            status=self._status(row),
         )
 
-    def shadowing(self, kept: ResourceRow) -> AgentConfig | None:
+    def shadowing(self, row: ResourceRow) -> AgentConfig | None:
         """The agent of a file that hides this one, which was created over the API; None if there is none."""
-        if kept.kind != "agent" or self.is_files(kept) or not self.live.shadow(kept.name):
+        if row.kind != "agent" or self.is_files(row) or not self.live.shadow(row.name):
             return None
-        return self.live.files.agents.get(kept.name)
+        return self.live.files.agents.get(row.name)
 
-    def resource_of_file(self, kept: ResourceRow) -> Resource:
-        """The agent of a file with the name of ``kept``, as a resource."""
-        config = self.shadowing(kept)
+    def resource_of_file(self, row: ResourceRow) -> Resource:
+        """The agent of a file with the name of ``row``, as a resource."""
+        config = self.shadowing(row)
         assert config is not None
-        live = self.live.status(kept.name)
+        live = self.live.status(row.name)
         spec = {
             **EMPTY["agent"],
             "description": config.description,
@@ -165,48 +165,48 @@ class View:
             "defaultParams": config.params.to_json() if config.params else None,
         }
         status = {
-            "source": self.live.shadow(kept.name),
+            "source": self.live.shadow(row.name),
             "llm": None,
             "project": self.names.reference("project", FOLDER_ID),
             "shadows": SOURCE,
             **{key: each for key, each in live.items() if key != "instruction"},
         }
-        return replace(self.resource(kept), spec=spec, status=status, owner="", version=0)
+        return replace(self.resource(row), spec=spec, status=status, owner="", version=0)
 
-    def _status(self, kept: ResourceRow) -> dict[str, Any]:
-        names, row = self.names, kept.values
-        if kept.kind == "agent":
-            return self._status_of_agent(kept)
-        if kept.kind == "llm":
+    def _status(self, stored: ResourceRow) -> dict[str, Any]:
+        names, row = self.names, stored.values
+        if stored.kind == "agent":
+            return self._status_of_agent(stored)
+        if stored.kind == "llm":
             found: dict[str, Any] = {
-                "agents": [each.name for each in self.rows.agents if each.values["llm_id"] == kept.id],
+                "agents": [each.name for each in self.rows.agents if each.values["llm_id"] == stored.id],
                 "secret": names.reference("secret", row["secret_id"]),
             }
-            warning = self.warnings.get(kept.id, "")
+            warning = self.warnings.get(stored.id, "")
             return found | ({"warning": warning} if warning else {})
-        if kept.kind == "secret":
-            problem = self.vault.problem(kept)
+        if stored.kind == "secret":
+            problem = self.vault.problem(stored)
             found = {
-                "llms": [each.name for each in self.rows.llms if each.values["secret_id"] == kept.id],
-                "projects": list(self.header_users(kept.name)),
+                "llms": [each.name for each in self.rows.llms if each.values["secret_id"] == stored.id],
+                "projects": list(self.header_users(stored.name)),
             }
             return found | ({"problem": problem} if problem else {})
-        users = [each.name for each in self.rows.agents if self.project_of(each) == kept.id]
-        return {"source": self.declared(kept) or SOURCE, "agents": users}
+        users = [each.name for each in self.rows.agents if self.project_of(each) == stored.id]
+        return {"source": self.declared(stored) or SOURCE, "agents": users}
 
-    def _status_of_agent(self, kept: ResourceRow) -> dict[str, Any]:
-        place = self.declared(kept)
+    def _status_of_agent(self, row: ResourceRow) -> dict[str, Any]:
+        place = self.declared(row)
         status: dict[str, Any] = {
-            "source": place if self.is_files(kept) else SOURCE,
-            "llm": self.names.reference("llm", kept.values["llm_id"]),
-            "project": self.names.reference("project", self.project_of(kept) or None),
+            "source": place if self.is_files(row) else SOURCE,
+            "llm": self.names.reference("llm", row.values["llm_id"]),
+            "project": self.names.reference("project", self.project_of(row) or None),
             "state": "",
             "health": "",
             "url": "",
         }
-        if place and not self.is_files(kept):
+        if place and not self.is_files(row):
             return status | {"shadowed": place}
-        live = {key: each for key, each in self.live.status(kept.name).items() if key != "instruction"}
+        live = {key: each for key, each in self.live.status(row.name).items() if key != "instruction"}
         return status | live
 
 

@@ -34,7 +34,7 @@ class DesiredFleet:
     defaults: Mapping[str, Params] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def wanted(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet:
+def desired_fleet(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet:
     """The agents that ``rows`` require in a fleet of ``project``.
 
     One that cannot be built has a problem instead.
@@ -50,9 +50,9 @@ def wanted(rows: ResourceRows, project: Project, opened: Opened) -> DesiredFleet
     )
 
 
-def params_of(kept: ResourceRow) -> Params:
+def params_of(row: ResourceRow) -> Params:
     """The default parameters of a row; none if the stored ones are no longer valid."""
-    given = kept.values["default_params"]
+    given = row.values["default_params"]
     try:
         return read_params(given, "defaultParams") if isinstance(given, dict) else NO_PARAMS
     except Fault:

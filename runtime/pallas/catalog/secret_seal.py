@@ -82,13 +82,13 @@ def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
         return Seal([Fernet.generate_key().decode()], "this fleet's memory")
     path = folder / FILE
     try:
-        kept = _kept(path)
+        row = _kept(path)
     except OSError as error:
         problem = (
             f"the key of the secrets cannot be kept in {path} ({error.strerror}); set {VARIABLE}, {_FORM}"
         )
         return Seal([Fernet.generate_key().decode()], str(path), problem)
-    return Seal([_key(kept, str(path))], str(path))
+    return Seal([_key(row, str(path))], str(path))
 
 
 def _key(text: str, source: str) -> str:

@@ -68,12 +68,12 @@ class Vault:
         held = self.values(secret)
         return any(held.get(key) != value for key, value in given.data.items())
 
-    def columns(self, key: str, given: SecretSpec, kept: ResourceRow | None) -> dict[str, Any]:
+    def columns(self, key: str, given: SecretSpec, row: ResourceRow | None) -> dict[str, Any]:
         """The columns of a secret with the given values, and its earlier values for other keys.
 
         Values that cannot be decrypted are lost; their keys stay only if they are given again.
         """
-        held = dict(self._open[key][1]) if kept is not None and key in self._open else {}
+        held = dict(self._open[key][1]) if row is not None and key in self._open else {}
         for name, value in (given.data or {}).items():
             if value is None:
                 held.pop(name, None)

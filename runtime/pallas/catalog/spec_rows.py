@@ -69,13 +69,13 @@ class Names:
             return self.folder
         return next((each.name for each in self._rows.of(kind) if each.id == key), None)
 
-    def find(self, kind: ResourceKind, which: str) -> ResourceRow | None:
+    def find(self, kind: ResourceKind, name_or_id: str) -> ResourceRow | None:
         """The row of that name, or else of that id. The folder's project precedes another of its name."""
         rows = self._rows.of(kind)
-        if kind == "project" and which == self.folder:
+        if kind == "project" and name_or_id == self.folder:
             return next((each for each in rows if each.id == FOLDER_ID), None)
-        return next((each for each in rows if each.name == which), None) or next(
-            (each for each in rows if each.id == which), None
+        return next((each for each in rows if each.name == name_or_id), None) or next(
+            (each for each in rows if each.id == name_or_id), None
         )
 
     def all(self, kind: ResourceKind) -> Iterable[str]:
@@ -89,10 +89,10 @@ class Names:
         return {"id": str(key), "name": name} if name is not None else None
 
 
-def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
+def spec_of(stored: ResourceRow, names: Names) -> dict[str, Any]:
     """The whole spec of a row, as its author reads and writes it."""
-    row = kept.values
-    if kept.kind == "agent":
+    row = stored.values
+    if stored.kind == "agent":
         return {
             "description": row["description"],
             "systemPrompt": row["system_prompt"],
@@ -100,10 +100,10 @@ def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
             "project": names.name("project", row["project_id"]),
             "proxyModelName": row["proxy_model_name"],
             "defaultParams": row["default_params"],
-            **limits_of(kept),
+            **limits_of(stored),
             "extras": _without_limits(row["extras"]),
         }
-    if kept.kind == "llm":
+    if stored.kind == "llm":
         secret = names.name("secret", row["secret_id"])
         return {
             "type": row["type"],
@@ -112,10 +112,10 @@ def spec_of(kept: ResourceRow, names: Names) -> dict[str, Any]:
             "apiKeyRef": {"name": secret, "key": row["secret_key"]} if secret is not None else None,
             "description": row["description"],
             "defaultParams": row["default_params"],
-            **limits_of(kept),
+            **limits_of(stored),
             "extra": _without_limits(row["extra"]),
         }
-    if kept.kind == "secret":
+    if stored.kind == "secret":
         return {"keys": sorted(row["keys"])}
     return {
         "description": row["description"],
@@ -151,12 +151,12 @@ def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict
     return {"description": spec["description"], "servers": spec["servers"], "prompts": spec["prompts"]}
 
 
-def limits_of(kept: ResourceRow) -> dict[str, int | None]:
+def limits_of(row: ResourceRow) -> dict[str, int | None]:
     """The limits of an agent or an LLM, None for those that are not set."""
-    free = kept.values["extras" if kept.kind == "agent" else "extra"] or {}
+    free = row.values["extras" if row.kind == "agent" else "extra"] or {}
     found = free.get(_LIMITS)
     found = found if isinstance(found, Mapping) else {}
-    return {key: found.get(key) for key in LIMITS[kept.kind]}
+    return {key: found.get(key) for key in LIMITS[row.kind]}
 
 
 def _without_limits(free: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _with_limits(kind: str, spec: Mapping[str, Any], free: Mapping[str, Any]) ->
     return _without_limits(free) | ({_LIMITS: limits} if limits else {}) or None
 
 
-def laid_over(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, Any]:
+def merged_spec(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, Any]:
     """``spec`` with the given keys replaced: references by name, parameters by their own keys."""
     kind = kind_of(given)
     found = dict(spec)
@@ -218,8 +218,8 @@ def read_document(document: object) -> tuple[ResourceKind, Any, Any]:
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
         raise wrong("apiVersion", f"must be {' or '.join(API_VERSIONS)}")
-    said = str(document.get("kind") or "").lower()
-    kind = next((each for each in EMPTY if each == said), None)
+    given_kind = str(document.get("kind") or "").lower()
+    kind = next((each for each in EMPTY if each == given_kind), None)
     if kind is None:
         raise wrong("kind", f"must be {', '.join(EMPTY)}")
     metadata = document.get("metadata")

@@ -144,7 +144,7 @@ class ServerSpec(_Spec):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=32)
 
     @model_validator(mode="after")
-    def _whole(self) -> "ServerSpec":
+    def _check_headers(self) -> "ServerSpec":
         if self.headers and not self.url:
             raise ValueError(
                 "has headers and no url; the folder's own servers have theirs in its configuration"
@@ -199,19 +199,20 @@ def read_spec(kind: ResourceKind, given: Any, *, at: str = "") -> Spec:
         raise wrong(
             at or "spec", f"must be an object with the keys of {_a(kind)}: {', '.join(_keys(SPECS[kind]))}"
         )
-    spelt, told = _camel(SPECS[kind], given, at)
+    spelt, key_spellings = _camel(SPECS[kind], given, at)
     try:
         spec = SPECS[kind].model_validate(spelt)
     except ValidationError as error:
-        raise _fault(SPECS[kind], error, told, at) from None
+        raise _fault(SPECS[kind], error, key_spellings, at) from None
     for name, value in spec:
         if value is None and name in spec.model_fields_set and (kind, name) in _NEVER_NULL:
             raise wrong(
-                _path(at, told.get(to_camel(name), name)), "cannot be cleared; leave it out, or give it"
+                _path(at, key_spellings.get(to_camel(name), name)),
+                "cannot be cleared; leave it out, or give it",
             )
     for key in ("default_params",):
         if isinstance(params := getattr(spec, key, None), dict):
-            read_params(params, _path(at, told.get(to_camel(key), key)))
+            read_params(params, _path(at, key_spellings.get(to_camel(key), key)))
     return spec
 
 
@@ -242,29 +243,31 @@ def _camel(
     model: type[BaseModel], given: Mapping[Any, Any], at: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """``given`` with camelCase keys, and the author's spelling of each."""
-    known, spelt, told = _keys(model), dict[str, Any](), dict[str, str]()
+    known, spelt, key_spellings = _keys(model), dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         key = to_camel(name) if isinstance(name, str) and "_" in name else str(name)
         if key not in known:
             raise unknown(_path(at, str(name)), key, known)
         if key in spelt:
-            raise wrong(_path(at, str(name)), f"is given twice, as {told[key]} too; leave one out")
-        spelt[key], told[key] = value, str(name)
-    return spelt, told
+            raise wrong(_path(at, str(name)), f"is given twice, as {key_spellings[key]} too; leave one out")
+        spelt[key], key_spellings[key] = value, str(name)
+    return spelt, key_spellings
 
 
 def _path(at: str, key: str) -> str:
     return f"{at}.{key}" if at else key
 
 
-def _fault(model: type[BaseModel], error: ValidationError, told: Mapping[str, str], at: str) -> Fault:
+def _fault(
+    model: type[BaseModel], error: ValidationError, key_spellings: Mapping[str, str], at: str
+) -> Fault:
     """The Fault for the first of the mistakes that pydantic found."""
     found = error.errors(include_url=False, include_input=False)
     # A misspelt key is also a missing one. Report the misspelling, which says how to fix it.
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     parts = [str(part) for part in first["loc"] if str(part) != "[key]"]
     if parts:
-        parts[0] = told.get(parts[0], parts[0])
+        parts[0] = key_spellings.get(parts[0], parts[0])
     path = _path(at, ".".join(parts)) or "spec"
     if first["type"] == "extra_forbidden":
         return unknown(path, parts[-1], _siblings(model, tuple(map(str, first["loc"]))[:-1]))

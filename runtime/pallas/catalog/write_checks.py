@@ -30,39 +30,39 @@ def check_free(view: View, kind: ResourceKind, name: str) -> None:
         raise refusals.conflict(f"{kind} {name} exists already; change it, or choose another name")
 
 
-def check_mine(view: View, kept: ResourceRow, was: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
+def check_writable(view: View, row: ResourceRow, was: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
     """Raise Fault (conflict) for a change of what a file declares."""
-    place = view.declared(kept)
+    place = view.declared(row)
     if not place:
         return
-    name, kind = view.shown_name(kept), kept.kind
-    if not view.is_files(kept):
+    name, kind = view.shown_name(row), row.kind
+    if not view.is_files(row):
         raise refusals.conflict(f"{kind} {name} is declared in {place}; change it there")
-    for key in whole:
-        if whole[key] != was[key] and key != "defaultParams":
+    for key in spec:
+        if spec[key] != was[key] and key != "defaultParams":
             raise refusals.conflict(f"{key} of agent {name} is declared in {place}; change it there", key=key)
-    config = view.file_agent(kept)
+    config = view.file_agent(row)
     if config is not None and config.params:
         raise refusals.conflict(
             f"params of agent {name} are declared in {place}; change them there", key="defaultParams"
         )
 
 
-def check_whole(
-    view: View, given: Spec, whole: Mapping[str, Any], kind: ResourceKind, kept: ResourceRow | None
+def check_complete(
+    view: View, given: Spec, spec: Mapping[str, Any], kind: ResourceKind, row: ResourceRow | None
 ) -> None:
     """Raise Fault for a missing key (PROTOCOL), or a reference to something that does not exist
     (unprocessable).
     """
     if kind == "agent":
-        _reference(view, "llm", "llm", whole["llm"])
-        _reference(view, "project", "project", whole["project"])
+        _reference(view, "llm", "llm", spec["llm"])
+        _reference(view, "project", "project", spec["project"])
     elif kind == "llm":
-        _llm(view, whole)
+        _llm(view, spec)
     elif kind == "project":
-        _servers(view, whole["servers"])
+        _servers(view, spec["servers"])
     elif isinstance(given, SecretSpec):
-        _secret(view, given, kept)
+        _secret(view, given, row)
 
 
 def _reference(view: View, key: str, kind: ResourceKind, name: str | None) -> None:
@@ -72,13 +72,13 @@ def _reference(view: View, key: str, kind: ResourceKind, name: str | None) -> No
         raise refusals.unprocessable(f"{key}: there is no {kind} {one_line(name, 80)!r}; {hint}", key=key)
 
 
-def _llm(view: View, whole: Mapping[str, Any]) -> None:
+def _llm(view: View, spec: Mapping[str, Any]) -> None:
     for key in ("type", "model"):
-        if not whole[key]:
+        if not spec[key]:
             raise wrong(key, "is missing")
-    if whole["type"] in NEEDS_URL and not whole["url"] and not view.live.files.settings.get(whole["type"]):
-        raise wrong("url", f"is missing; type {whole['type']} has no address of its own")
-    if (ref := whole["apiKeyRef"]) is not None:
+    if spec["type"] in NEEDS_URL and not spec["url"] and not view.live.files.settings.get(spec["type"]):
+        raise wrong("url", f"is missing; type {spec['type']} has no address of its own")
+    if (ref := spec["apiKeyRef"]) is not None:
         _reference(view, "apiKeyRef", "secret", ref["name"])
         _key(view, "apiKeyRef.key", ref["name"], ref["key"])
 
@@ -116,9 +116,9 @@ def _servers(view: View, servers: Sequence[Any]) -> None:
                 _key(view, f"{at}.headers.{header}", ref.name, ref.key)
 
 
-def _secret(view: View, given: SecretSpec, kept: ResourceRow | None) -> None:
+def _secret(view: View, given: SecretSpec, row: ResourceRow | None) -> None:
     data = given.data or {}
-    if kept is None:
+    if row is None:
         if not any(value is not None for value in data.values()):
             raise wrong("data", "is missing; write data: {KEY: VALUE}, since values are never given out")
         return
@@ -126,9 +126,9 @@ def _secret(view: View, given: SecretSpec, kept: ResourceRow | None) -> None:
     llms = [
         each.name
         for each in view.rows.llms
-        if each.values["secret_id"] == kept.id and each.values["secret_key"] in gone
+        if each.values["secret_id"] == row.id and each.values["secret_key"] in gone
     ]
     if llms:
-        raise used_by("secret", kept.name, "llm", llms)
-    if users := view.header_users(kept.name, gone):
-        raise used_by("secret", kept.name, "project", users)
+        raise used_by("secret", row.name, "llm", llms)
+    if users := view.header_users(row.name, gone):
+        raise used_by("secret", row.name, "project", users)

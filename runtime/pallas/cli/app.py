@@ -35,8 +35,8 @@ ProjectOption = Annotated[
 HERE = Path()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         print(f"pallas {__version__}")
         raise typer.Exit
 

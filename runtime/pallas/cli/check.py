@@ -66,9 +66,9 @@ def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:
     from .import_check import probe
 
     tells = probe(project)
-    told = {mistake.where for mistake in tells}
+    reported_places = {mistake.where for mistake in tells}
     shows = read_code(project, {name for name in project.agents if _told(tells, name)})
-    return (*tells, *(mistake for mistake in shows if mistake.where not in told))
+    return (*tells, *(mistake for mistake in shows if mistake.where not in reported_places))
 
 
 def _told(mistakes: Iterable[Mistake], agent: str) -> bool:

@@ -74,26 +74,28 @@ def _look_for(
     if name not in there:
         meant = did_you_mean(name, (each for each in there if not each.startswith("_")))
         notes.error(agent.where, of_agent, f"there is no {name} in {shown(root, path)}", meant)
-    elif agent.typed is not None and name == attribute and isinstance(made := there[name], _DEFINED):
-        problem, hint = _unfit(made, key, tree)
+    elif agent.typed is not None and name == attribute and isinstance(definition := there[name], _DEFINED):
+        problem, hint = _unfit(definition, key, tree)
         if problem:
-            notes.error(Where(shown(root, path), made.lineno), of_agent, f"{name} {problem}", hint)
+            notes.error(Where(shown(root, path), definition.lineno), of_agent, f"{name} {problem}", hint)
 
 
 def _unfit(
-    made: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, key: str, tree: ast.Module
+    definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, key: str, tree: ast.Module
 ) -> tuple[str, str]:
     """Return why it is no typed handler or payload (HC-1), and the fix; empty if only its import can tell."""
-    write = f"write `async def {made.name}(payload, metadata)`"
-    if made.decorator_list:
+    write = f"write `async def {definition.name}(payload, metadata)`"
+    if definition.decorator_list:
         return "", ""
     if key == "handler":
-        if isinstance(made, ast.ClassDef):
+        if isinstance(definition, ast.ClassDef):
             return "is a class, where a function is needed", write
-        return ("is not asynchronous", write) if isinstance(made, ast.FunctionDef) else ("", "")
-    if not isinstance(made, ast.ClassDef):
+        return ("is not asynchronous", write) if isinstance(definition, ast.FunctionDef) else ("", "")
+    if not isinstance(definition, ast.ClassDef):
         return "is a function, where a dataclass is needed", ""
-    if made.bases or made.keywords or _is_handed_on(made.name, tree):  # as to `dataclass(...)`
+    if (
+        definition.bases or definition.keywords or _is_handed_on(definition.name, tree)
+    ):  # as to `dataclass(...)`
         return "", ""
     return "is no dataclass", "put `@dataclass` above it"
 

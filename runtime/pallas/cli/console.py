@@ -140,7 +140,7 @@ class TerminalDesk:
 
     async def read(self, to: str) -> str | None:
         """Return a line, or None at the end of input and on ctrl-c with nothing typed."""
-        return await _in(self._loop, self._asked(to))
+        return await _in(self._loop, self._read_line(to))
 
     async def _show(self, output: str, source: str) -> None:
         if source == "system":
@@ -153,7 +153,7 @@ class TerminalDesk:
         except BrokenPipeError:
             self.unread = True
 
-    async def _asked(self, to: str) -> str | None:
+    async def _read_line(self, to: str) -> str | None:
         self._asks()
         self.reading = True
         try:

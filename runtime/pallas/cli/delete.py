@@ -9,7 +9,7 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
 from pallas.safe_text import one_line
 
-from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, ask, complain, told
+from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, ask, complain, fault_text
 from .resources.resource_kinds import DELETABLE, KindInfo, NoSuchKind, split
 
 if TYPE_CHECKING:
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 def delete_named(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
     """Delete each, and return the exit status: 1 if one was refused; the others are deleted then."""
     try:
-        wanted = split(list(words), DELETABLE)
+        should_be_deleted = split(list(words), DELETABLE)
     except NoSuchKind as error:
         complain(f"pallas delete: {error}")
         return USAGE
-    if not all(name for _, name in wanted):
-        complain(f"pallas delete: say which {wanted[0][0].word}")
+    if not all(name for _, name in should_be_deleted):
+        complain(f"pallas delete: say which {should_be_deleted[0][0].word}")
         return USAGE
-    if not yes and sys.stdin.isatty() and not _sure(wanted):
+    if not yes and sys.stdin.isatty() and not _sure(should_be_deleted):
         complain("nothing was deleted")
         return REFUSED
 
     async def work(api: "RestClient") -> int:
-        return max([await _delete_one(api, kind, name) for kind, name in wanted])
+        return max([await _delete_one(api, kind, name) for kind, name in should_be_deleted])
 
     return ask(reach, work)
 
 
-def _sure(wanted: Sequence[tuple[KindInfo, str]]) -> bool:
-    names = ", ".join(f"{kind.word}/{one_line(name, 80)}" for kind, name in wanted)
-    threads = " and all its threads" if any(kind.word == "agent" for kind, _ in wanted) else ""
+def _sure(should_be_deleted: Sequence[tuple[KindInfo, str]]) -> bool:
+    names = ", ".join(f"{kind.word}/{one_line(name, 80)}" for kind, name in should_be_deleted)
+    threads = " and all its threads" if any(kind.word == "agent" for kind, _ in should_be_deleted) else ""
     print(f"Delete {names}{threads}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -53,7 +53,7 @@ async def _delete_one(api: "RestClient", kind: KindInfo, name: str) -> int:
     except NoFleetAnswers:
         raise
     except Fault as fault:
-        complain(f"{kind.word}/{name}: {told(fault)}")
+        complain(f"{kind.word}/{name}: {fault_text(fault)}")
         return REFUSED
     print(f"{kind.word}/{name} deleted")
     return OK

@@ -79,7 +79,7 @@ class ServedFleet:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._end_by = 0.0
-        self._asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._outcome: Future[int] = Future()
 
     def run(self) -> int:
@@ -107,15 +107,15 @@ class ServedFleet:
             if heard == DONE:
                 return self._outcome.result()
             if heard == RELOAD_SIGNAL:
-                self._reloading.asked_early = True  # Takes effect once there is a loop.
-                self._call(self._reloading.ask)
+                self._reloading.requested_early = True  # Takes effect once there is a loop.
+                self._call(self._reloading.request)
             elif heard in STOP_SIGNALS:
                 return self._end()
 
     def _end(self) -> int:
         """Ask the fleet to stop and make sure that it does."""
         self._end_by = monotonic() + self._project.drain_timeout
-        self._asked.set()
+        self._stop_requested.set()
         self._call(self._stop.set)
         # A loop that does not answer may be busy with runs in flight, which have until their drain timeout.
         deadline = (self._end_by if self._in_flight() else monotonic()) + PATIENCE
@@ -160,7 +160,7 @@ class ServedFleet:
 
     async def _serve(self) -> int:
         self._loop = asyncio.get_running_loop()
-        if self._asked.is_set():
+        if self._stop_requested.is_set():
             return CLEAN
         hub = EventHub()
         hub.listen(self._narrator.hear)
@@ -213,8 +213,10 @@ class ServedFleet:
     def _introduce(self, fleet: Fleet) -> None:
         self._narrator.say(f"log {self._log_file}")
         state = log_state()
-        if state is not None and state.path != state.wanted:
-            self._narrator.warn(f"warning: the log {state.wanted} cannot be written; it goes to {state.path}")
+        if state is not None and state.path != state.requested_path:
+            self._narrator.warn(
+                f"warning: the log {state.requested_path} cannot be written; it goes to {state.path}"
+            )
         if fleet.registry_url:
             self._narrator.say(f"registry {fleet.registry_url}")
         if fleet.control_api is not None:

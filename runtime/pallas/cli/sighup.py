@@ -18,26 +18,26 @@ DEADLINE: Final = 95.0
 
 
 class SighupReloads:
-    """Runs one reload at a time, for any number of signals. ``ask`` belongs to the fleet's loop."""
+    """Runs one reload at a time, for any number of signals. ``request`` belongs to the fleet's loop."""
 
     def __init__(self, narrator: Narrator) -> None:
         self._narrator = narrator
-        self._asked = asyncio.Event()
-        self.asked_early = False
+        self._requested = asyncio.Event()
+        self.requested_early = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Note a signal; returns at once. Several during one reload cause one more."""
-        self._asked.set()
+        self._requested.set()
 
     async def run(self, fleet: Fleet, report: ServiceReport, starting: "asyncio.Task[None]") -> None:
         """Reload when asked, until cancelled. A request during the start waits until the start is over."""
-        if self.asked_early:
-            self.ask()
+        if self.requested_early:
+            self.request()
         while True:
-            await self._asked.wait()
+            await self._requested.wait()
             self._reopen()
             await asyncio.wait({starting})
-            self._asked.clear()
+            self._requested.clear()
             report.reloading()
             try:
                 await self._reload(fleet)

@@ -34,7 +34,7 @@ class Notifier:
         self._failed = False
 
     @property
-    def wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether systemd listens."""
         return bool(self._address)
 
@@ -79,7 +79,7 @@ class ServiceReport:
 
     def hear(self, event: Event) -> None:
         """Handle one event; returns at once."""
-        if not self._notifier.wanted or not isinstance(event, AgentChanged | FleetChanged):
+        if not self._notifier.is_enabled or not isinstance(event, AgentChanged | FleetChanged):
             return
         status = status_of(self._snapshot())
         if isinstance(event, FleetChanged) and event.state is FleetState.DRAINING:

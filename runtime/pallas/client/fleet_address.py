@@ -72,8 +72,8 @@ def place_of(
 
     Raises Fault (CONFIG) when none of them is given, or one is invalid.
     """
-    if said := url.strip() or environ.get(URL_VARIABLE, "").strip():
-        return FleetAddress(_origin(said, "--url" if url.strip() else URL_VARIABLE))
+    if given_url := url.strip() or environ.get(URL_VARIABLE, "").strip():
+        return FleetAddress(_origin(given_url, "--url" if url.strip() else URL_VARIABLE))
     if project is None:
         raise Fault(FaultType.CONFIG, f"which fleet? Pass --url http://host:port or set {URL_VARIABLE}")
     host = "127.0.0.1" if (project.bind or "") in _ANYWHERE else str(project.bind)

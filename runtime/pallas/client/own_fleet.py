@@ -59,9 +59,9 @@ async def running_or_own(
             yield api
         return
     if agent and agent not in project.agents:
-        made = await made_agents(project)
-        if made is not None and agent not in (*made, *made.values()):
-            known = ", ".join([*project.agents, *made][:20])
+        api_agents = await made_agents(project)
+        if api_agents is not None and agent not in (*api_agents, *api_agents.values()):
+            known = ", ".join([*project.agents, *api_agents][:20])
             shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
             raise not_found(f"there is no agent {shown}; there are {known}")
     starting()
@@ -97,9 +97,9 @@ def is_anothers(place: FleetAddress) -> bool:
     from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
     with suppress(TokenFileExposed, OSError):
-        kept = find_tokens(place.port)
+        stored_tokens = find_tokens(place.port)
         wanted = str(place.project.resolve())
-        return bool(kept) and all(each.project and each.project != wanted for each in kept)
+        return bool(stored_tokens) and all(each.project and each.project != wanted for each in stored_tokens)
     return False
 
 
@@ -210,7 +210,7 @@ class _Own:
         self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._ready: Future[str] = Future()
         self._thread = threading.Thread(target=self._main, name="fleet", daemon=True)
 
@@ -219,7 +219,7 @@ class _Own:
         return self._ready
 
     async def end(self) -> None:
-        self._asked.set()
+        self._stop_requested.set()
         if self._loop is not None:
             with suppress(RuntimeError):  # It has just ended.
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -252,7 +252,7 @@ class _Own:
             self._caller.call_soon_threadsafe(self._begun, fleet.ports.origin)
         try:
             await self._start(fleet)
-            if not self._asked.is_set():
+            if not self._stop_requested.is_set():
                 self._started(fleet)
                 self._ready.set_result(fleet.ports.origin)
                 await self._stop.wait()
@@ -274,7 +274,7 @@ class _Own:
             except Fault as fault:
                 # Their owner belongs to this project, or does not serve yet and cannot say what it is.
                 waits = str(self._project.root) in fault.message or "that is starting" in fault.message
-                if not waits or monotonic() - began > self._patience or self._asked.is_set():
+                if not waits or monotonic() - began > self._patience or self._stop_requested.is_set():
                     raise
             await asyncio.sleep(0.3)
 

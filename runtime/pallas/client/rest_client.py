@@ -138,14 +138,14 @@ class RestClient:
         self, path: str, *, most: int = 0, visible: bool = True, **query: Any
     ) -> AsyncIterator[Any]:
         """Yield the items of a list, page by page; with ``most`` at most so many."""
-        cursor, told = "", 0
+        cursor, count = "", 0
         for _ in range(_MAX_PAGES):
-            limit = min(200, most - told) if most else 200
+            limit = min(200, most - count) if most else 200
             page = await self.get(path, visible=visible, limit=limit, cursor=cursor, **query)
             for item in _list(page, "items"):
                 yield item
-                told += 1
-                if most and told >= most:
+                count += 1
+                if most and count >= most:
                     return
             cursor = str(page.get("next") or "")
             if not cursor:

@@ -14,12 +14,12 @@ from .command_host import Attaching, ChatHost, Repeating, Threaded
 from .command_registry import CommandOutcome, Registry, SlashCommand
 
 
-def tools_text(detail: AgentDetail, wanted: str = "") -> str:
-    """Return the tools of an agent's servers, one per line; with ``wanted`` those of that name, in full."""
+def tools_text(detail: AgentDetail, name: str = "") -> str:
+    """Return the tools of an agent's servers, one per line; with ``name`` those of that name, in full."""
     lines: list[str] = []
     for server in detail.servers:
-        tools = [tool for tool in server.tools if not wanted or wanted.lower() in _names(server, tool)]
-        if not tools and wanted:
+        tools = [tool for tool in server.tools if not name or name.lower() in _names(server, tool)]
+        if not tools and name:
             continue
         lines.append(server.server or f"{detail.name} itself")
         if server.problem:
@@ -27,14 +27,12 @@ def tools_text(detail: AgentDetail, wanted: str = "") -> str:
         for tool in tools:
             about = one_line(tool.description or tool.title, 160)
             lines.append(f"  {tool.name}" + (f": {about}" if about else ""))
-            if wanted:
+            if name:
                 lines += ["    " + line for line in _pretty(tool.input_schema).splitlines()]
     if lines:
         return "\n".join(lines)
     return (
-        f"{detail.name} has no tool called {one_line(wanted, 60)}."
-        if wanted
-        else f"{detail.name} has no tools."
+        f"{detail.name} has no tool called {one_line(name, 60)}." if name else f"{detail.name} has no tools."
     )
 
 
@@ -58,8 +56,8 @@ async def _tools(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 async def _clear(host: ChatHost, rest: str) -> CommandOutcome:
-    told = await host.clear()
-    return CommandOutcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
+    text = await host.clear()
+    return CommandOutcome("\n".join(filter(None, (text, parameter_commands.forget_instruction(host)))))
 
 
 async def _export(host: ChatHost, rest: str) -> CommandOutcome:
@@ -100,8 +98,8 @@ async def _resume(host: ChatHost, rest: str) -> CommandOutcome:
 
 
 async def _go_on(host: Threaded, thread: str) -> CommandOutcome:
-    told = await host.resume(thread)
-    return CommandOutcome("\n".join(filter(None, (told, parameter_commands.forget_instruction(host)))))
+    text = await host.resume(thread)
+    return CommandOutcome("\n".join(filter(None, (text, parameter_commands.forget_instruction(host)))))
 
 
 def _resumable(host: ChatHost, rest: str) -> Iterable[str]:

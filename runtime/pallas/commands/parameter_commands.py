@@ -57,14 +57,14 @@ def unset_values(host: ChatHost, rest: str) -> Iterable[str]:
 
 async def system(host: ChatHost, rest: str) -> CommandOutcome:
     """``/system TEXT`` replaces the instruction; ``/system`` alone undoes that and shows the agent's."""
-    told = ""
+    notice = ""
     if isinstance(host, Tunable):
         if rest and rest not in ('""', "''"):
             host.override(parameter_text.changed(host.overrides(), "systemOverride", rest))
             return CommandOutcome(
                 "From the next message on this is the instruction, in this conversation only."
             )
-        told = _taken_back(host, "systemOverride")
+        notice = _taken_back(host, "systemOverride")
     elif rest:
         return CommandOutcome(
             "An agent's instruction stands where it is defined; no MCP client can change it. /system alone "
@@ -74,7 +74,7 @@ async def system(host: ChatHost, rest: str) -> CommandOutcome:
     detail = await host.describe()
     where = f"\n\n(defined in {detail.defined})" if detail.defined else ""
     text = detail.instruction.strip() or f"{detail.name} does not tell its instruction."
-    return CommandOutcome(told + text + where)
+    return CommandOutcome(notice + text + where)
 
 
 async def append(host: ChatHost, rest: str) -> CommandOutcome:

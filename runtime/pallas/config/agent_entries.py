@@ -306,8 +306,8 @@ def _kind(given: Any) -> str:
     if not isinstance(given, Given):
         return "llm"
     if "kind" in given:
-        said = given["kind"].strip() if isinstance(given["kind"], str) else ""
-        return said if said in KINDS else _UNKNOWN
+        kind = given["kind"].strip() if isinstance(given["kind"], str) else ""
+        return kind if kind in KINDS else _UNKNOWN
     is_code = not given.keys().isdisjoint({"module", "card"})
     others = {key for entry in ENTRIES.values() for key in entry.known()} - set(LlmEntry.known())
     return "llm" if is_code or given.keys().isdisjoint(others) else _UNKNOWN

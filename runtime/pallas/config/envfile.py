@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
-from .files import is_there, whole
+from .files import absolute, is_there
 from .models import ConfigError, Where
 from .notes import Notes
 from .permissions import warn_if_shared
@@ -58,7 +58,7 @@ def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> fr
     stay. Returns the names that changed. Raises ConfigError when ``.env`` cannot be read; then nothing is
     changed.
     """
-    root = whole(root)
+    root = absolute(root)
     own = real_environ(root, environ)
     notes = Notes()
     values = read_env(root, own, notes)
@@ -85,10 +85,10 @@ def fill_unset(root: Path, names: Iterable[str]) -> None:
     for name in names:
         if name not in os.environ:
             os.environ[name] = ""
-            _brought.setdefault(whole(root), {})[name] = ""
+            _brought.setdefault(absolute(root), {})[name] = ""
 
 
 def real_environ(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """``environ`` without what the files of the project at ``root`` brought into the process's own."""
-    brought = _brought.get(whole(root), {}) if environ is os.environ else {}
+    brought = _brought.get(absolute(root), {}) if environ is os.environ else {}
     return {name: value for name, value in environ.items() if brought.get(name) != value}

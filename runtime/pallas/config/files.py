@@ -38,10 +38,10 @@ def module_like(root: Path, module: str) -> str | None:
     return nearest(module, (name for name in found if name), cutoff=0.75)
 
 
-def file_like(root: Path, wanted: Path) -> str | None:
-    """A file near ``wanted`` with a close name, relative to ``root`` where it lies inside."""
-    near = {shown(root, file): file for file in _listed(wanted.parent, ("*",)) if is_file(file)}
-    return nearest(shown(root, wanted), near, cutoff=0.75)
+def file_like(root: Path, path: Path) -> str | None:
+    """A file near ``path`` with a close name, relative to ``root`` where it lies inside."""
+    near = {shown(root, file): file for file in _listed(path.parent, ("*",)) if is_file(file)}
+    return nearest(shown(root, path), near, cutoff=0.75)
 
 
 def shown(root: Path, path: Path) -> str:
@@ -49,7 +49,7 @@ def shown(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-def whole(path: Path) -> Path:
+def absolute(path: Path) -> Path:
     """``path`` made absolute, links followed, ``~`` replaced where there is such a user."""
     with suppress(RuntimeError):
         path = path.expanduser()

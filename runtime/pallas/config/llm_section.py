@@ -144,11 +144,11 @@ def backends_of(entries: Iterable[BackendEntry], variables: Mapping[str, str]) -
 
 
 def _backend(entry: BackendEntry, taken: Iterable[str], variables: Mapping[str, str]) -> BackendConfig:
-    said = entry.provider or ""
-    identity = entry.id or _free(said, taken)
+    provider = entry.provider or ""
+    identity = entry.id or _free(provider, taken)
     return BackendConfig(
         id=identity,
-        provider=ALIASES.get(said, said),
+        provider=ALIASES.get(provider, provider),
         supported_models=_models(entry),
         priority=entry.priority,
         rate_limit_tpm=entry.rate_limit_tpm,

@@ -11,7 +11,7 @@ from .delegation import warn_of_delegation
 from .downstreams import endpoint
 from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
-from .files import is_folder, is_there, shown, whole
+from .files import absolute, is_folder, is_there, shown
 from .models import ConfigError, DownstreamConfig, Mistake, Project, ServerConfig, TlsConfig, Where
 from .notes import Notes, allowed, did_you_mean
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
@@ -76,7 +76,7 @@ def read_project(
 ) -> tuple[Project | None, tuple[Mistake, ...]]:
     """The project, None when it has mistakes, and all mistakes and warnings in order."""
     notes = Notes()
-    root = whole(root)
+    root = absolute(root)
     if not is_folder(root):
         problem = "is not a folder" if is_there(root) else "there is no such folder"
         notes.error(
@@ -122,9 +122,9 @@ def _tls(root: Path, variables: Mapping[str, str]) -> TlsConfig | None:
 
 
 def _topology(
-    root: Path, path: Path, beside: Path | None, variables: Mapping[str, str], notes: Notes
+    root: Path, path: Path, agents_file: Path | None, variables: Mapping[str, str], notes: Notes
 ) -> tuple[Topology | None, Organism | None]:
-    """What the project's file says, with the organism ``beside`` it; it may be an organism itself."""
+    """What the project's file says, with the organism ``agents_file``; it may be an organism itself."""
     file = shown(root, path)
     if not is_there(path):
         hint = "run `pallas init DIR` for a new project, or pass --project DIR"
@@ -135,17 +135,20 @@ def _topology(
     table = _table(path, file, variables, notes)
     organism = None
     if table is not None and is_organism(table):
-        if beside is not None:
+        if agents_file is not None:
             notes.error(
-                Where(shown(root, beside)), "", f"is an organism, and {file} is one too", "keep one of them"
+                Where(shown(root, agents_file)),
+                "",
+                f"is an organism, and {file} is one too",
+                "keep one of them",
             )
         organism = read_organism(table, file, root, notes, variables)
         table = organism.table
-    elif beside is not None:
-        found = _table(beside, shown(root, beside), variables, notes)
+    elif agents_file is not None:
+        found = _table(agents_file, shown(root, agents_file), variables, notes)
         if found is None:
             return None, None
-        organism = read_organism(found, shown(root, beside), root, notes, variables)
+        organism = read_organism(found, shown(root, agents_file), root, notes, variables)
     if table is None:
         return None, organism
     return read_topology(table, file, root, notes, variables, organism), organism

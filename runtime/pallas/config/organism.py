@@ -267,13 +267,13 @@ def _look_at_auth(top: Section) -> None:
 
 
 def _limits(shared: list[_Shared]) -> PumpLimits | None:
-    said = {
+    limits = {
         name: value
         for each in shared
         for key, name in LIMITS.items()
         if (value := getattr(each, key)) is not None
     }
-    return PumpLimits(**said) if said else None
+    return PumpLimits(**limits) if limits else None
 
 
 def _tls(given: _Shared, root: Path) -> TlsConfig | None:

@@ -42,10 +42,10 @@ def with_listeners(
 
 def _without_gateways(draft: Draft, gateways: frozenset[str], notes: Notes) -> Draft:
     """The listener without peers that are gateways alone: nothing serves them here, which is warned of."""
-    kept = []
+    known_peers = []
     for peer, where in draft.peers:
         if peer not in gateways:
-            kept.append((peer, where))
+            known_peers.append((peer, where))
             continue
         notes.warn(
             where,
@@ -53,10 +53,10 @@ def _without_gateways(draft: Draft, gateways: frozenset[str], notes: Notes) -> D
             f"{peer} is a gateway, and what is sent to it is not delivered",
             f"for an agent elsewhere write {peer} into agents.yaml, `kind: remote`",
         )
-    if len(kept) == len(draft.peers):
+    if len(known_peers) == len(draft.peers):
         return draft
-    config = replace(draft.config, peers=tuple(peer for peer, _ in kept))
-    return replace(draft, config=config, peers=tuple(kept))
+    config = replace(draft.config, peers=tuple(peer for peer, _ in known_peers))
+    return replace(draft, config=config, peers=tuple(known_peers))
 
 
 def messages_of(given: AgentsFile, organism: Organism | None) -> PumpLimits:
@@ -88,15 +88,15 @@ def warn_of_own(organism: Organism, top: Section) -> None:
         place, entry = organism.where(f"organism.{key}"), organism.own.get(key)
         if not place.line or entry is None or not isinstance(entry.node, Leaf):
             continue
-        said = top.table.get(key)
-        if isinstance(said, Leaf) and said.value == entry.node.value:
+        overriding = top.table.get(key)
+        if isinstance(overriding, Leaf) and overriding.value == entry.node.value:
             continue
         top.notes.warn(
             place,
             f"organism.{key}",
             "is not used",
             f"{top.where.file} says it"
-            if said is not None
+            if overriding is not None
             else f"{top.where.file} is the project's file; write {key}: there",
         )
 

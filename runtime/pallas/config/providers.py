@@ -184,10 +184,10 @@ def _capabilities(entry: ProviderCapabilities | None) -> Mapping[str, bool] | No
     if "jsonMode" in entry.at and "json_mode" in entry.at:
         entry.at.error("json_mode", "is given twice, in two spellings", "leave one out")
     json_mode = entry.json_mode_camel if entry.json_mode is None else entry.json_mode
-    said = {
+    capabilities = {
         "streaming": entry.streaming,
         "tools": entry.tools,
         "vision": entry.vision,
         "jsonMode": json_mode,
     }
-    return {key: value for key, value in said.items() if value is not None} or None
+    return {key: value for key, value in capabilities.items() if value is not None} or None

@@ -53,10 +53,10 @@ class Table:
 type Node = Leaf | Items | Table
 
 
-def merge(base: Table, over: Table) -> Table:
-    """``base`` with ``over`` laid on it: tables are merged, anything else is replaced."""
+def merge(base: Table, override: Table) -> Table:
+    """``base`` with ``override`` laid on it: tables are merged, anything else is replaced."""
     entries = dict(base.entries)
-    for key, entry in over.entries.items():
+    for key, entry in override.entries.items():
         below = entries.get(key)
         if below and isinstance(below.node, Table) and isinstance(entry.node, Table):
             entry = replace(entry, node=merge(below.node, entry.node))

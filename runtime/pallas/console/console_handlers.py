@@ -71,7 +71,7 @@ class Console:
     ) -> HandlerResponse | None:
         """Show the prompt's output and send the next line. Exceptions of the desk end the conversation."""
         if isinstance(payload, SystemError):
-            await self._desk.show(told(payload), "system")
+            await self._desk.show(payload_text(payload), "system")
         elif payload.output:
             await self._desk.show(sanitize(payload.output), one_line(payload.source or "system", 100))
         line = await self._line()
@@ -85,8 +85,8 @@ class Console:
         """Return the next line that is not empty; None at the end of the input."""
         while (line := await self._desk.read(self._last())) is not None:
             if len(line) > MAX_LINE:
-                said = f"it has {len(line):,} characters, and at most {MAX_LINE:,} are sent; shorten it"
-                await self._desk.show(said, "system")
+                problem = f"it has {len(line):,} characters, and at most {MAX_LINE:,} are sent; shorten it"
+                await self._desk.show(problem, "system")
             elif line.strip():
                 return line
         return None
@@ -115,9 +115,9 @@ class LineRouter:
         """Send a line to an agent, or run it as a command; anything else is an answer."""
         if not isinstance(payload, ConsoleInput):
             if not isinstance(payload, SystemError):
-                return _prompt(told(payload), metadata.from_id)
+                return _prompt(payload_text(payload), metadata.from_id)
             hidden = self._reasons and payload.code not in ("routing", "validation")
-            return _prompt(f"{told(payload)} ({self._reasons})" if hidden else told(payload))
+            return _prompt(f"{payload_text(payload)} ({self._reasons})" if hidden else payload_text(payload))
         line = payload.text.strip()
         if line.startswith("/"):
             return _prompt(self._command(line))
@@ -178,7 +178,7 @@ class LineRouter:
         return f"{name} takes {found.takes.name}, for example\n{found.takes.example}"
 
 
-def told(payload: Any) -> str:
+def payload_text(payload: Any) -> str:
     """Return a payload as text for a person."""
     if isinstance(payload, SystemError):
         again = "; you may try again" if payload.retry_allowed and "try again" not in payload.message else ""

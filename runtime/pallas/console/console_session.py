@@ -159,7 +159,7 @@ async def _run(
     try:
         prompt = PayloadType.of(ConsolePrompt).pack(ConsolePrompt(greeting, "system"))
         asker = MessageSender(run_id, name, principal, context)
-        exchange = fleet.pump.exchange(First(name, prompt, asker, nested=True), _emitting(fleet))
+        exchange = fleet.messaging.exchange(First(name, prompt, asker, nested=True), _emitting(fleet))
         if await _unless(stop, exchange):
             outcome = "ok"
         return outcome

@@ -12,7 +12,7 @@ class NestedEvents:
     """The listener of a nested run: its calls and steps become the outer run's, marked ``nested``.
 
     ``run_id`` and ``agent`` are the outer run's, ``span`` that of its call; ``with_text`` passes text on,
-    under the name of its agent. Once it is ``over`` no event is passed on any more.
+    under the name of its agent. Once ``is_closed`` no event is passed on any more.
     """
 
     def __init__(self, run_id: str, agent: str, span: str, emit: Emit, *, with_text: bool = False) -> None:
@@ -21,11 +21,11 @@ class NestedEvents:
         self._span = span
         self._emit = emit
         self._with_text = with_text
-        self.over = False
+        self.is_closed = False
 
     def __call__(self, event: Event) -> None:
         """Pass one event of the nested run on."""
-        if self.over:
+        if self.is_closed:
             return
         own: dict[str, Any] = {"run_id": self._run_id, "agent": self._agent, "seq": 0}
         match event:

@@ -116,7 +116,7 @@ class FleetAgent:
         self._server: FastMCP | None = None
         self._began = time()
         self._started_in: float | None = None
-        self._taken_over = 0
+        self._takeovers = 0
 
     @property
     def name(self) -> str:
@@ -269,7 +269,7 @@ class FleetAgent:
         async with self._lifecycle.held():
             return await self._swap.rollback(monotonic())
 
-    async def taken_over(self, version: AgentVersion, detail: str) -> None:
+    async def take_version(self, version: AgentVersion, detail: str) -> None:
         """Be what this version is, which answers from now on."""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
         await self._watch_over(version.executor)
@@ -292,7 +292,7 @@ class FleetAgent:
         """Take runs from now on."""
         if self._started_in is None:
             self._started_in = time() - self._began
-        self._taken_over += 1
+        self._takeovers += 1
         self.reason = self.story = ""
         self.failure = None
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
@@ -336,10 +336,12 @@ class FleetAgent:
         ``kind`` is the type of the Fault that it was, None where it was none.
         """
         self.failure = kind
-        told, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
-        after = outcome_of(self.supervisor.failed(), told, config) if passing else lasting(told)
+        reason_line, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
+        after = outcome_of(self.supervisor.failed(), reason_line, config) if passing else lasting(reason_line)
         self.reason = after.reason
-        self.story = details_of(reason if after.reason == told else f"{after.reason}\n\n{reason}", cause)
+        self.story = details_of(
+            reason if after.reason == reason_line else f"{after.reason}\n\n{reason}", cause
+        )
         log.error("%s: %s", self.name, after.detail, exc_info=cause, extra={"agent": self.name})
         self.move_to(after.state, after.detail)
         self.watched.refresh()
@@ -371,7 +373,7 @@ class FleetAgent:
             self._kernel,
             version=self._swap.number,
             previous=self._swap.previous,
-            restarts=max(0, self._taken_over - 1),
+            restarts=max(0, self._takeovers - 1),
             started_in=self._started_in,
         )
 

@@ -37,9 +37,9 @@ async def make_executor(
         name = _PROCESS
     else:
         name = _TYPED if typed else _EXECUTORS[config.kind]
-    made = await asyncio.to_thread(_imported, *name, config)
+    factory = await asyncio.to_thread(_imported, *name, config)
     if config.kind != "router" and not typed:
-        executor: Executor = made(project, config)
+        executor: Executor = factory(project, config)
         return executor
     needed = ground if typed else route
     if needed is None:
@@ -48,7 +48,7 @@ async def make_executor(
             f"{config.where}: {config.name} is a {'typed handler' if typed else 'router'}, and those answer "
             "inside a fleet only; serve the whole project",
         )
-    within: Executor = made(project, config, needed)
+    within: Executor = factory(project, config, needed)
     return within
 
 

@@ -52,7 +52,7 @@ class Delegation:
     def making(self, make: MakeExecutor) -> MakeExecutor:
         """Wrap ``make`` so that routers, typed handlers and models reach this fleet."""
 
-        async def made(project: Project, config: AgentConfig) -> Executor:
+        async def make_with_peers(project: Project, config: AgentConfig) -> Executor:
             if config.kind == "router":
                 return await make_executor(project, config, route=self)
             if is_typed(config):
@@ -62,7 +62,7 @@ class Delegation:
                 reach_peers(self)
             return executor
 
-        return made
+        return make_with_peers
 
     def candidates(self, agents: Sequence[str], principal: Principal) -> tuple[Candidate, ...]:
         """Return those of ``agents`` that ``principal`` may run, in this order, as they are now."""
@@ -149,7 +149,7 @@ class DelegatedCalls:
         self._runs = runs
         self._agents = agents
 
-    def asked_for(self, agent: str, trace: TraceContext | None) -> bool:
+    def is_requested_by_run(self, agent: str, trace: TraceContext | None) -> bool:
         """Whether a run in flight calls this agent now, with that span.
 
         The span alone is not enough: another downstream gets a span as well, and could show it here. So the

@@ -89,8 +89,8 @@ class DynamicAgents:
             log.error("%s", problem)
             self._context.hub.publish(Notice(level="error", text=one_line(problem, 500)))
         self.catalog = catalog
-        self._shadows.look(self.files, self._wanted(self.files))
-        self.registrations.look(self.whole())
+        self._shadows.look(self.files, self._desired(self.files))
+        self.registrations.look(self.merged_project())
         self._context.current.adopt(self.among(self.files))
 
     def read(self, files: Project) -> Project:
@@ -98,13 +98,13 @@ class DynamicAgents:
         self.files = files
         if self.catalog is not None:
             self._own_declaring(self.catalog)
-        self._shadows.look(self.files, self._wanted(self.files))
-        self.registrations.look(self.whole())
+        self._shadows.look(self.files, self._desired(self.files))
+        self.registrations.look(self.merged_project())
         return self.among(files)
 
     def among(self, files: Project) -> Project:
         """Lay the agents of the catalog and of code over ``files``, which were just read."""
-        return self.registrations.over(self._merger.merged(files, self._wanted(files), self._leaving))
+        return self.registrations.merged_over(self._merger.merged(files, self._desired(files), self._leaving))
 
     def now(self, project: Project) -> Project:
         """Return ``project`` with the agents of the catalog and of code as they are now."""
@@ -125,9 +125,9 @@ class DynamicAgents:
 
     # As ``RegistrationHost``
 
-    def whole(self) -> Project:
-        """As ``RegistrationHost.whole``."""
-        return self._merger.merged(self.files, self._wanted(self.files), self._leaving)
+    def merged_project(self) -> Project:
+        """As ``RegistrationHost.merged_project``."""
+        return self._merger.merged(self.files, self._desired(self.files), self._leaving)
 
     def changed(self, name: str) -> asyncio.Task[None] | None:
         """As ``RegistrationHost.changed``."""
@@ -146,7 +146,7 @@ class DynamicAgents:
         """As ``pallas.catalog.Live``."""
         if self._context.lifecycle.refusal or self._context.is_alone:
             return
-        self.registrations.look(self.whole())
+        self.registrations.look(self.merged_project())
         target = self.among(self.files).agents
         alive = self._context.agents.by_name
         concerned = [
@@ -202,10 +202,10 @@ class DynamicAgents:
 
     # How it is done
 
-    def _wanted(self, files: Project) -> DesiredFleet:
+    def _desired(self, files: Project) -> DesiredFleet:
         if self.catalog is None or self._context.is_alone:
             return _NOTHING
-        return self.catalog.wanted(files)
+        return self.catalog.desired(files)
 
     def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
         """Whether something has to be done so that ``agent`` is what ``config`` says."""
@@ -226,10 +226,10 @@ class DynamicAgents:
             # In an empty context: the agent keeps no variables of the caller.
             task = asyncio.create_task(self._settle(name), name=f"make {name}", context=Context())
             self._tasks[name] = task
-            task.add_done_callback(lambda done: self._over(name, done))
+            task.add_done_callback(lambda done: self._task_ended(name, done))
         return task
 
-    def _over(self, name: str, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, name: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(name) is task:
             del self._tasks[name]
 
@@ -278,8 +278,8 @@ class DynamicAgents:
         if agent is None or config is None or not self._is_due(config, agent):
             return nothing
         if _of_files(config) and not is_registered(agent.config):
-            kept = replace(agent.config, params=config.params, shadows=config.shadows)
-            await agent.adopt(agent.project, kept)
+            updated = replace(agent.config, params=config.params, shadows=config.shadows)
+            await agent.adopt(agent.project, updated)
             self._context.current.adopt_agent(agent.config)
             return nothing
         same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)

@@ -175,9 +175,9 @@ class Fleet:
         return self.messages.peers
 
     @property
-    def pump(self) -> "MessageDelivery":
+    def messaging(self) -> "MessageDelivery":
         """Delivers messages between handlers."""
-        return self.messages.pump
+        return self.messages.messaging
 
     @property
     def llms(self) -> "LlmService":
@@ -435,7 +435,7 @@ def _context(
     kernel = Kernel(hub, wire=WireRecord() if records_wire(record, dev) else None)
     agents, current = AgentTable(), CurrentProject(project)
     calls = DelegatedCalls(kernel.in_flight, agents)
-    inbound = Inbound(dev=dev, loopback=is_loopback(options.bind), asked_for=calls.asked_for)
+    inbound = Inbound(dev=dev, loopback=is_loopback(options.bind), is_run_call=calls.is_requested_by_run)
     inbound.adopt(project)
     return FleetContext(options, hub, kernel, inbound, current, Lifecycle(current, hub), agents)
 

@@ -56,7 +56,7 @@ async def tend(hub: EventHub, runs: InFlight, *, every: float = EVERY) -> None:
             await replaced.wait()
             await asyncio.sleep(every)
             while len(runs):
-                await runs.over(every)
+                await runs.wait_ended(every)
             replaced.clear()
             if gc.get_freeze_count():
                 free()

@@ -44,7 +44,7 @@ class HandlerMessages:
         return MessagePeers(self._context, lambda: self.llms)
 
     @cached_property
-    def pump(self) -> "MessageDelivery":
+    def messaging(self) -> "MessageDelivery":
         """What delivers them."""
         from pallas.messaging.delivery import MessageDelivery
 
@@ -59,7 +59,7 @@ class HandlerMessages:
 
     def envelopes(self, run_id: str, after: int, limit: int | None) -> tuple[Envelope, ...]:
         """The messages of a run that are kept."""
-        return self.pump.envelopes(run_id, after, limit) if "pump" in vars(self) else ()
+        return self.messaging.envelopes(run_id, after, limit) if "messaging" in vars(self) else ()
 
     def adopt(self, project: Project) -> None:
         """Go by the project's files, which were read again."""
@@ -76,7 +76,7 @@ class HandlerMessages:
             for agent in typed:
                 await agent.settled.wait()
             if typed:
-                await self.pump.boot(self._publish)
+                await self.messaging.boot(self._publish)
         finally:
             self._booted.set()
         if typed and has_console(self._context.project.agents):
@@ -86,8 +86,8 @@ class HandlerMessages:
 
     async def close(self) -> None:
         """End the messages and questions under way."""
-        if "pump" in vars(self):
-            await self.pump.close()
+        if "messaging" in vars(self):
+            await self.messaging.close()
         if "llms" in vars(self):
             await self.llms.close()
 
@@ -113,7 +113,7 @@ class HandlerMessages:
         conversation = self.peers.budget_above(run) or own
         with self.peers.counting(run, conversation) as tally:
             try:
-                return await self.pump.exchange(first, emit)
+                return await self.messaging.exchange(first, emit)
             finally:
                 self._usage[run] = tally.usage
 

@@ -174,12 +174,12 @@ class HealthMonitor:
 
 async def watch_log(hub: EventHub, every: float = LOG_EVERY) -> None:
     """Tell when records of the log are lost, and when it goes on, until cancelled."""
-    told, lost_before = "", 0
+    reported, lost_before = "", 0
     while True:
         state = log_state()
-        if state is not None and state.trouble != told:
+        if state is not None and state.trouble != reported:
             if state.trouble:
-                if not told:
+                if not reported:
                     lost_before = state.lost - 1
                 text = (
                     f"the log {state.path} cannot be written ({state.trouble}), its records are lost; make "
@@ -189,5 +189,5 @@ async def watch_log(hub: EventHub, every: float = LOG_EVERY) -> None:
             else:
                 text = f"the log {state.path} is written again; {state.lost - lost_before} records were lost"
                 hub.publish(Notice(level="warning", text=one_line(text, 400)))
-            told = state.trouble
+            reported = state.trouble
         await asyncio.sleep(every)

@@ -66,27 +66,27 @@ class LoopWatch:
     def _watch(self, loop: AbstractEventLoop, owner: int) -> None:
         while not self._ended.wait(self._lag / 4):
             self._alive.clear()
-            asked, worked = monotonic(), process_time()
+            measured_at, worked = monotonic(), process_time()
             try:
                 loop.call_soon_threadsafe(self._alive.set)
             except RuntimeError:  # it was closed
                 return
             if self._alive.wait(self._lag):
                 continue
-            if monotonic() - asked > 2 * self._lag and process_time() - worked < _BUSY * self._lag:
+            if monotonic() - measured_at > 2 * self._lag and process_time() - worked < _BUSY * self._lag:
                 continue  # we slept too long ourselves: the machine was suspended, or the process stopped
             try:
-                self._tell(loop, owner, asked)
+                self._tell(loop, owner, measured_at)
             except Exception:
                 log.exception("what blocks the event loop could not be told")
 
-    def _tell(self, loop: AbstractEventLoop, owner: int, asked: float) -> None:
+    def _tell(self, loop: AbstractEventLoop, owner: int, measured_at: float) -> None:
         frame = sys._current_frames().get(owner)
         agent, run_id = _on_behalf_of(loop)
         stack = traceback.extract_stack(frame, MAX_FRAMES) if frame is not None else traceback.StackSummary()
         place = self._place(frame)
         story = sanitize(redact_text("".join(stack.format())), _MAX_STACK)
-        seconds = monotonic() - asked
+        seconds = monotonic() - measured_at
         extra = {"agent": agent, "run_id": run_id}
         log.warning(
             "%s blocks the event loop of all agents for %.1f s now%s; use await%s\n%s",
@@ -100,7 +100,7 @@ class LoopWatch:
         self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story))
         while not self._alive.wait(1.0):  # stop() sets it too
             pass
-        seconds = monotonic() - asked
+        seconds = monotonic() - measured_at
         log.warning(
             "the event loop goes on; %s blocked it for %.1f s", agent or "something", seconds, extra=extra
         )

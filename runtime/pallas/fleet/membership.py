@@ -88,16 +88,16 @@ class Membership:
         await self._ports.shut({each.port for each in wanted if each.port})
 
     async def move(
-        self, configs: Mapping[str, AgentConfig], keep: Collection[int], seconds: float
+        self, configs: Mapping[str, AgentConfig], ports_to_keep: Collection[int], seconds: float
     ) -> dict[str, Fault]:
         """Move agents to the ports of these configurations, all at once; return why some stay where they are.
 
-        Ports without an agent after that are closed, but for those of ``keep``, which wait for new agents.
+        Ports without an agent after that are closed, but for ``ports_to_keep``, which wait for new agents.
         Requests under way there have ``seconds``.
         """
         agents = self._context.agents.by_name
         addresses = {agents[name].address: config for name, config in configs.items()}
-        problems = await self._ports.move(addresses, keep, seconds)
+        problems = await self._ports.move(addresses, ports_to_keep, seconds)
         return {address.config.name: fault for address, fault in problems.items()}
 
     def moved(self, seconds: float) -> None:

@@ -152,7 +152,7 @@ class MessagePeers:
             bearer=asker.bearer if own is not None and own.forward_inbound_auth else None,
         )
         try:
-            return await self._context.kernel.run(request, self._heard(asker))
+            return await self._context.kernel.run(request, self._on_event(asker))
         finally:
             self._context.kernel.let_go(found, thread)
 
@@ -198,7 +198,7 @@ class MessagePeers:
 
     # How it is done
 
-    def _heard(self, asker: MessageSender) -> NestedEvents | None:
+    def _on_event(self, asker: MessageSender) -> NestedEvents | None:
         """Return the listener that passes events of the asked run to the run that asks."""
         run = self._context.kernel.in_flight.get(asker.run_id)
         if run is None:
@@ -267,12 +267,12 @@ class _Tally:
     conversation: str = ""
     prompt: int = 0
     completion: int = 0
-    asked: bool = False
+    asked_model: bool = False
 
     @property
     def usage(self) -> Usage:
         """All of it; nothing is known where no model was asked."""
-        return Usage(self.prompt, self.completion) if self.asked else Usage()
+        return Usage(self.prompt, self.completion) if self.asked_model else Usage()
 
 
 class _Counting:
@@ -282,11 +282,11 @@ class _Counting:
         self._asks = asks
         self._tally = tally
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
+    async def complete(self, completion: Completion) -> LLMResponse:
         """Raises Fault."""
-        response = await self._asks.complete(wanted)
+        response = await self._asks.complete(completion)
         tally = self._tally
-        tally.asked = True
+        tally.asked_model = True
         tally.prompt += response.usage.prompt
         tally.completion += response.usage.completion
         return response

@@ -25,9 +25,9 @@ def served_project(project: Project, only: str | None) -> Project:
     return project
 
 
-def records_wire(wanted: bool | None, dev: bool) -> bool:
+def records_wire(requested: bool | None, dev: bool) -> bool:
     """Whether messages on the wire are recorded: as wanted, else by ``PALLAS_WIRE_RECORD``, else ``dev``."""
-    if wanted is not None:
-        return wanted
-    said = os.environ.get("PALLAS_WIRE_RECORD", "").strip().lower()
-    return said not in ("0", "false", "no", "off") if said else dev
+    if requested is not None:
+        return requested
+    setting = os.environ.get("PALLAS_WIRE_RECORD", "").strip().lower()
+    return setting not in ("0", "false", "no", "off") if setting else dev

@@ -266,9 +266,9 @@ class FleetPorts:
             text = f"port {config.port} is still that of {found.holder.config.name}"
             raise Fault(FaultType.CONFIG, f"{owner}: {text}")
         sock = self._sockets.pop(f"agent {config.name}", None)
-        made = AgentPort(sock or bind(self._host, config.port, owner), self._listener)
-        self._ports[made.number] = made
-        return made
+        new_port = AgentPort(sock or bind(self._host, config.port, owner), self._listener)
+        self._ports[new_port.number] = new_port
+        return new_port
 
     def _listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
         """An agent's port, behind the guard; the app's lifespan is not its business."""

@@ -18,19 +18,19 @@ class ProjectMerger:
 
     def __init__(self) -> None:
         self._files: Project | None = None
-        self._wanted: DesiredFleet | None = None
+        self._desired: DesiredFleet | None = None
         self._without: frozenset[str] = frozenset()
         self._merged: Project | None = None
 
-    def merged(self, files: Project, wanted: DesiredFleet, without: Collection[str]) -> Project:
-        """Return ``files`` with the agents of ``wanted``, except those of ``without``, and its defaults.
+    def merged(self, files: Project, desired: DesiredFleet, without: Collection[str]) -> Project:
+        """Return ``files`` with the agents of ``desired``, except those of ``without``, and its defaults.
 
         Agents of files take precedence over those that were made, and their ``params`` over defaults.
         """
-        same = self._files is files and self._wanted is wanted and self._without == frozenset(without)
+        same = self._files is files and self._desired is desired and self._without == frozenset(without)
         if self._merged is None or not same:
-            self._files, self._wanted, self._without = files, wanted, frozenset(without)
-            self._merged = _merged(files, wanted, self._without)
+            self._files, self._desired, self._without = files, desired, frozenset(without)
+            self._merged = _merged(files, desired, self._without)
         return self._merged
 
 
@@ -41,9 +41,9 @@ class ShadowNotices:
         self._hub = hub
         self._known: dict[str, str] = {}
 
-    def look(self, files: Project, wanted: DesiredFleet) -> None:
+    def look(self, files: Project, desired: DesiredFleet) -> None:
         """Report which made agents are newly shadowed by a file, and which no longer are."""
-        found = {name: place for name in wanted.agents if (place := shadow(files, name))}
+        found = {name: place for name in desired.agents if (place := shadow(files, name))}
         for name in found.keys() - self._known.keys():
             self._tell(f"{name}: {found[name]} declares it now; the agent that was made over the API waits")
         for name in self._known.keys() - found.keys():
@@ -61,19 +61,19 @@ def shadow(files: Project, name: str) -> str:
     return next((str(each.where) for each in files.agents.values() if each.slug == slug), "")
 
 
-def _merged(files: Project, wanted: DesiredFleet, without: frozenset[str]) -> Project:
-    agents = {name: _with_defaults(config, wanted) for name, config in files.agents.items()}
+def _merged(files: Project, desired: DesiredFleet, without: frozenset[str]) -> Project:
+    agents = {name: _with_defaults(config, desired) for name, config in files.agents.items()}
     taken = {config.slug for config in files.agents.values()}
-    for name, config in wanted.agents.items():
+    for name, config in desired.agents.items():
         if name not in without and config.slug not in taken:
             agents[name] = _of_project(config, files)
     return replace(files, agents=agents)
 
 
-def _with_defaults(config: AgentConfig, wanted: DesiredFleet) -> AgentConfig:
-    if config.params or config.name not in wanted.defaults:
+def _with_defaults(config: AgentConfig, desired: DesiredFleet) -> AgentConfig:
+    if config.params or config.name not in desired.defaults:
         return config
-    return replace(config, params=wanted.defaults[config.name])
+    return replace(config, params=desired.defaults[config.name])
 
 
 def _of_project(config: AgentConfig, files: Project) -> AgentConfig:

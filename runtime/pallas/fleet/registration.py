@@ -41,7 +41,7 @@ class RegistrationHost(Protocol):
         """The project as its files say."""
         ...
 
-    def whole(self) -> Project:
+    def merged_project(self) -> Project:
         """With the agents made over the API, and without the registered ones."""
         ...
 
@@ -149,7 +149,7 @@ class Registrations:
             self._places.pop(name, None)
         return self._changed(name)
 
-    def over(self, project: Project) -> Project:
+    def merged_over(self, project: Project) -> Project:
         """Lay the registered agents over ``project``; the same object for the same one."""
         if not self._entries:
             return project
@@ -189,7 +189,7 @@ class Registrations:
         except Fault as fault:
             raise _wrong(str(name), fault.message.removeprefix("metadata.")) from None
         kind = rank(config.kind)
-        whole = self._live.whole()
+        whole = self._live.merged_project()
         same = [each for each in self._of(name, whole) if rank(each.kind) == kind]
         if same and not first:
             raise _wrong(
@@ -207,13 +207,13 @@ class Registrations:
 
     def _changed(self, name: str) -> Registration:
         self._laid = None
-        self.look(self._live.whole())
+        self.look(self._live.merged_project())
         task = self._live.changed(name)
         return Registration(name, task, lambda: self._problem(name))
 
     def _problem(self, name: str) -> str:
         """Why the agent of that name does not answer as it is wanted now; empty when it does."""
-        wanted = self.over(self._live.whole()).agents.get(name)
+        wanted = self.merged_over(self._live.merged_project()).agents.get(name)
         agent = self._live.agent(name)
         if wanted is None:
             return ""

@@ -87,7 +87,7 @@ async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> 
         if left <= 0:
             break
         tell(_waited_for(runs, left))
-        await runs.over(min(left, TELL_EVERY))
+        await runs.wait_ended(min(left, TELL_EVERY))
     late = tuple(runs)
     limit = f"{round(seconds, 1):g} s"
     await runs.cut(late, f"the fleet is stopping, and it was not done within {limit}", CUT_TIMEOUT)

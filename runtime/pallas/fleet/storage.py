@@ -80,7 +80,7 @@ class Storage:
         ledger = self.ledger
         assert ledger is not None
         _same_principals(ledger.salt)
-        self._kernel.keep_in(ledger)
+        self._kernel.use_ledger(ledger)
         self.threads = threads.Threads(
             ledger, self._grants(), self._kernel.forget_thread, self._kernel.unwritten
         )

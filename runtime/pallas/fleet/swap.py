@@ -38,7 +38,7 @@ class SwapHost(Protocol):
         """The project as the agent knows it."""
         ...
 
-    async def taken_over(self, version: AgentVersion, detail: str) -> None:
+    async def take_version(self, version: AgentVersion, detail: str) -> None:
         """``version`` answers from now on."""
         ...
 
@@ -114,7 +114,7 @@ class VersionSwap:
             return await self._failed(error, began, files, changed, project, config)
         self._versions.switch_to(version, self._seconds())
         took = monotonic() - began
-        await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")
+        await self._host.take_version(version, f"version {version.number} answers after {took:.1f} s")
         found: tuple[Change, ...] = ()
         if before is not None:
             found = await asyncio.to_thread(differences, before, version, changed)
@@ -138,7 +138,7 @@ class VersionSwap:
             return self._tell("failed", began, rolled_back=True, failure=failure)
         self._versions.switch_to(version, self._seconds())
         took = monotonic() - began
-        await self._host.taken_over(version, f"version {version.number} answers again after {took:.1f} s")
+        await self._host.take_version(version, f"version {version.number} answers again after {took:.1f} s")
         found, files = await asyncio.to_thread(_between, before, version)
         return self._tell(
             "live",

@@ -55,7 +55,7 @@ class AgentVersions:
         self._ending: set[asyncio.Task[None]] = set()
         self._leaving: dict[AgentVersion, _Leaving] = {}
         self._count = 0
-        self._over = False
+        self._is_closed = False
         self.version: AgentVersion | None = None
         self.spare: AgentVersion | None = None
         self.rested: AgentVersion | None = None
@@ -184,7 +184,7 @@ class AgentVersions:
 
     async def close(self) -> None:
         """End all of them, within seconds; runs in flight must be over."""
-        self._over = True
+        self._is_closed = True
         everyone = {**self._alive, **self._closing}
         self._alive.clear()
         self.version = self.spare = self.rested = None
@@ -214,10 +214,10 @@ class AgentVersions:
                     log.exception("%s: an executor cannot be kept", self._name)
                     self.spare = None if self.spare is version else self.spare
                     self.rested = None if self.rested is version else self.rested
-            if not self._is_wanted(version) and not self._over:
+            if not self._is_wanted(version) and not self._is_closed:
                 await self._ended(version.executor)
         except asyncio.CancelledError:
-            if not leaving.recalled and not self._over:
+            if not leaving.recalled and not self._is_closed:
                 raise
         finally:
             self._leaving.pop(version, None)

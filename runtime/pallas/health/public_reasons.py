@@ -21,12 +21,12 @@ _PLACE: Final = re.compile(
 
 def health_for_callers(message: str, reason: str) -> str:
     """The message of a health, with ``reason`` and the reasons of other agents reduced for callers."""
-    told = message.replace(reason, for_callers(reason)) if reason else message
-    told = _ASIDE.sub(lambda found: _DETAILS if _PLACE.search(found[0]) else found[0], told)
-    return told if not _PLACE.search(told) else _DETAILS[1:-1]
+    text = message.replace(reason, for_callers(reason)) if reason else message
+    text = _ASIDE.sub(lambda found: _DETAILS if _PLACE.search(found[0]) else found[0], text)
+    return text if not _PLACE.search(text) else _DETAILS[1:-1]
 
 
 def for_callers(reason: str) -> str:
     """The reason without its place and without a process's output; a general text if it names code."""
-    told = _WHERE.sub("", reason.partition(LAST_SAID)[0])
-    return _HIDDEN if _PLACE.search(told) else told
+    text = _WHERE.sub("", reason.partition(LAST_SAID)[0])
+    return _HIDDEN if _PLACE.search(text) else text

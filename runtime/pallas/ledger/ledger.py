@@ -44,8 +44,8 @@ _LIFE: Final = re.compile("[0-9a-f]{16}")
 _FIRST_LOOKS: Final = (2.0, 10.0)
 
 
-def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit: int = AT_ONCE) -> bool:
-    """Delete events and runs older than ``keep`` seconds, of at most ``limit`` runs; returns whether there
+def prune(connection: Connection, now: float, keep_s: float = KEEP_SECONDS, limit: int = AT_ONCE) -> bool:
+    """Delete events and runs older than ``keep_s`` seconds, of at most ``limit`` runs; returns whether there
     may be more.
 
     The position is stored, so that runs which stay are looked at only once.
@@ -56,7 +56,7 @@ def prune(connection: Connection, now: float, keep: float = KEEP_SECONDS, limit:
         select(runs.c.id, runs.c.started_at, runs.c.thread_id)
         .where(
             tuple_(runs.c.started_at, runs.c.id) > tuple_(float(at), last),
-            runs.c.started_at < now - keep,
+            runs.c.started_at < now - keep_s,
             runs.c.status != "running",
         )
         .order_by(runs.c.started_at, runs.c.id)

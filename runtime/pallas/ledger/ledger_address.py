@@ -85,10 +85,10 @@ def address_of(url: str, base: Path | None = None) -> Address:
     parts = urlsplit(url)
     if parts.scheme.partition("+")[0] != "sqlite":
         # Options of libpq are left out: the driver would send them to the server as settings.
-        kept = [
+        query = [
             (key, value) for key, value in parse_qsl(parts.query, keep_blank_values=True) if key not in _LIBPQ
         ]
-        return Address("postgresql", shown, dsn=urlunsplit(("postgresql", *parts[1:3], urlencode(kept), "")))
+        return Address("postgresql", shown, dsn=urlunsplit(("postgresql", *parts[1:3], urlencode(query), "")))
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     options = dict(parse_qsl(parts.query))
     return Address("sqlite", shown, (base or Path.cwd()) / path, options.get("synchronous") == "full")

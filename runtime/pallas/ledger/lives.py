@@ -156,9 +156,9 @@ def enrolling(life: str, now: float) -> Work[None]:
 def others(connection: Connection, life: str) -> list[str]:
     """The ids of all other lives, including those that only runs and tasks mention."""
     known = select(lives.c.id).where(lives.c.id != life)
-    told = select(runs.c.life).where(RUNNING, runs.c.life != life)
+    lives_of_runs = select(runs.c.life).where(RUNNING, runs.c.life != life)
     worked = select(tasks.c.life).where(UNDER_WAY, tasks.c.life != life)
-    return list(connection.execute(known.union(told, worked)).scalars())
+    return list(connection.execute(known.union(lives_of_runs, worked)).scalars())
 
 
 def bury(connection: Connection, life: str, now: float) -> list[str]:

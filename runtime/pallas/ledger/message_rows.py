@@ -94,22 +94,22 @@ def calls_as_json(call: ToolCall) -> dict[str, Any]:
     return {"id": storable(call.id), "name": call.name, "arguments": dict(call.arguments)}
 
 
-def calls_of(kept: Any) -> tuple[ToolCall, ...]:
+def calls_of(stored: Any) -> tuple[ToolCall, ...]:
     """The stored calls. Invalid entries are left out."""
     return tuple(
         ToolCall(str(each.get("id", "")), str(each.get("name", "")), _mapping(each.get("arguments")))
-        for each in (kept if isinstance(kept, list) else ())
+        for each in (stored if isinstance(stored, list) else ())
         if isinstance(each, Mapping)
     )
 
 
-def pictures_of(kept: Any, native: str | None) -> tuple[Image, ...]:
+def pictures_of(stored: Any, native: str | None) -> tuple[Image, ...]:
     """The pictures of a message, from its native form or from the column."""
     if native is not None:
         return images_in(native)
     return tuple(
         Image(str(each[0]), str(each[1]))
-        for each in (kept if isinstance(kept, list) else ())
+        for each in (stored if isinstance(stored, list) else ())
         if isinstance(each, Sequence) and len(each) == 2
     )
 

@@ -49,47 +49,51 @@ class Rewritten:
     context: int | None = None  # None: the summaries replace everything before ``rest``
 
 
-def rewritten(connection: Connection, thread: str, told: Set[int], whole: Sequence[Message]) -> Rewritten:
-    """Compare ``whole`` with the existing rows, which are not written again.
+def rewritten(
+    connection: Connection, thread: str, stored_parts: Set[int], new_context: Sequence[Message]
+) -> Rewritten:
+    """Compare ``new_context`` with the existing rows, which are not written again.
 
-    ``told`` are the parts of the run's own messages that exist. New messages follow the last of them that is
-    in ``whole``. As much as possible of what precedes it is kept as rows; the rest, usually one summary,
-    becomes rows that replace what was said before.
+    ``stored_parts`` are the parts of the run's own messages that exist. New messages follow the last of them
+    that is in ``new_context``. As much as possible of what precedes it is kept as rows; the rest, usually one
+    summary, becomes rows that replace what was said before.
     """
     found = context_of(connection, thread)
     there = placed(found[0]) if found is not None else []
     heads = [each for each in there if each.stands]
     rows = [each for each in there if not each.stands]
-    last = next((each for each in reversed(rows) if each.part in told), None)
-    end = _last(whole, last) if last is not None else 0
+    last = next((each for each in reversed(rows) if each.part in stored_parts), None)
+    end = _last(new_context, last) if last is not None else 0
     if not end:
         # A summary replaces all that the run said on the way: only its last messages are new.
-        end = len(whole) - 1 if whole and whole[-1].role == "assistant" else len(whole)
+        end = (
+            len(new_context) - 1 if new_context and new_context[-1].role == "assistant" else len(new_context)
+        )
     same = 0
-    while same < min(end, len(rows)) and _alike(rows[-1 - same].message, whole[end - 1 - same]):
+    while same < min(end, len(rows)) and _alike(rows[-1 - same].message, new_context[end - 1 - same]):
         same += 1
-    left = whole[: end - same]
+    left = new_context[: end - same]
     if same == len(rows) and len(left) == len(heads) and all(map(_alike, (h.message for h in heads), left)):
-        return Rewritten(whole[end:])
+        return Rewritten(new_context[end:])
     # Rows of another run may be between those of this one: the context begins at the lowest.
     context = min((each.part for each in rows[len(rows) - same :]), default=None)
-    return Rewritten(whole[end:], True, left, context)
+    return Rewritten(new_context[end:], True, left, context)
 
 
-def _last(whole: Sequence[Message], entry: Placed) -> int:
+def _last(new_context: Sequence[Message], entry: Placed) -> int:
     """The number of messages up to and including the last one that equals the entry; 0 without one."""
-    for number in range(len(whole), 0, -1):
-        if _alike(entry.message, whole[number - 1]):
+    for number in range(len(new_context), 0, -1):
+        if _alike(entry.message, new_context[number - 1]):
             return number
     return 0
 
 
-def _alike(kept: Message, message: Message) -> bool:
-    if kept.summary or message.summary:
-        return kept.summary and message.summary and kept.text == message.text
+def _alike(stored: Message, message: Message) -> bool:
+    if stored.summary or message.summary:
+        return stored.summary and message.summary and stored.text == message.text
     return (
-        kept.role == message.role
-        and [call.id for call in kept.calls] == [call.id for call in message.calls]
-        and [answer.call_id for answer in kept.answers] == [answer.call_id for answer in message.answers]
-        and (kept.role == "tool" or kept.text == message.text)
+        stored.role == message.role
+        and [call.id for call in stored.calls] == [call.id for call in message.calls]
+        and [answer.call_id for answer in stored.answers] == [answer.call_id for answer in message.answers]
+        and (stored.role == "tool" or stored.text == message.text)
     )

@@ -106,7 +106,11 @@ class TaskStore:
         """
         check_limit(limit)
         place = place_of(cursor, "tasks", float)
-        wanted = _all(whole=False).where(self._kept()).order_by(tasks.c.created_at.desc(), tasks.c.id.desc())
+        wanted = (
+            _all(with_expired=False)
+            .where(self._kept())
+            .order_by(tasks.c.created_at.desc(), tasks.c.id.desc())
+        )
         for name, value in {"agent": agent, "owner": owner, "status": status}.items():
             if value is not None:
                 wanted = wanted.where(tasks.c[name] == value)
@@ -161,11 +165,11 @@ def _thread_of(run_id: str) -> Any:
     return select(runs.c.thread_id).where(runs.c.id == run_id).scalar_subquery() if run_id else None
 
 
-def _all(*, whole: bool = True) -> Any:
+def _all(*, with_expired: bool = True) -> Any:
     """Tasks, each with the thread of its run if it has none of its own."""
     known = select(runs.c.thread_id).where(runs.c.id == tasks.c.run_id, tasks.c.run_id != "")
     thread = func.coalesce(tasks.c.thread_id, known.scalar_subquery(), "").label("thread")
-    return select(*(each for each in tasks.c if whole or each.name not in _LARGE), thread)
+    return select(*(each for each in tasks.c if with_expired or each.name not in _LARGE), thread)
 
 
 def _record(row: Any) -> TaskRecord:

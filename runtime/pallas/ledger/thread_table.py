@@ -49,12 +49,12 @@ _MESSAGES: Final = select(
 
 def agent_id(connection: Connection, name: str, now: float) -> str:
     """The id of the agent of that name; creates its row if it has none."""
-    wanted = select(agents.c.id).where(agents.c.name == name)
-    found = connection.execute(wanted).scalar_one_or_none()
+    statement = select(agents.c.id).where(agents.c.name == name)
+    found = connection.execute(statement).scalar_one_or_none()
     if found is None:
         values = {"id": new_id(), "name": name, "created_at": now, "updated_at": now}
         connection.execute(insert_new(connection, agents).values(values).on_conflict_do_nothing())
-        found = connection.execute(wanted).scalar_one()
+        found = connection.execute(statement).scalar_one()
     return str(found)
 
 
@@ -123,8 +123,8 @@ class ThreadRows:
 
         def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
             of_agent = _THREADS.where(agents.c.name == agent)
-            for wanted in (threads.c.id == handle, threads.c.handle == handle):
-                row = connection.execute(of_agent.where(wanted)).first()
+            for statement in (threads.c.id == handle, threads.c.handle == handle):
+                row = connection.execute(of_agent.where(statement)).first()
                 if row is not None:
                     return thread_record(row), row.handle or ""
             return None
@@ -139,8 +139,8 @@ class ThreadRows:
                 return (by_id,)
             # One query per agent, since the index of handles begins with the agent.
             of_agents = threads.c.agent_id.in_(select(agents.c.id))
-            wanted = _THREADS.where(of_agents, threads.c.handle == handle).order_by(agents.c.name)
-            return tuple(map(thread_record, connection.execute(wanted)))
+            statement = _THREADS.where(of_agents, threads.c.handle == handle).order_by(agents.c.name)
+            return tuple(map(thread_record, connection.execute(statement)))
 
         return await self._database.read(work)
 
@@ -150,15 +150,15 @@ class ThreadRows:
         """Threads, last used first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
         check_limit(limit)
         place = place_of(cursor, "threads", float)
-        wanted = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
+        statement = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
         if agent is not None:
             one = select(agents.c.id).where(agents.c.name == agent).scalar_subquery()
-            wanted = wanted.where(threads.c.agent_id == one)
+            statement = statement.where(threads.c.agent_id == one)
         if owner is not None:
-            wanted = wanted.where(threads.c.owner == owner)
+            statement = statement.where(threads.c.owner == owner)
         if place is not None:
-            wanted = wanted.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
-        rows = await self._database.read(lambda connection: connection.execute(wanted).all())
+            statement = statement.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
         found = tuple(map(thread_record, rows[:limit]))
         more = len(rows) > limit
         return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
@@ -204,13 +204,13 @@ class ThreadRows:
         kind = "messages-" if newest_first else "messages+"
         place = place_of(cursor, kind, int)
         index = messages.c.turn_index
-        wanted = _MESSAGES.where(messages.c.thread_id == thread).limit(limit + 1)
-        wanted = wanted.order_by(index.desc() if newest_first else index)
+        statement = _MESSAGES.where(messages.c.thread_id == thread).limit(limit + 1)
+        statement = statement.order_by(index.desc() if newest_first else index)
         if place is not None:
-            wanted = wanted.where(index < place[0] if newest_first else index > place[0])
+            statement = statement.where(index < place[0] if newest_first else index > place[0])
 
         def work(connection: Connection) -> Sequence[MessageRecord]:
-            rows = connection.execute(wanted).all()
+            rows = connection.execute(statement).all()
             if (
                 not rows
                 and connection.execute(select(threads.c.id).where(threads.c.id == thread)).first() is None
@@ -250,7 +250,7 @@ class ThreadRows:
             lambda connection: turn_statements.begin(connection, thread, run, question, before, self._life)
         )
 
-    async def said(self, thread: str, run_id: str, message: Message) -> None:
+    async def add_message(self, thread: str, run_id: str, message: Message) -> None:
         """Add a message of the loop, pending until the run is over."""
         now = self._clock()
         await self._database.write(
@@ -273,7 +273,7 @@ class ThreadRows:
     ) -> int:
         """Complete a run that was answered; returns the ``turn_index`` of its answer, which is durable then.
 
-        ``messages`` are the question, the messages already stored by ``said``, and the new ones. With
+        ``messages`` are the question, the messages already stored by ``add_message``, and the new ones. With
         ``replaces`` they replace the whole conversation for models; people still see every row.
         """
         now = self._clock()
@@ -320,6 +320,6 @@ class ThreadRows:
         )
 
 
-def _one(connection: Connection, wanted: Select[tuple[object, ...]]) -> ThreadRecord | None:
-    row = connection.execute(wanted).first()
+def _one(connection: Connection, statement: Select[tuple[object, ...]]) -> ThreadRecord | None:
+    row = connection.execute(statement).first()
     return thread_record(row) if row is not None else None

@@ -118,9 +118,9 @@ def add(
     first = index = take(connection, thread, sum(map(size_of, new)), now, title=title)
     rows: list[dict[str, Any]] = []
     for message in new:
-        made = rows_of(message, thread, index, run=run, status=status, now=now, summary=summary)
-        index += len(made)
-        rows += made
+        rows_of_message = rows_of(message, thread, index, run=run, status=status, now=now, summary=summary)
+        index += len(rows_of_message)
+        rows += rows_of_message
     if rows:
         connection.execute(_INSERT_MESSAGES, rows)
     return first
@@ -174,7 +174,7 @@ def finish(
     connection: Connection,
     thread: str,
     run: RunRecord,
-    said: Sequence[Message],
+    messages: Sequence[Message],
     *,
     life: str,
     now: float,
@@ -182,11 +182,11 @@ def finish(
 ) -> int:
     """Complete the run and all its rows; returns the ``turn_index`` of the answer."""
     values = {"run": run.id, "thread": thread}
-    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
-    if not told:  # it was taken for dead, or none of its messages was stored
-        told = _rows(connection.execute(_MEND, values))
+    stored = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
+    if not stored:  # it was taken for dead, or none of its messages was stored
+        stored = _rows(connection.execute(_MEND, values))
     if replaces:
-        new = rewritten(connection, thread, {row.part for row in told}, said)
+        new = rewritten(connection, thread, {row.part for row in stored}, messages)
         rest = new.rest
         if new.changed:
             at = add(connection, thread, new.summaries, run=run.id, status="complete", now=now, summary=True)
@@ -194,14 +194,16 @@ def finish(
             begins = after if new.context is None else new.context
             _show_from(connection, thread, at if new.summaries else None, begins)
     else:
-        same, wrong = _same(told, said)
-        rest = said[same:]
+        same, wrong = _same(stored, messages)
+        rest = messages[same:]
         if wrong is not None:  # a message could not be stored: those after it are written again
             connection.execute(_UNSAY, {**values, "index": wrong})
-            told = [row for row in told if row.part < wrong]
+            stored = [row for row in stored if row.part < wrong]
     first = add(connection, thread, rest, run=run.id, status="complete", now=now)
-    kept = sum(map(size_of, rest))
-    answer = first + kept - 1 if kept else max((row.turn_index for row in told), default=first)
+    stored_rows = sum(map(size_of, rest))
+    answer = (
+        first + stored_rows - 1 if stored_rows else max((row.turn_index for row in stored), default=first)
+    )
     stop(connection, run, life, thread=thread, at=answer)
     return answer
 
@@ -224,9 +226,9 @@ def fail(
     before = connection.execute(_HOW, {"run": run.id}).first()
     if before is not None and (before.status == "ok" or before.finished_at == run.finished_at):
         return
-    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
-    if partial and told:
-        connection.execute(_STANDS, {"thread": thread, "question": told[0].turn_index})
+    stored = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
+    if partial and stored:
+        connection.execute(_STANDS, {"thread": thread, "question": stored[0].turn_index})
     first = add(connection, thread, partial, run=run.id, status="complete", now=now)
     at = first + sum(map(size_of, partial)) - 1 if partial else None
     stop(connection, run, life, thread=thread, at=at)
@@ -257,13 +259,13 @@ def _rows(result: CursorResult[Any]) -> list[RunRow]:
     return sorted(map(RunRow._make, result))
 
 
-def _same(told: Sequence[RunRow], said: Sequence[Message]) -> tuple[int, int | None]:
-    """How many messages of ``said`` are stored, and the first stored row that differs."""
+def _same(stored: Sequence[RunRow], messages: Sequence[Message]) -> tuple[int, int | None]:
+    """How many messages of ``messages`` are stored, and the first stored row that differs."""
     shapes: dict[int, list[tuple[str, str]]] = {}
-    for row in told:
+    for row in stored:
         shapes.setdefault(row.part, []).append((row.role, row.tool_call_id))
     for number, (part, shape) in enumerate(shapes.items()):
-        if number == len(said) or shape != _shape(said[number]):
+        if number == len(messages) or shape != _shape(messages[number]):
             return number, part
     return len(shapes), None
 

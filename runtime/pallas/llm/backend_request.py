@@ -76,7 +76,7 @@ class BackendRequest:
             raise _too_large(tokens, candidates)
         retrying = AsyncRetrying(
             sleep=self._sleep,
-            stop=self._over,
+            stop=self._should_stop,
             wait=self._back_off,
             retry=retry_if_exception_type(_AllFailed),
             reraise=True,
@@ -118,12 +118,12 @@ class BackendRequest:
         failed: Backend | None,
     ) -> ModelAnswer:
         within = min(self._left, backend.config.timeout)
-        told = AttemptEvents(self, backend, model, self._attempts + 1, why, failed)
+        attempt_events = AttemptEvents(self, backend, model, self._attempts + 1, why, failed)
         provider: Provider = await self._provider(backend)
         try:
             async with backend.turn(question.tokens, within) as turn:
                 self._attempts += 1
-                told.asked(turn.waited)
+                attempt_events.sent(turn.waited)
                 try:
                     # The deadline is the caller's, which is cancelled then: the backend did not fail.
                     limit = backend.config.timeout
@@ -141,22 +141,22 @@ class BackendRequest:
                     turn.used = (answer.tokens_in or 0) + (answer.tokens_out or 0)
         except Fault as fault:
             fault.data = {"providerId": backend.id, **fault.data}
-            told.ended(outcome_of(fault))
+            attempt_events.ended(outcome_of(fault))
             if _passing(fault) and not isinstance(fault, Busy):
                 backend.failed(one_line(fault.message, 200), _retry_after(fault))
             raise
         except BaseException as error:
-            since = told.since
+            since = attempt_events.since
             if since is not None and self._left < _LAST and not isinstance(error, Exception):
                 # Otherwise a backend that hangs for longer than handlers have is asked first again and again.
                 if self._clock() - since >= SLOW:
                     backend.failed("it did not answer in the time that a handler had")
-                told.ended("timeout")
+                attempt_events.ended("timeout")
             else:
-                told.ended("failed" if isinstance(error, Exception) else "cancelled")
+                attempt_events.ended("failed" if isinstance(error, Exception) else "cancelled")
             raise
         backend.answered()
-        told.ended("ok", answer.tokens_in, answer.tokens_out)
+        attempt_events.ended("ok", answer.tokens_in, answer.tokens_out)
         return answer
 
     async def _until_open(self, able: tuple[Backend, ...]) -> None:
@@ -195,7 +195,7 @@ class BackendRequest:
         wait = min(most, base * 2.0 ** min(state.attempt_number - 1, 32))
         return min(most, wait * random.uniform(1 - JITTER, 1 + JITTER))
 
-    def _over(self, state: RetryCallState) -> bool:
+    def _should_stop(self, state: RetryCallState) -> bool:
         if state.attempt_number > self._routing.retries:
             return True
         if not any(fault.retryable for fault in self._faults.values()):
@@ -211,10 +211,12 @@ class BackendRequest:
         others = [(name, fault) for name, fault in self._faults.items() if name != last_id]
         if not others:
             return last
-        told = "; ".join(f"{name}: {one_line(fault.message, 200)}" for name, fault in others[:_MAX_TOLD])
+        attempt_events = "; ".join(
+            f"{name}: {one_line(fault.message, 200)}" for name, fault in others[:_MAX_TOLD]
+        )
         return type(last)(
             last.type,
-            f"{last.message}; before it {told}",
+            f"{last.message}; before it {attempt_events}",
             retryable=last.retryable,
             code=last.code,
             data={**last.data, "tried": [*(name for name, _ in others), last_id]},
@@ -259,7 +261,7 @@ class AttemptEvents:
         self.since: float | None = None
         """The time at which it was sent; None while it waits for its turn."""
 
-    def asked(self, waited: float) -> None:
+    def sent(self, waited: float) -> None:
         """Record that it is sent now, after ``waited`` seconds for its turn."""
         self._began = self.since = self._asking.clock()
         if self._event["instead"]:
@@ -299,8 +301,8 @@ def _passing(fault: Fault) -> bool:
 
 
 def _retry_after(fault: Fault) -> float:
-    said = fault.data.get("retry_after", 0)
-    return max(0.0, float(said)) if isinstance(said, int | float) else 0.0
+    retry_after = fault.data.get("retry_after", 0)
+    return max(0.0, float(retry_after)) if isinstance(retry_after, int | float) else 0.0
 
 
 def _late(backend: Backend) -> Fault:

@@ -119,6 +119,6 @@ class Selection:
         )
 
     def _listed(self) -> str:
-        told = [f"{each.id} ({', '.join(prefixes_of(each.config))})" for each in self._backends[:_SHOWN]]
-        more = len(self._backends) - len(told)
-        return ("; ".join(told) or "none") + (f" and {more} more" if more > 0 else "")
+        shown = [f"{each.id} ({', '.join(prefixes_of(each.config))})" for each in self._backends[:_SHOWN]]
+        more = len(self._backends) - len(shown)
+        return ("; ".join(shown) or "none") + (f" and {more} more" if more > 0 else "")

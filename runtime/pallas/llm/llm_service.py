@@ -51,9 +51,9 @@ def completer_of(ask: Ask) -> Completer:
 class _Completer:
     __slots__ = ("__weakref__",)
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
+    async def complete(self, completion: Completion) -> LLMResponse:
         """Ask the model. Raises Fault."""
-        return await _ways[self](wanted)
+        return await _ways[self](completion)
 
 
 def shown(fault: Fault, prompt: str) -> Fault:
@@ -78,8 +78,8 @@ def _quotes(message: str, prompt: str) -> bool:
     lines = [line.strip() for line in prompt.splitlines() if len(line.strip()) >= _QUOTED]
     if any(line[:_QUOTED] in message for line in lines):
         return True
-    told, said = " ".join(prompt.split()), " ".join(message.split())
-    return any(said[at : at + _PIECE] in told for at in range(len(said) - _PIECE + 1))
+    prompt_text, answer_text = " ".join(prompt.split()), " ".join(message.split())
+    return any(answer_text[at : at + _PIECE] in prompt_text for at in range(len(answer_text) - _PIECE + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +202,22 @@ class LlmService:
         """Reset the counts of one handler or of all; budgets of threads stay."""
         self._budgets.reset(agent)
 
-    async def _complete(self, who: _Asker, wanted: Completion) -> LLMResponse:
+    async def _complete(self, asker: _Asker, completion: Completion) -> LLMResponse:
         """Ask on behalf of a completer. Raises Fault."""
-        question = read_question(wanted.messages, who.prompt)
-        params = read_params(wanted.params)
+        question = read_question(completion.messages, asker.prompt)
+        params = read_params(completion.params)
         selection = self._current()
         project = self._adopted
         assert project is not None
-        model, candidates = selection.answering(str(wanted.model or ""))
-        deadline = min(self._clock() + LONGEST, who.deadline if who.deadline is not None else float("inf"))
+        model, candidates = selection.answering(str(completion.model or ""))
+        deadline = min(
+            self._clock() + LONGEST, asker.deadline if asker.deadline is not None else float("inf")
+        )
         asking = BackendRequest(
-            actor=who.agent,
-            run_id=who.run_id,
-            run_agent=who.run_agent,
-            emit=who.emit,
+            actor=asker.agent,
+            run_id=asker.run_id,
+            run_agent=asker.run_agent,
+            emit=asker.emit,
             selection=selection,
             routing=project.llm,
             provider=self._ready,
@@ -224,10 +226,10 @@ class LlmService:
             sleep=self._sleep,
         )
         limit = project.llm.max_tokens_per_thread
-        with self._budgets.spending(who.conversation, who.agent, question.tokens, limit) as spending:
-            found = await self._asked(asking, model, candidates, question, params, deadline)
+        with self._budgets.spending(asker.conversation, asker.agent, question.tokens, limit) as spending:
+            found = await self._asker_of(asking, model, candidates, question, params, deadline)
             if isinstance(found, Fault):
-                raise shown(found, who.prompt)
+                raise shown(found, asker.prompt)
             backend, answer = found
             spending.usage = _usage(question, answer)
         return LLMResponse(
@@ -239,7 +241,7 @@ class LlmService:
             raw=answer.raw,
         )
 
-    async def _asked(
+    async def _asker_of(
         self,
         asking: BackendRequest,
         model: str,

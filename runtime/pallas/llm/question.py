@@ -53,7 +53,7 @@ def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Qu
     if len(messages) > MAX_MESSAGES:
         raise _wrong("messages", f"has {len(messages)} entries; at most {MAX_MESSAGES} are sent")
     system = [prompt] if prompt else []
-    said: list[Message] = []
+    conversation: list[Message] = []
     size = 0
     for number, given in enumerate(messages):
         place = f"messages[{number}]"
@@ -66,19 +66,19 @@ def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Qu
         if role in ("system", "developer"):
             system.append(text)
         elif role == "user":
-            said.append(Message("user", text))
+            conversation.append(Message("user", text))
         elif role == "assistant":
             calls = _calls(place, given)
             size += sum(len(str(call.arguments)) for call in calls)
-            said.append(Message("assistant", text, calls=calls))
+            conversation.append(Message("assistant", text, calls=calls))
         elif role == "tool":
-            _answer(said, place, given, text)
+            _answer(conversation, place, given, text)
         else:
             raise _wrong(f"{place}.role", f"{one_line(repr(role), 40)} is none of {', '.join(_ROLES)}")
-    if not said or said[-1].role == "assistant":
+    if not conversation or conversation[-1].role == "assistant":
         raise _wrong("messages", "must end with what a user says, or with what a tool answered")
-    told = "\n\n".join(part for part in system if part.strip())
-    return Question(tuple(said), told, size + len(prompt))
+    system_text = "\n\n".join(part for part in system if part.strip())
+    return Question(tuple(conversation), system_text, size + len(prompt))
 
 
 def read_params(given: Mapping[str, Any]) -> Params:
@@ -144,20 +144,20 @@ def _arguments(where: str, inner: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments
 
 
-def _answer(said: list[Message], place: str, given: Mapping[str, Any], text: str) -> None:
+def _answer(conversation: list[Message], place: str, given: Mapping[str, Any], text: str) -> None:
     """Append the tool result; results for one message's calls form one message."""
     call = given.get("tool_call_id")
     if not isinstance(call, str) or not call:
         raise _wrong(f"{place}.tool_call_id", "names no call")
-    before = said[-1] if said else None
-    known = {each.id for message in said for each in message.calls}
+    before = conversation[-1] if conversation else None
+    known = {each.id for message in conversation for each in message.calls}
     if call not in known:
         raise _wrong(f"{place}.tool_call_id", "is of no call that an assistant made before")
     answer = ToolAnswer(call, text)
     if before is not None and before.role == "tool":
-        said[-1] = Message("tool", f"{before.text}\n{text}", answers=(*before.answers, answer))
+        conversation[-1] = Message("tool", f"{before.text}\n{text}", answers=(*before.answers, answer))
     else:
-        said.append(Message("tool", text, answers=(answer,)))
+        conversation.append(Message("tool", text, answers=(answer,)))
 
 
 def _wrong(key: str, problem: str) -> Fault:

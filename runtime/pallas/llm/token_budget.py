@@ -23,13 +23,13 @@ class BudgetExhausted(Fault):
     ``data`` has ``limit``, ``used`` and ``wanted``. Asking again in the same conversation does not help.
     """
 
-    def __init__(self, limit: int, used: int, wanted: int) -> None:
+    def __init__(self, limit: int, used: int, requested: int) -> None:
         super().__init__(
             FaultType.UPSTREAM,
             f"this conversation has used {used:,} of its {limit:,} tokens, and the question needs about "
-            f"{wanted:,}; begin another one, or raise llm.max_tokens_per_thread",
+            f"{requested:,}; begin another one, or raise llm.max_tokens_per_thread",
             retryable=False,
-            data={_MARK: True, "limit": limit, "used": used, "wanted": wanted},
+            data={_MARK: True, "limit": limit, "used": used, "wanted": requested},
         )
 
 
@@ -68,22 +68,22 @@ class Budgets:
         self._agents: OrderedDict[str, TokenUsage] = OrderedDict()
 
     @contextmanager
-    def spending(self, conversation: str, agent: str, wanted: int, limit: int) -> Iterator[Spending]:
-        """Reserve about ``wanted`` tokens for the question asked in this block; ``limit`` 0 means none.
+    def spending(self, conversation: str, agent: str, requested: int, limit: int) -> Iterator[Spending]:
+        """Reserve about ``requested`` tokens for the question asked in this block; ``limit`` 0 means none.
 
         Raises BudgetExhausted on entry. Concurrent questions count with their estimates.
         """
         spent = self._spent(conversation)
-        expected = spent.used + spent.promised + wanted
+        expected = spent.used + spent.promised + requested
         self._look(spent, agent, expected, limit)
         if limit and expected > limit:
-            raise BudgetExhausted(limit, spent.used, wanted)
-        spent.promised += wanted
+            raise BudgetExhausted(limit, spent.used, requested)
+        spent.promised += requested
         spending = Spending()
         try:
             yield spending
         finally:
-            spent.promised -= wanted
+            spent.promised -= requested
             spent.used += spending.usage.total
             self._count(agent, spending.usage)
             self._look(spent, agent, spent.used, limit)

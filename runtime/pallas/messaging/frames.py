@@ -81,9 +81,9 @@ class HandlerFrame:
         "depth",
         "endpoints",
         "id",
+        "is_ended",
         "opened_with",
         "outer",
-        "over",
         "parent",
         "queue",
         "refusals",
@@ -124,7 +124,7 @@ class HandlerFrame:
         self.queue: deque[Passing] | None = None
         self.work: FrameWork | None = None
         self.waits = False
-        self.over = False
+        self.is_ended = False
         self.refusals = 0
         self.todos: Watchers | None = None
         if parent is not None:

@@ -19,10 +19,21 @@ GRACE: Final = 1.5
 class MessageTask:
     """One message with its handler, or one question to an agent of another kind (``slot`` False).
 
-    ``over`` is set when its result is no longer awaited: a reply then comes too late.
+    ``is_ended`` is set when its result is no longer awaited: a reply then comes too late.
     """
 
-    __slots__ = ("_freed", "_running", "agent", "began", "frame", "over", "passing", "slot", "task", "timer")
+    __slots__ = (
+        "_freed",
+        "_running",
+        "agent",
+        "began",
+        "frame",
+        "is_ended",
+        "passing",
+        "slot",
+        "task",
+        "timer",
+    )
 
     def __init__(self, running: "Works", frame: HandlerFrame, passing: Passing, slot: bool) -> None:
         self._running = running
@@ -31,7 +42,7 @@ class MessageTask:
         self.agent = frame.agent
         self.passing = passing
         self.slot = slot
-        self.over = False
+        self.is_ended = False
         self.began = 0.0
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -49,13 +60,13 @@ class MessageTask:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if not self.over:
+        if not self.is_ended:
             self.passing.logged.seconds = perf_counter() - self.began
         self._free()
 
     def cancel(self) -> None:
         """Cancel it; the task may take ``GRACE`` to end."""
-        self.over = True
+        self.is_ended = True
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -108,8 +108,8 @@ class MessageLog(RingStore[RunMessageLog]):
         run = self.of(run_id)
         if run is None:
             return ()
-        wanted = (each for each in run.messages if each.event.number > after)
-        return tuple(_envelope(each) for each in islice(wanted, limit))
+        request = (each for each in run.messages if each.event.number > after)
+        return tuple(_envelope(each) for each in islice(request, limit))
 
 
 def _envelope(logged: LoggedMessage) -> Envelope:

@@ -69,7 +69,7 @@ class FrameTodos:
 
     def _live(self) -> HandlerFrame | None:
         frame = _frames.get(self._number)
-        return None if frame is None or frame.over else frame
+        return None if frame is None or frame.is_ended else frame
 
 
 class MessageRun:
@@ -145,7 +145,7 @@ class MessageRun:
                 self._end(frame, "failed" if frame.work is not None or frame.queue else "completed")
 
     def _end(self, frame: HandlerFrame, phase: ToolPhase) -> None:
-        frame.over = True
+        frame.is_ended = True
         self.state.slots.forget(frame)
         if frame.work is not None:
             work, frame.work = frame.work, None
@@ -224,7 +224,7 @@ class MessageRun:
             trace=None if trace is None else replace(trace, span_id=frame.span),
             depth=self.asker.depth + frame.depth - 1,
         )
-        self._works.begin(work, self._asked(work, asker))
+        self._works.begin(work, self._ask_agent(work, asker))
 
     async def _handle(self, work: MessageTask) -> None:
         work.start()
@@ -241,9 +241,9 @@ class MessageRun:
         except Exception:
             log.exception("%s: a message failed", frame.agent, extra={"agent": frame.agent})
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
-        self._over(work, endpoint, reply, fault)
+        self._finish_work(work, endpoint, reply, fault)
 
-    async def _asked(self, work: MessageTask, asker: MessageSender) -> None:
+    async def _ask_agent(self, work: MessageTask, asker: MessageSender) -> None:
         work.start()
         frame, answer, fault = work.frame, None, None
         try:
@@ -260,14 +260,14 @@ class MessageRun:
             log.exception("%s: a question failed", frame.agent, extra={"agent": asker.agent})
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
         messages = ((None, answer),) if answer is not None else ()
-        self._over(work, None, HandlerReply(messages), fault)
+        self._finish_work(work, None, HandlerReply(messages), fault)
 
-    def _over(
+    def _finish_work(
         self, work: MessageTask, endpoint: HandlerEndpoint | None, reply: HandlerReply, fault: Fault | None
     ) -> None:
         frame = work.frame
         try:
-            if work.over:
+            if work.is_ended:
                 self.router.late(frame, reply)
                 return
             frame.work = None
@@ -299,7 +299,7 @@ class MessageRun:
     def _overdue(self, work: MessageTask) -> None:
         """Report a timeout (HC-32) to the caller at once, whether or not the handler ends."""
         frame = work.frame
-        if work.over or frame.work is not work:
+        if work.is_ended or frame.work is not work:
             return
         frame.work = None
         self._busy -= 1

@@ -18,16 +18,16 @@ def fit(endpoint: HandlerEndpoint, payload: Payload, limit: int) -> Payload:
 
     Text is read as in ``send_message``, unless the handler's own class has that name.
     """
-    wanted = endpoint.payload
-    if payload.type is wanted:
+    request = endpoint.payload
+    if payload.type is request:
         return payload
-    if payload.type.same(wanted):
-        return Payload(wanted, payload.element)
-    if payload.name == wanted.name or not payload.key:  # Untyped: only the schema decides.
-        return wanted.adopt(payload.element)
+    if payload.type.same(request):
+        return Payload(request, payload.element)
+    if payload.name == request.name or not payload.key:  # Untyped: only the schema decides.
+        return request.adopt(payload.element)
     if payload.key == _TEXT:
-        return read_text(wanted, text_of(payload), limit=limit)[0]
-    raise PayloadFault(f"{payload.name} is not what is taken here; it takes {wanted.name}")
+        return read_text(request, text_of(payload), limit=limit)[0]
+    raise PayloadFault(f"{payload.name} is not what is taken here; it takes {request.name}")
 
 
 def text_of(payload: Payload) -> str:

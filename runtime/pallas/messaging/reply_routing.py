@@ -76,7 +76,7 @@ class ReplyRouter:
             self._respond(frame, endpoint.shown, answers)
             return
         for (to, payload), each in zip(messages, ways, strict=True):
-            if not frame.over:
+            if not frame.is_ended:
                 self._send(frame, endpoint, to or "", payload, each)
 
     def failed(self, frame: HandlerFrame, fault: Fault, passing: Passing) -> None:
@@ -113,20 +113,20 @@ class ReplyRouter:
     # Where its messages go
 
     def _send(
-        self, frame: HandlerFrame, endpoint: HandlerEndpoint, to: str, payload: Payload, wanted: Recipient
+        self, frame: HandlerFrame, endpoint: HandlerEndpoint, to: str, payload: Payload, recipient: Recipient
     ) -> None:
         self._count()
         try:
             self.weigh(payload)
-            if wanted is Recipient.SELF:
+            if recipient is Recipient.SELF:
                 self._again(frame, endpoint, payload)
-            elif wanted is Recipient.CALL and to == self._run.home and frame.parent is not None:
+            elif recipient is Recipient.CALL and to == self._run.home and frame.parent is not None:
                 self._home(frame, endpoint, payload)
-            elif wanted is Recipient.CALL:
+            elif recipient is Recipient.CALL:
                 if not self._call(frame, endpoint, to, payload):
                     self._refuse(frame, to, payload, unknown(), "there is no agent of that name")
                     return
-            elif wanted is Recipient.TODO:
+            elif recipient is Recipient.TODO:
                 self._todo(frame, payload)
             else:
                 self._refuse(frame, to, payload, unknown(), "it is not among its peers")
@@ -169,34 +169,34 @@ class ReplyRouter:
         return True
 
     def _todo(self, frame: HandlerFrame, payload: Payload) -> None:
-        wanted = todos.request_of(payload)
+        request = todos.request_of(payload)
         if frame.todos is None:
             frame.todos = todos.Watchers()
-        if isinstance(wanted, TodoUntil):
-            todo = frame.todos.register(wanted)
+        if isinstance(request, TodoUntil):
+            todo = frame.todos.register(request)
             answer = todos.registered(todo)
             self._watched += 1
         else:
-            todo = frame.todos.complete(wanted)
+            todo = frame.todos.complete(request)
             answer = todos.closed(todo)
         self._tell.message(frame, payload, frame.agent, TODO, "call")
-        self._tell.todo(frame, todo, "open" if isinstance(wanted, TodoUntil) else "closed")
+        self._tell.todo(frame, todo, "open" if isinstance(request, TodoUntil) else "closed")
         self._run.put(frame, answer, TODO, "respond")
 
-    def watch(self, frame: HandlerFrame, wanted: TodoUntil) -> todos.Watcher:
+    def watch(self, frame: HandlerFrame, request: TodoUntil) -> todos.Watcher:
         """Register a todo of that frame without a message. Raises PayloadFault."""
         if frame.todos is None:
             frame.todos = todos.Watchers()
-        todo = frame.todos.register(wanted)
+        todo = frame.todos.register(request)
         self._watched += 1
         self._tell.todo(frame, todo, "open")
         return todo
 
-    def unwatch(self, frame: HandlerFrame, wanted: TodoComplete) -> bool:
+    def unwatch(self, frame: HandlerFrame, request: TodoComplete) -> bool:
         """Close a todo; return whether the frame has it."""
-        if frame.todos is None or wanted.id not in frame.todos.open:
+        if frame.todos is None or request.id not in frame.todos.open:
             return False
-        self._tell.todo(frame, frame.todos.complete(wanted), "closed")
+        self._tell.todo(frame, frame.todos.complete(request), "closed")
         return True
 
     def _read(

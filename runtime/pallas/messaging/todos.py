@@ -48,9 +48,9 @@ class Watchers:
     def __init__(self) -> None:
         self.open: dict[str, Watcher] = {}
 
-    def register(self, wanted: TodoUntil) -> Watcher:
+    def register(self, request: TodoUntil) -> Watcher:
         """Add a watcher. Raises PayloadFault when it waits for nothing, or there are too many."""
-        wait_for = one_line(wanted.wait_for, _MAX_TEXT)
+        wait_for = one_line(request.wait_for, _MAX_TEXT)
         if not wait_for:
             raise PayloadFault("wait_for is empty; it is the name of a payload's class", field="wait_for")
         if len(self.open) >= MAX_TODOS:
@@ -58,15 +58,15 @@ class Watchers:
         todo = Watcher(
             token_hex(8),
             wait_for,
-            one_line(wanted.from_listener, _MAX_TEXT),
-            one_line(wanted.description, _MAX_TEXT),
+            one_line(request.from_listener, _MAX_TEXT),
+            one_line(request.description, _MAX_TEXT),
         )
         self.open[todo.id] = todo
         return todo
 
-    def complete(self, wanted: TodoComplete) -> Watcher:
+    def complete(self, request: TodoComplete) -> Watcher:
         """Close it. Raises PayloadFault when this frame has no such watcher."""
-        todo = self.open.pop(wanted.id, None)
+        todo = self.open.pop(request.id, None)
         if todo is None:
             raise PayloadFault("No todo with this id is open here", field="id")
         return todo

@@ -165,8 +165,8 @@ class Params:
 
     def without(self, keys: frozenset[str]) -> "Params":
         """All but these keys."""
-        kept = {key: value for key, value in self.values.items() if key not in keys}
-        return Params(kept)
+        remaining = {key: value for key, value in self.values.items() if key not in keys}
+        return Params(remaining)
 
     def to_json(self) -> dict[str, Any]:
         """The parameters as plain JSON values, cleared keys as null."""

@@ -53,12 +53,12 @@ def derived(kind: object) -> Derived:
     try:
         if not isinstance(kind, type):
             raise _Refused(f"{shown(kind)} cannot be a payload: it is no class; give a dataclass")
-        made = _dataclass(kind, ())
+        derived_class = _dataclass(kind, ())
     except _Refused as refused:
         raise Fault(FaultType.CONFIG, str(refused)) from None
-    if wrong := problem(made.shape):
-        raise Fault(FaultType.CONFIG, f"{made.shape.name} cannot be a payload: {wrong}")
-    return made
+    if wrong := problem(derived_class.shape):
+        raise Fault(FaultType.CONFIG, f"{derived_class.shape.name} cannot be a payload: {wrong}")
+    return derived_class
 
 
 class _Refused(Exception):
@@ -94,10 +94,10 @@ def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
     for field in dataclasses.fields(kind):
         if not field.init:
             raise _refusal(name, field.name, "with init=False no message can set it: make it a property")
-        made, part = _field(
+        new_field, part = _field(
             name, field, hints[field.name], str(elements.get(field.name, field.name)), (*above, kind)
         )
-        fields.append(made)
+        fields.append(new_field)
         if part is not None:
             parts[field.name] = part
     return Derived(kind, PayloadShape(name, tuple(fields), _doc(kind)), parts)
@@ -116,7 +116,7 @@ def _field(
     owner: str, field: "dataclasses.Field[Any]", hint: Any, element: str, above: tuple[type, ...]
 ) -> tuple[PayloadField, Derived | type[Enum] | None]:
     doc = str(field.metadata.get("description") or field.metadata.get("doc") or "")
-    hint, said = _bare(hint)
+    hint, annotated_doc = _bare(hint)
     optional, many = False, False
     if get_origin(hint) in (Union, types.UnionType):
         rest = [one for one in get_args(hint) if one is not type(None)]
@@ -124,19 +124,19 @@ def _field(
             raise _refusal(owner, field.name, f"{_shown(hint)} may be several things")
         optional = True
         hint, more = _bare(rest[0])
-        said = said or more
+        annotated_doc = annotated_doc or more
     if hint is list or get_origin(hint) is list:
         if optional or not get_args(hint):
             why = "a list is empty rather than None" if optional else "a list says of what"
             raise _refusal(owner, field.name, f"{_shown(hint)}: {why}")
         many = True
         hint, more = _bare(get_args(hint)[0])
-        said = said or more
+        annotated_doc = annotated_doc or more
     if get_origin(hint) is Literal and None in get_args(hint) and not many:
         optional = True
         hint = Literal[tuple(one for one in get_args(hint) if one is not None)]
     kind, part, choices = _type(owner, field.name, hint, above)
-    made = PayloadField(
+    payload_field = PayloadField(
         name=field.name,
         element=element,
         type=kind,
@@ -144,25 +144,25 @@ def _field(
         optional=optional,
         choices=choices,
         enum=isinstance(part, type),
-        doc=sanitize(doc or said, 2_000),
+        doc=sanitize(doc or annotated_doc, 2_000),
     )
-    return _with_default(owner, made, field, part), part
+    return _with_default(owner, payload_field, field, part), part
 
 
 def _bare(hint: Any) -> tuple[Any, str]:
     """Return a type without aliases and annotations, and its first text annotation, the description."""
-    said = ""
+    doc = ""
     for _ in range(20):
         if isinstance(hint, TypeAliasType):
             hint = hint.__value__
         elif hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
         elif get_origin(hint) is Annotated:
-            said = said or next((one for one in get_args(hint)[1:] if isinstance(one, str)), "")
+            doc = doc or next((one for one in get_args(hint)[1:] if isinstance(one, str)), "")
             hint = get_args(hint)[0]
         else:
             break
-    return hint, said
+    return hint, doc
 
 
 def _type(
@@ -177,8 +177,8 @@ def _type(
         choices = tuple(member.value for member in hint)
         return _choice(owner, name, hint, choices, enum=True), hint, choices
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        made = _dataclass(hint, above)
-        return made.shape, made, ()
+        nested = _dataclass(hint, above)
+        return nested.shape, nested, ()
     raise _refusal(owner, name, f"{_shown(hint)} is no type of a message's field")
 
 
@@ -199,29 +199,35 @@ def _shown(hint: Any) -> str:
 
 
 def _with_default(
-    owner: str, made: PayloadField, field: "dataclasses.Field[Any]", part: Derived | type[Enum] | None
+    owner: str,
+    payload_field: PayloadField,
+    field: "dataclasses.Field[Any]",
+    part: Derived | type[Enum] | None,
 ) -> PayloadField:
     if field.default is not dataclasses.MISSING:
         return dataclasses.replace(
-            made, has_default=True, known=True, default=_default(owner, made, field.default, part)
+            payload_field,
+            has_default=True,
+            known=True,
+            default=_default(owner, payload_field, field.default, part),
         )
     if field.default_factory is dataclasses.MISSING:
-        return made
-    made = dataclasses.replace(made, has_default=True)
+        return payload_field
+    payload_field = dataclasses.replace(payload_field, has_default=True)
     # A factory may count, or read the clock. A default is known only if two calls agree and it contains no
     # time or measure. An empty list is known whatever its items are.
-    if not made.many or made.optional:
-        return made
+    if not payload_field.many or payload_field.optional:
+        return payload_field
     try:
         first, second = field.default_factory(), field.default_factory()
     except Exception:
-        return made
+        return payload_field
     if type(first) is type(second) is list and not first and not second:
-        return dataclasses.replace(made, known=True, default=[])
-    if not isinstance(made.type, Scalar) or made.type.name not in ("str", "int", "bool"):
-        return made
-    one, two = (_default(owner, made, value, part) for value in (first, second))
-    return dataclasses.replace(made, known=True, default=one) if one == two else made
+        return dataclasses.replace(payload_field, known=True, default=[])
+    if not isinstance(payload_field.type, Scalar) or payload_field.type.name not in ("str", "int", "bool"):
+        return payload_field
+    one, two = (_default(owner, payload_field, value, part) for value in (first, second))
+    return dataclasses.replace(payload_field, known=True, default=one) if one == two else payload_field
 
 
 def _default(owner: str, field: PayloadField, value: Any, part: Derived | type[Enum] | None) -> Any:

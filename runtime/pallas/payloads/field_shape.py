@@ -139,19 +139,19 @@ def shape_to_json(shape: PayloadShape) -> dict[str, Any]:
 
 def _field_to_json(field: PayloadField) -> dict[str, Any]:
     kind: Any = shape_to_json(field.type) if isinstance(field.type, PayloadShape) else field.type.name
-    made: dict[str, Any] = {"name": field.name, "type": kind}
+    field_document: dict[str, Any] = {"name": field.name, "type": kind}
     if field.element != field.name:
-        made["element"] = field.element
+        field_document["element"] = field.element
     for flag in ("many", "optional", "has_default", "known", "enum"):
         if getattr(field, flag):
-            made[flag] = True
+            field_document[flag] = True
     if field.known:
-        made["default"] = field.default
+        field_document["default"] = field.default
     if field.choices:
-        made["choices"] = list(field.choices)
+        field_document["choices"] = list(field.choices)
     if field.doc:
-        made["doc"] = field.doc
-    return made
+        field_document["doc"] = field.doc
+    return field_document
 
 
 def shape_of_json(given: object) -> PayloadShape:
@@ -189,20 +189,20 @@ def _field(given: object, depth: int) -> PayloadField:
         misfit(f"choices are a list of at most {MAX_CHOICES} texts or numbers")
     choices = tuple(listed)
     enum = given.get("enum") is True
-    made: Scalar | PayloadShape
+    field_document: Scalar | PayloadShape
     if isinstance(kind, str) and kind in SCALARS:
-        made = SCALARS[kind]
+        field_document = SCALARS[kind]
         if choices:
-            made = chosen(made, choices, enum=enum)
+            field_document = chosen(field_document, choices, enum=enum)
     else:
-        made = _shape(kind, depth + 1)
+        field_document = _shape(kind, depth + 1)
     name = _text(given, "name")
     if given.get("many") is True and given.get("optional") is True:
         misfit("a list is not optional")
     return PayloadField(
         name=name,
         element=_text(given, "element", name),
-        type=made,
+        type=field_document,
         many=given.get("many") is True,
         optional=given.get("optional") is True,
         has_default=given.get("has_default") is True,

@@ -97,11 +97,11 @@ class PayloadType:
             raise PayloadFault("this describes no class of messages: its key is a text")
         shape = shape_of_json(given.get("shape"))
         try:
-            made = cls(key, shape)
+            payload_type = cls(key, shape)
             for field in shape.walk():
                 if field.known:
                     xml_writer.check(field, field.default)
-            return made
+            return payload_type
         except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
             raise PayloadFault(f"this describes no class of messages: {one_line(str(error))}") from None
 
@@ -183,10 +183,10 @@ class PayloadType:
     def adopt(self, element: Element) -> Payload:
         """Check an element that was parsed safely, and return a copy of it. Raises PayloadFault."""
         try:
-            made = self._plan.of_element(element)
+            instance = self._plan.of_element(element)
         except Misfit as error:
             raise error.fault(self.name) from None
-        return self._checked(made)
+        return self._checked(instance)
 
     def names(self, tag: str) -> bool:
         """Return whether the local name means this type: its name or ``{any}.{class}``, in any case."""
@@ -238,14 +238,14 @@ class _Known:
     """A type with what makes its instances; stored in the class, and freed with it."""
 
     def __init__(self, kind: type) -> None:
-        made = class_shape.derived(kind)
+        derived_class = class_shape.derived(kind)
         try:
-            self.type = PayloadType(f"{kind.__module__}:{kind.__qualname__}", made.shape)
+            self.type = PayloadType(f"{kind.__module__}:{kind.__qualname__}", derived_class.shape)
         except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
             raise Fault(
-                FaultType.CONFIG, f"{made.shape.name} cannot be a payload: {one_line(str(error))}"
+                FaultType.CONFIG, f"{derived_class.shape.name} cannot be a payload: {one_line(str(error))}"
             ) from None
-        self.make = element_values.as_instance(made)
+        self.make = element_values.as_instance(derived_class)
 
 
 def _known(kind: type) -> _Known:

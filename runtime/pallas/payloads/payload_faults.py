@@ -57,9 +57,9 @@ class Misfit(Exception):
         """Return the PayloadFault for the sender, about a message of the class ``root``."""
         field = ".".join(self.path)
         where = f"{root}.{field}" if field else root
-        said = f"{where} {self.what}" + (f"; expected {self.expected}" if self.expected else "")
+        text = f"{where} {self.what}" + (f"; expected {self.expected}" if self.expected else "")
         kind = NotXml if isinstance(self, Malformed) else PayloadFault
-        return kind(one_line(said, _LONG), field=one_line(field, 100))
+        return kind(one_line(text, _LONG), field=one_line(field, 100))
 
 
 class Malformed(Misfit):

@@ -24,8 +24,8 @@ def xsd(shape: PayloadShape) -> str:
 
 
 def _xs(parent: Element, tag: str, **attributes: str) -> Element:
-    made: Element = etree.SubElement(parent, f"{{{_XS}}}{tag}", attrib=attributes)
-    return made
+    element: Element = etree.SubElement(parent, f"{{{_XS}}}{tag}", attrib=attributes)
+    return element
 
 
 def _structure(element: Element, shape: PayloadShape) -> None:
@@ -50,37 +50,37 @@ def _structure(element: Element, shape: PayloadShape) -> None:
 
 def json_schema(shape: PayloadShape) -> dict[str, Any]:
     """Return the JSON schema (2020-12) of an object of this shape."""
-    made: dict[str, Any] = {"title": shape.name, "type": "object"}
+    schema: dict[str, Any] = {"title": shape.name, "type": "object"}
     if shape.doc:
-        made["description"] = shape.doc
-    made["properties"] = {field.name: _property(field) for field in shape.fields}
+        schema["description"] = shape.doc
+    schema["properties"] = {field.name: _property(field) for field in shape.fields}
     if required := [field.name for field in shape.fields if field.required]:
-        made["required"] = required
-    made["additionalProperties"] = False
-    return made
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
 
 
 def _property(field: PayloadField) -> dict[str, Any]:
-    made = json_schema(field.type) if isinstance(field.type, PayloadShape) else dict(field.type.schema)
+    schema = json_schema(field.type) if isinstance(field.type, PayloadShape) else dict(field.type.schema)
     if field.many:
-        made = {"type": "array", "items": made}
+        schema = {"type": "array", "items": schema}
     if field.optional:
-        made = _or_null(made)
+        schema = _or_null(schema)
     if field.doc:
-        made["description"] = field.doc
+        schema["description"] = field.doc
     if field.has_default and field.known:
-        made["default"] = field.default
-    return made
+        schema["default"] = field.default
+    return schema
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     if "properties" in schema:
         return {"anyOf": [schema, {"type": "null"}]}
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    made = {**schema, "type": [*kinds, "null"]}
-    if "enum" in made:
-        made["enum"] = [*made["enum"], None]
-    return made
+    nullable = {**schema, "type": [*kinds, "null"]}
+    if "enum" in nullable:
+        nullable["enum"] = [*nullable["enum"], None]
+    return nullable
 
 
 def example(shape: PayloadShape) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _same(text: str) -> str:
     return text
 
 
-def _whole_of(value: Any) -> str:
+def _int_of(value: Any) -> str:
     if type(value) is not int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong(value, _WHOLE)
@@ -84,14 +84,14 @@ def _whole_of(value: Any) -> str:
     return str(value)
 
 
-def _whole_of_json(value: Any) -> str:
+def _int_of_json(value: Any) -> str:
     # JSON has one kind of number: 3.0 is an integer.
     if isinstance(value, float) and value.is_integer():
-        return _whole_of(int(value))
-    return _whole_of(value)
+        return _int_of(int(value))
+    return _int_of(value)
 
 
-def _whole(text: str) -> int:
+def _to_int(text: str) -> int:
     text = text.strip(_SPACE)
     if _INT(text) is None:
         raise wrong(text, _WHOLE)
@@ -164,7 +164,7 @@ def _exact_of_json(value: Any) -> str:
         return _exact_of(_exact(value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(value, _EXACT)
-    return _whole_of(value) if isinstance(value, int) else _exact_of(Decimal(_number_of(value)))
+    return _int_of(value) if isinstance(value, int) else _exact_of(Decimal(_number_of(value)))
 
 
 def _exact(text: str) -> Decimal:
@@ -239,7 +239,7 @@ SCALARS: Final[dict[str, Scalar]] = {
     one.name: one
     for one in (
         Scalar("str", "string", _TEXT, "text", {"type": "string"}, _text_of, _text_of, _same, _same),
-        Scalar("int", "integer", _WHOLE, 42, {"type": "integer"}, _whole_of, _whole_of_json, _whole, _whole),
+        Scalar("int", "integer", _WHOLE, 42, {"type": "integer"}, _int_of, _int_of_json, _to_int, _to_int),
         Scalar("float", "double", _NUMBER, 1.5, {"type": "number"}, _number_of, _number_of, _number, _number),
         Scalar("bool", "boolean", _BOOL, True, {"type": "boolean"}, _truth_of, _truth_of, _truth, _truth),
         Scalar(

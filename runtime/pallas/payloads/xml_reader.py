@@ -96,13 +96,13 @@ class XmlReader:
             parser.Parse(data, True)
         except expat.ExpatError as error:
             raise Malformed(f"is no XML: {expat.ErrorString(error.code)} in line {error.lineno}") from None
-        return reader.made()
+        return reader.element()
 
     def of_element(self, element: Element) -> Element:
         """Read an element that was parsed before. Raises Misfit."""
         reader = _Reader(self)
         _walk(reader, element)
-        return reader.made()
+        return reader.element()
 
 
 def _walk(reader: "_Reader", element: Element) -> None:
@@ -181,7 +181,7 @@ class _Reader:
         self._root: Element | None = None
         self._left = MAX_ELEMENTS + 1  # and the root
 
-    def made(self) -> Element:
+    def element(self) -> Element:
         """The finished element."""
         if self._root is None or self._stack:
             raise Misfit("is no XML: no element in it")

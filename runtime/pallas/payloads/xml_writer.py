@@ -106,10 +106,10 @@ def _items(field: PayloadField, nested: Callable[[PayloadShape], Fill], text_of:
     write: Callable[[Any], str] = getattr(field.type, text_of)
 
     def text(parent: Element, value: Any, left: list[int]) -> None:
-        said = write(value)
-        _take(left, len(said) + _LEAST)
+        text = write(value)
+        _take(left, len(text) + _LEAST)
         try:
-            _new(parent, element).text = said
+            _new(parent, element).text = text
         except ValueError:
             raise Misfit("has a character that XML cannot carry", "text without control characters") from None
 

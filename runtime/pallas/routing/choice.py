@@ -68,14 +68,15 @@ def choose(
     *,
     by: RouteBy,
     capability: str | None = None,
-    said: str | None = None,
+    model_answer: str | None = None,
     fallback: Candidate | None = None,
 ) -> Choice:
     """Choose which of ``candidates``, given in order of preference, answers ``question``.
 
     An unavailable agent is never chosen, a busy one only if no ready one fits. With ``capability`` only
-    agents that list it are considered, whatever ``by`` says. ``said`` is the answer of a model that was shown
-    the candidates (``by`` model): one id, else the examples decide. ``fallback`` answers if no agent fits.
+    agents that list it are considered, whatever ``by`` says. ``model_answer`` is the answer of a model that
+    was shown the candidates (``by`` model): one id, else the examples decide. ``fallback`` answers if no
+    agent fits.
     Raises Fault (UPSTREAM), with the candidates in its data, if no agent can be chosen.
     """
     left = tuple((each.id, each.reason or "it is unavailable") for each in candidates if not _can(each))
@@ -94,11 +95,11 @@ def choose(
         )
     note = ""
     if by == "model":
-        chosen = _read(said, able)
+        chosen = _read(model_answer, able)
         if chosen is not None:
             others = tuple(Scored(each.id, 0.0, "", each.status) for each in able if each.id != chosen.id)
             return Choice(chosen.id, "model", _busy(chosen, "the model chose it"), others, left)
-        what = f"“{one_line(said, _SHOWN)}”, which is none of them" if said else "nothing"
+        what = f"“{one_line(model_answer, _SHOWN)}”, which is none of them" if model_answer else "nothing"
         note = f"the model that was asked answered {what}, so the examples decide: "
     scored = (_by_words if by == "capability" else _by_examples)(question, able)
     went_by: ChosenBy = "capability" if by == "capability" else "examples"
@@ -106,7 +107,7 @@ def choose(
     return found or _fallback(question, candidates, able, left, fallback, None, note)
 
 
-def kept(agent: str, candidates: Sequence[Candidate]) -> Choice | str:
+def resume(agent: str, candidates: Sequence[Candidate]) -> Choice | str:
     """The choice of the agent that already answers in a conversation, or one line why it cannot continue."""
     known = next((each for each in candidates if each.id == agent), None)
     if known is None:
@@ -137,8 +138,8 @@ def _listing(able: Sequence[Candidate], capability: str) -> tuple[list[Candidate
     exact = [each for each in able if wanted in each.capabilities]
     if exact:
         return exact, f"it lists the capability {shown}"
-    said = words(capability)
-    near = [each for each in able if said and said <= words(_own(each))]
+    words_of_capability = words(capability)
+    near = [each for each in able if words_of_capability and words_of_capability <= words(_own(each))]
     return near, f"no agent lists the capability {shown}, but its description mentions it"
 
 
@@ -148,17 +149,17 @@ def _own(candidate: Candidate) -> str:
 
 def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
     """Score by the most similar example, and a little by the agent's description."""
-    asked = words(question)
+    capabilities = words(question)
     likeness, known = _compared(tuple((each.examples, _own(each)) for each in able))
     found = []
     for each, (examples, own) in zip(able, known, strict=True):
-        score, at = likeness.best(asked, examples)
-        described = _DESCRIBED * likeness.of(asked, own)
+        score, at = likeness.best(capabilities, examples)
+        described = _DESCRIBED * likeness.of(capabilities, own)
         if score >= described:
             why = f"like its example “{one_line(each.examples[at], _SHOWN)}”" if score else ""
         else:
             score, why = described, "like what it says of itself"
-        if named := _named(asked, each):
+        if named := _named(capabilities, each):
             score, why = score + NAMED, "; ".join(part for part in (why, named) if part)
         found.append(Scored(each.id, round(min(score, 1.0), 3), why, each.status))
     return found
@@ -175,26 +176,26 @@ def _compared(
 
 def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
     """Score by capabilities that the question names; if it names none, by descriptions."""
-    asked = words(question)
-    named = [(each, _named(asked, each)) for each in able]
+    capabilities = words(question)
+    named = [(each, _named(capabilities, each)) for each in able]
     if any(why for _, why in named):
         return [Scored(each.id, 1.0 if why else 0.0, why, each.status) for each, why in named]
     own = {each.id: words(_own(each)) for each in able}
     likeness = Similarity(own.values())
-    scores = [(each, likeness.of(asked, own[each.id])) for each in able]
+    scores = [(each, likeness.of(capabilities, own[each.id])) for each in able]
     return [
         Scored(each.id, round(score, 3), "like what it says of itself" if score else "", each.status)
         for each, score in scores
     ]
 
 
-def _named(asked: frozenset[str], candidate: Candidate) -> str:
+def _named(capabilities: frozenset[str], candidate: Candidate) -> str:
     """Which capability of the candidate the question names; of several the longest."""
     found = ""
     most = 0
     for capability in candidate.capabilities:
         parts = words(capability)
-        if len(parts) > most and parts <= asked:
+        if len(parts) > most and parts <= capabilities:
             found, most = capability, len(parts)
     return f"the question names its capability {found}" if found else ""
 
@@ -244,9 +245,9 @@ def _first(
     return Choice(chosen.id, by, _busy(chosen, why), others, left)
 
 
-def _read(said: str | None, able: Sequence[Candidate]) -> Candidate | None:
+def _read(model_answer: str | None, able: Sequence[Candidate]) -> Candidate | None:
     """The candidate whose id alone is the model's answer; quotes and punctuation around it are ignored."""
-    answer = (said or "").strip().strip("`'\"“”*.<> \n").lower()
+    answer = (model_answer or "").strip().strip("`'\"“”*.<> \n").lower()
     return next((each for each in able if each.id == answer), None)
 
 
@@ -270,10 +271,12 @@ def _fallback(
         others = tuple(Scored(each.id, 0.0, "", each.status) for each in able if each.id != fallback.id)
         why = _busy(fallback, f"{problem}; {fallback.id} is the fallback")
         return Choice(fallback.id, "fallback", why, others, left)
-    told = [f"{each.id} ({dict(left)[each.id]})" if each.id in dict(left) else each.id for each in candidates]
+    shown = [
+        f"{each.id} ({dict(left)[each.id]})" if each.id in dict(left) else each.id for each in candidates
+    ]
     raise Fault(
         FaultType.UPSTREAM,
-        f"{problem}; asked were {', '.join(told[:MAX_TOLD])}" if told else problem,
+        f"{problem}; asked were {', '.join(shown[:MAX_TOLD])}" if shown else problem,
         retryable=not able and bool(left),
         data={
             "candidates": [

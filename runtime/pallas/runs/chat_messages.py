@@ -41,13 +41,13 @@ def read_messages(value: Any) -> MessageOverride:
         raise _wrong("messages", f"has {len(value)} rows; at most {MAX_MESSAGES}")
     rows = [_row(f"messages[{index}]", each) for index, each in enumerate(value)]
     system = "\n\n".join(row.text for row in rows if row.role == "system" and row.text)
-    said = tuple(_joined(row for row in rows if row.role != "system"))
+    messages = tuple(_joined(row for row in rows if row.role != "system"))
     last = rows[-1]
     if last.role != "user":
         raise _wrong(
             f"{last.where}.role", f"is {last.role}, but the last message is what the user says now; add that"
         )
-    return MessageOverride(said[:-1], last.text, last.images, system)
+    return MessageOverride(messages[:-1], last.text, last.images, system)
 
 
 @dataclass(frozen=True, slots=True)

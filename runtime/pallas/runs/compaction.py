@@ -109,7 +109,7 @@ class Compaction:
             while end < len(older) and (end == start or size + sizes[end] <= window * PART):
                 size += sizes[end]
                 end += 1
-            end = _whole(older, start, end)
+            end = _fits(older, start, end)
             before = (Message("user", text), Message("assistant", "I know.")) if text else ()
             asked = replace(
                 turn,
@@ -141,7 +141,7 @@ def _left(history: Sequence[Message], sizes: Sequence[int], window: int) -> int:
     return len(history) - index
 
 
-def _whole(messages: Sequence[Message], start: int, end: int) -> int:
+def _fits(messages: Sequence[Message], start: int, end: int) -> int:
     """Extend the end of a part so that no call is separated from its answers."""
     while end < len(messages) and messages[end].role == "tool":
         end += 1

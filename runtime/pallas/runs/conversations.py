@@ -133,17 +133,17 @@ class Conversations:
 
     def __init__(
         self,
-        keep: int = KEEP,
+        max_idle: int = KEEP,
         idle_seconds: float = IDLE_SECONDS,
-        keep_size: int = KEEP_SIZE,
+        max_size: int = KEEP_SIZE,
         *,
         clock: Callable[[], float] = monotonic,
         forgotten: Callable[[str], None] = lambda key: None,
     ) -> None:
         self._clock = clock
         self._forgotten = forgotten
-        self._keep = keep
-        self._keep_size = keep_size
+        self._max_idle = max_idle
+        self._max_size = max_size
         self._size = 0
         self._idle_seconds = idle_seconds
         self._all: OrderedDict[str, Conversation] = OrderedDict()
@@ -255,11 +255,11 @@ class Conversations:
         conversation.loaded = True
         old = conversation.size
         grows = before is conversation.messages
-        kept = old if grows else sum(message.size for message in before)
+        size_before = old if grows else sum(message.size for message in before)
         tokens = conversation.tokens if grows else sum(map(tokens_of, before))
         conversation.tokens = tokens + sum(map(tokens_of, new))
         conversation.messages = (*before, *new)
-        conversation.size = kept + sum(message.size for message in new)
+        conversation.size = size_before + sum(message.size for message in new)
         if self._all.get(conversation.key) is conversation:
             self._size += conversation.size - old
             self._forget()
@@ -272,11 +272,11 @@ class Conversations:
             del self._sessions[session]
 
     def _add(self, key: str, principal: Principal, handle: str) -> Conversation:
-        made = Conversation(key, principal, self._clock, handle=handle)
-        self._put(key, made)
-        with made.held():
+        conversation = Conversation(key, principal, self._clock, handle=handle)
+        self._put(key, conversation)
+        with conversation.held():
             self._forget()
-        return made
+        return conversation
 
     def _put(self, key: str, conversation: Conversation) -> None:
         self._all[key] = self._names[f"{_HANDLE}{key}"] = conversation
@@ -299,14 +299,14 @@ class Conversations:
                 del self._names[name]
             if gone.thread and name.startswith(_SESSION):
                 self._sessions[name] = gone.thread
-                while len(self._sessions) > self._keep:
+                while len(self._sessions) > self._max_idle:
                     self._sessions.popitem(last=False)
         self._forgotten(key)
 
     def _forget(self) -> None:
         """Make room. Checks only a few, so that a new conversation never waits for the old ones."""
         for _ in range(_LOOKED_AT):
-            if len(self._all) <= self._keep and self._size <= self._keep_size:
+            if len(self._all) <= self._max_idle and self._size <= self._max_size:
                 return
             key, oldest = next(iter(self._all.items()))
             if oldest.busy:

@@ -34,7 +34,7 @@ class InFlight:
         """The runs of an agent; with ``on`` only those that this executor answers."""
         return tuple(run for run in self if run.agent == agent and on in (None, run.executor))
 
-    def asked_for(self, trace: TraceContext | None) -> bool:
+    def has_call(self, trace: TraceContext | None) -> bool:
         """Whether a run in flight made the request that carries this span.
 
         The trace id proves nothing, since the caller chooses it. The span does: the run made it for a call
@@ -42,7 +42,9 @@ class InFlight:
         """
         return trace is not None and any(run.calls(trace) for run in self._runs.values())
 
-    async def over(self, seconds: float, runs: Collection[ActiveRun] | None = None) -> tuple[ActiveRun, ...]:
+    async def wait_ended(
+        self, seconds: float, runs: Collection[ActiveRun] | None = None
+    ) -> tuple[ActiveRun, ...]:
         """Wait until these runs, or all current ones, are over; returns those that still run after
         ``seconds``.
         """
@@ -65,6 +67,6 @@ class InFlight:
         await self._leave(runs, seconds)
 
     async def _leave(self, runs: Collection[ActiveRun], seconds: float) -> None:
-        for run in await self.over(seconds, runs):
+        for run in await self.wait_ended(seconds, runs):
             self._runs.pop(run.id, None)
             run.leave()

@@ -83,9 +83,9 @@ class Kernel:
         self._draining = False
         self._closing = False
 
-    def keep_in(self, ledger: "Ledger") -> None:
+    def use_ledger(self, ledger: "Ledger") -> None:
         """Store conversations with a handle or a session in this ledger. Call it before the first run."""
-        self._turns.keep_in(ThreadStore(ledger, self._hub))
+        self._turns.use_store(ThreadStore(ledger, self._hub))
         self._recorder = RunRecorder(ledger)
 
     async def close_records(self, seconds: float = 2.0) -> None:
@@ -197,9 +197,9 @@ class Kernel:
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
-        said = given or request
-        check_said(said.text, images=len(said.images))
-        check_text(said.text)
+        question = given or request
+        check_said(question.text, images=len(question.images))
+        check_text(question.text)
         executor = self._executor(request.agent)
         check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
         shown = (request.images, *(message.images for message in request.history))
@@ -284,7 +284,7 @@ class Kernel:
         Returns how many were cancelled. Their callers get a Fault within ``grace`` seconds.
         """
         self._closing = True
-        late = await self._runs.over(timeout)
+        late = await self._runs.wait_ended(timeout)
         await self._runs.cut(late, "the fleet is stopping", grace)
         return len(late)
 
@@ -293,7 +293,7 @@ class Kernel:
 
         With ``on`` only the runs that this executor answers count. Cancelled runs get two seconds to end.
         """
-        late = await self._runs.over(seconds, self._runs.of(agent, on))
+        late = await self._runs.wait_ended(seconds, self._runs.of(agent, on))
         await self._runs.cut(late, why, 2.0)
 
     async def break_off(self, agent: str, fault: Fault, on: Executor) -> None:
@@ -337,7 +337,7 @@ class Kernel:
         new = request.new_conversation or not minted(request.conversation)
         found = await self._found(request.agent, key, handle, request.principal, new=new)
         # Sessions between agents of the fleet get no thread.
-        found.durable = request.conversation is not None or not self._runs.asked_for(request.trace)
+        found.durable = request.conversation is not None or not self._runs.has_call(request.trace)
         return found
 
     async def _found(
@@ -392,7 +392,7 @@ class Kernel:
         finally:
             run.finish(outcome, fault, usage, partial)
             if self._recorder is not None:
-                self._recorder.over(run, request, outcome, fault, usage)
+                self._recorder.record_end(run, request, outcome, fault, usage)
 
     async def _in_turn(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
         """Wait for the conversation's turn and answer.
@@ -449,13 +449,13 @@ class Kernel:
         if conversation.key is None and executor is not None and executor.info.keeps_history:
             # The caller has no handle to it, and without one the answer would be lost.
             handle = await self._turns.adopt(run, request, conversation, result)
-        raise too_large(done.text, handle, kept=conversation.key is not None)
+        raise too_large(done.text, handle, is_stored=conversation.key is not None)
 
     def _admit(self, trace: TraceContext | None) -> None:
         """Raise Fault (TRANSPORT) if the fleet does not take this run any more."""
         if self._closing:
             text = "the fleet is stopping; try again when it is back"
-        elif self._draining and not self._runs.asked_for(trace):
+        elif self._draining and not self._runs.has_call(trace):
             text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
         else:
             return

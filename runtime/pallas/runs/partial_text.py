@@ -54,9 +54,9 @@ class PartialText:
         if not text or self._full:
             return
         self._full = len(text) > self._room
-        kept = text[: self._room]
-        self._pieces.append(kept)
-        self._room -= len(kept)
+        accepted = text[: self._room]
+        self._pieces.append(accepted)
+        self._room -= len(accepted)
 
     def _end_block(self) -> None:
         if self._pieces:

@@ -107,8 +107,8 @@ class ActiveRun:
     context: TraceContext | None = None  # its own span
     is_cut: bool = False  # cancelled for another reason than its caller's
     why: str = ""  # the reason of that, for the caller
-    over: bool = False
-    partial: str = ""  # the text it had written, once it is ``over``
+    is_ended: bool = False
+    partial: str = ""  # the text it had written, once it has ended
     cause: str = ""  # why it failed, for operators
     steps: int = 0
     tools: int = 0
@@ -188,7 +188,7 @@ class ActiveRun:
 
     def cut(self, why: str = "") -> bool:
         """Cancel it for a reason that is not its caller's. Text it has written so far is kept."""
-        if self.task is None or self.over or self.task.done():
+        if self.task is None or self.is_ended or self.task.done():
             return False
         self.is_cut, self.why = True, self.why or why
         return self.task.cancel()
@@ -232,7 +232,7 @@ class ActiveRun:
     def rest(self, request: RunRequest) -> dict[str, str]:
         """The text that is left of a run that was cut short, and its handle if it is new; for the caller."""
         # Once it is over its caller's token is no longer known, and could not be masked.
-        if not (written := self.partial if self.over else self.draft.text()):
+        if not (written := self.partial if self.is_ended else self.draft.text()):
             return {}
         # The caller does not know a handle yet that was made for this request.
         handle = request.conversation if request.new_conversation else None
@@ -287,9 +287,9 @@ class ActiveRun:
 
         Only the first call counts; ``partial`` is clean text.
         """
-        if self.over:
+        if self.is_ended:
             return
-        self.over, self.partial = True, partial
+        self.is_ended, self.partial = True, partial
         if not self.cause and self.broken is not None:
             self.cause = one_line(redact_text(self.broken.cause), 500)
         seconds = self.seconds

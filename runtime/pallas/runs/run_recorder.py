@@ -45,7 +45,9 @@ class RunRecorder:
         self._lost = 0
         self._closing = asyncio.Event()
 
-    def over(self, run: ActiveRun, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
+    def record_end(
+        self, run: ActiveRun, request: RunRequest, outcome: Outcome, fault: str, usage: Usage
+    ) -> None:
         """Queue a run that is over. Returns at once."""
         record = None
         if not run.thread:

@@ -121,8 +121,8 @@ class ThreadStore:
             request.surface,
             started_at=run.started_at,
         )
-        said = run.given or request
-        question = Message("user", said.text, said.images)
+        given = run.given or request
+        question = Message("user", given.text, given.images)
         writer = TurnWriter(self._writes, self._ledger, conversation, record, run)
         try:
             index = await self._writes.within(
@@ -145,7 +145,7 @@ class ThreadStore:
     async def _create(self, request: RunRequest, conversation: Conversation) -> None:
         threads = self._ledger.threads
         try:
-            made = await self._writes.within(
+            thread = await self._writes.within(
                 threads.create(
                     request.agent,
                     request.principal.id,
@@ -161,4 +161,4 @@ class ThreadStore:
             if found is None:
                 raise
             raise BegunElsewhere(found) from None
-        conversation.thread = made.id
+        conversation.thread = thread.id

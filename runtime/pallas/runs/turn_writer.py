@@ -48,13 +48,13 @@ class TurnWriter:
         self._run = run
         self._waiting: list[Message] = []
         self._writer: asyncio.Task[None] | None = None
-        self._over = False
+        self._is_ended = False
         # The index of its question.
         self.question: int | None = None
 
     def hear(self, event: Event) -> None:
         """Queue a message of the loop to be written after those before it. Returns at once."""
-        if isinstance(event, LoopMessage) and not self._over:  # later messages belong to no turn
+        if isinstance(event, LoopMessage) and not self._is_ended:  # later messages belong to no turn
             native = Packed(event.native) if event.native else None
             message = Message(event.role, event.text, (), native, event.calls, event.answers)
             self._waiting.append(message)
@@ -85,9 +85,11 @@ class TurnWriter:
         self._conversation.next = index + 1 if alone and not replaces else OTHERS_TOO
         return index
 
-    async def fail(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> None:
-        """End the turn without an answer, storing ``kept`` alone. Never raises: a failed write is retried."""
-        write = self._failing(status, reason, partial, kept)
+    async def fail(
+        self, status: RunStatus, reason: str, partial: str, messages: Sequence[Message] = ()
+    ) -> None:
+        """End the turn without an answer, storing ``messages``. Never raises: failed writes are retried."""
+        write = self._failing(status, reason, partial, messages)
         try:
             await self._last(write())
         except Fault as fault:
@@ -100,15 +102,19 @@ class TurnWriter:
         write = self._failing(status, reason, partial)
         self._writes.retries.add(self._record.id, self._record.thread, write)
 
-    def _failing(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> Write:
+    def _failing(
+        self, status: RunStatus, reason: str, partial: str, messages: Sequence[Message] = ()
+    ) -> Write:
         # Its rows are read again when the conversation is continued.
         self._conversation.loaded, self._conversation.next = False, None
-        self._over = True
+        self._is_ended = True
         self._writes.progress.end(self._run)
         thread, done = self._record.thread, self._ended(status, fault=reason, partial=partial)
 
         async def write() -> None:
-            await self._writes.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
+            await self._writes.within(
+                self._ledger.threads.fail(thread, done, one_line(reason, 300), messages)
+            )
 
         return write
 
@@ -130,21 +136,23 @@ class TurnWriter:
 
     async def _last[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Do the last write of the turn. It ends before another run gets the conversation."""
-        self._over = True
+        self._is_ended = True
         self._writes.progress.end(self._run)
 
         async def last() -> T:
             await self._written()
             return await self._writes.within(work)
 
-        kept, _ = await finished(self._writes.own(last(), f"keep {self._record.id}"))
-        return kept
+        is_stored, _ = await finished(self._writes.own(last(), f"keep {self._record.id}"))
+        return is_stored
 
     async def _write(self) -> None:
         while self._waiting:
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT):
-                    await self._ledger.threads.said(self._record.thread, self._record.id, self._waiting[0])
+                    await self._ledger.threads.add_message(
+                        self._record.thread, self._record.id, self._waiting[0]
+                    )
             except Exception:
                 # The end of the turn writes all of it once more.
                 log.exception("run %s: what was said could not be kept yet", self._record.id)

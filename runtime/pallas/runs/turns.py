@@ -31,7 +31,7 @@ class ConversationTurns:
         self._compaction = Compaction()
         self.thread_store: ThreadStore | None = None
 
-    def keep_in(self, thread_store: ThreadStore) -> None:
+    def use_store(self, thread_store: ThreadStore) -> None:
         """Make conversations durable. Call it before the first turn."""
         self.thread_store = thread_store
 
@@ -51,9 +51,9 @@ class ConversationTurns:
         try:
             result = await self._answer(agent, executor, run, request, conversation, writer)
         except BaseException as error:
-            said = self._keep(run, request, conversation, error)
+            question = self._keep_partial(run, request, conversation, error)
             if writer is not None:
-                await writer.fail(*run.end_of(error), run.draft.text(), said[1:])
+                await writer.fail(*run.end_of(error), run.draft.text(), question[1:])
             raise
         await self.record(run, request, conversation, result, writer)
         return result
@@ -90,16 +90,16 @@ class ConversationTurns:
         turn = self._turn(agent, run, request, conversation, durable=False)
         known = conversation.tokens if turn.history is conversation.messages else None
         window = executor.info.window or agent.window
-        made = await self._compaction.of(turn, executor, window, run, known)
-        if made is None:
+        compaction = await self._compaction.of(turn, executor, window, run, known)
+        if compaction is None:
             return _NOTHING
-        older = len(turn.history) - made.left
+        older = len(turn.history) - compaction.left
         if writer is not None:
-            await writer.summarise(made.summary, older)
+            await writer.summarise(compaction.summary, older)
         left = tuple(turn.history[older:])
-        self._store(run, conversation, (made.summary, *left), ())
-        run.emit(made.event)
-        return made.usage
+        self._store(run, conversation, (compaction.summary, *left), ())
+        run.emit(compaction.event)
+        return compaction.usage
 
     async def _answer(
         self,
@@ -172,8 +172,11 @@ class ConversationTurns:
         messages, replaces = result.messages, result.replaces
         if run.given is not None and replaces:
             # The compacted history was the caller's own: the thread gets this turn alone.
-            said = Message("user", run.given.text, run.given.images)
-            messages, replaces = (said, *(Message("assistant", text) for text in result.texts[-1:])), False
+            question = Message("user", run.given.text, run.given.images)
+            messages, replaces = (
+                (question, *(Message("assistant", text) for text in result.texts[-1:])),
+                False,
+            )
         if writer is not None:
             try:
                 run.turn_index = await writer.finish(result, messages, replaces=replaces)
@@ -187,7 +190,7 @@ class ConversationTurns:
         before = () if replaces else (conversation.messages or (() if run.given else request.history))
         self._store(run, conversation, before, messages)
 
-    def _keep(
+    def _keep_partial(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation, error: BaseException
     ) -> tuple[Message, ...]:
         """Add the marked partial text of a run that was cut short to its conversation; returns the messages
@@ -204,10 +207,10 @@ class ConversationTurns:
         if not (written := run.draft.text()):
             return ()
         text, images = (run.given.text, run.given.images) if run.given else (request.text, request.images)
-        kept = Message("user", text, images), Message("assistant", f"{written}\n\n[cut short: {why}]")
+        exchange = Message("user", text, images), Message("assistant", f"{written}\n\n[cut short: {why}]")
         before = conversation.messages or (() if run.given else request.history)
-        self._store(run, conversation, before, kept)
-        return kept
+        self._store(run, conversation, before, exchange)
+        return exchange
 
     def _store(
         self,

@@ -41,7 +41,7 @@ class ScriptedConversation:
     calls: int
     characters: int
     stream: bool
-    usage_wanted: bool
+    include_usage: bool
 
     @property
     def user(self) -> str:
@@ -87,7 +87,7 @@ def read_conversation(body: Any) -> ScriptedConversation:
         calls=len(reader.tools),
         characters=reader.characters + (len(str(tools)) if tools else 0),
         stream=body.get("stream") is True,
-        usage_wanted=isinstance(options, Mapping) and options.get("include_usage") is True,
+        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
     )
 
 

@@ -179,7 +179,7 @@ class _Server:
         head = Head(f"chatcmpl-{next(self._numbers)}", int(time()), seen.model)
         if not seen.stream:
             return _json(completion(head, answer))
-        events = self._paced(rule, chunks(head, answer, usage=seen.usage_wanted))
+        events = self._paced(rule, chunks(head, answer, usage=seen.include_usage))
         return StreamingResponse(
             events, media_type="text/event-stream", headers={"cache-control": "no-cache"}
         )

@@ -47,10 +47,10 @@ class SessionLease:
     thread: str = ""  # its durable thread, once that is known
     turns: int = 0
     failed: str = ""  # why it takes no more prompts
-    asked: bool = False  # whether it had a prompt since it was opened
+    had_prompt: bool = False  # whether it had a prompt since it was opened
     opening: bool = True  # it cannot be used yet
-    over: str = ""  # why it ended, empty before
-    told: bool = False  # whether its state was published
+    end_reason: str = ""  # why it ended, empty before
+    is_published: bool = False  # whether its state was published
     left: Executor | None = None  # the executor of its agent when that left the fleet
     last: Executor | None = None  # the executor when it was opened or last asked
     prompts: list[SessionPrompt] = field(default_factory=list)  # those under way; the first one runs
@@ -83,7 +83,7 @@ class SessionLease:
             return "failed"
         if self.busy:
             return "busy"
-        return "idle" if self.asked else "active"
+        return "idle" if self.had_prompt else "active"
 
     @property
     def reaped(self) -> bool:

@@ -35,7 +35,7 @@ class SessionMetadata:
         return NO_PARAMS if self.params is None else self.params
 
 
-def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata:
+def metadata_of(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata:
     """Read the metadata. Raises Fault: UPSTREAM for more than ``limit`` bytes, PROTOCOL if it is invalid."""
     given = check_metadata(metadata or {}, limit)
     params = given.get(PARAMS)

@@ -45,16 +45,16 @@ class SessionOpener:
         self._permit = permit
         self._clock = clock
 
-    async def new(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionRecord:
+    async def new(self, agent: str, principal: Principal, metadata: SessionMetadata) -> SessionRecord:
         """Open a session with that agent. Raises Fault, and then leaves nothing behind."""
-        known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
-        lease = self._lease(agent, principal, wanted)
-        if wanted.thread:
-            lease.handle = lease.joined = wanted.thread
+        known = await self._thread(agent, principal, metadata.thread) if metadata.thread else ""
+        lease = self._lease(agent, principal, metadata)
+        if metadata.thread:
+            lease.handle = lease.joined = metadata.thread
             lease.begun, lease.thread = True, known
         self._table.add(lease)
         try:
-            await session_hooks.opened(lease.answering, lease.id, wanted.metadata)
+            await session_hooks.opened(lease.answering, lease.id, metadata.metadata)
         except BaseException:
             self._table.take_out(lease, CLOSED)
             raise
@@ -75,13 +75,13 @@ class SessionOpener:
             raise
         return found.thread if found is not None else ""
 
-    def _lease(self, agent: str, principal: Principal, wanted: SessionMetadata) -> SessionLease:
+    def _lease(self, agent: str, principal: Principal, metadata: SessionMetadata) -> SessionLease:
         """A lease that is not in the table yet. Raises Fault if no session can be opened."""
         answering, executor = self._kernel.ready(agent)
         entry = self._directory.entry(agent)
         if entry is None or entry.agent is not answering:  # it is being removed
             raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
-        check_provider(executor.info, wanted.provider)
+        check_provider(executor.info, metadata.provider)
         self._table.expire()
         check_room(self._kernel.leases, entry)
         now = self._clock()
@@ -94,16 +94,18 @@ class SessionOpener:
             handle=mint(),
             created_at=now,
             used_at=now,
-            provider=wanted.provider,
-            params=wanted.layer,
+            provider=metadata.provider,
+            params=metadata.layer,
         )
 
-    async def resume(self, wanted: SessionMetadata, agent: str | None, principal: Principal) -> SessionRecord:
+    async def resume(
+        self, metadata: SessionMetadata, agent: str | None, principal: Principal
+    ) -> SessionRecord:
         """Open a failed session again, with its thread.
 
         A session that did not fail stays as it is (DR-10).
         """
-        lease = self._table.find(wanted.resume, principal)
+        lease = self._table.find(metadata.resume, principal)
         if agent is not None and agent != lease.agent:
             text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
             raise Fault(FaultType.CONFIG, f"{text}; leave agentId out, or name that one")
@@ -113,26 +115,26 @@ class SessionOpener:
         if not lease.failed:
             return lease.record(self._limits())
         _, executor = self._kernel.ready(lease.agent)
-        check_provider(executor.info, wanted.provider)
+        check_provider(executor.info, metadata.provider)
         lease.opening = True
         try:
             await session_hooks.closed(lease.agent, lease.executor, lease.id, REOPENED)
             self._kernel.let_go(lease.answering, lease.handle)
-            await session_hooks.opened(lease.answering, lease.id, wanted.metadata)
+            await session_hooks.opened(lease.answering, lease.id, metadata.metadata)
         except BaseException:
             lease.opening = False
             raise
-        lease.failed, lease.asked = "", False
-        lease.provider = wanted.provider or lease.provider
-        lease.params = lease.params if wanted.params is None else wanted.params
+        lease.failed, lease.had_prompt = "", False
+        lease.provider = metadata.provider or lease.provider
+        lease.params = lease.params if metadata.params is None else metadata.params
         return await self._opened(lease)
 
     async def _opened(self, lease: SessionLease) -> SessionRecord:
         lease.opening, lease.used_at = False, self._clock()
         lease.last = lease.answering.executor
-        if lease.over:  # it ended while it was being opened
-            await session_hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
-            raise no_session(lease.id, lease.over)
+        if lease.end_reason:  # it ended while it was being opened
+            await session_hooks.closed(lease.agent, lease.executor, lease.id, lease.end_reason)
+            raise no_session(lease.id, lease.end_reason)
         self._table.tell(lease)
         self._table.find(lease.id, lease.owner)
         return lease.record(self._limits())

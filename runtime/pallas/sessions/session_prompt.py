@@ -54,7 +54,7 @@ async def answer(
     kernel: Kernel,
     lease: SessionLease,
     prompt: SessionPrompt,
-    asked: PromptRequestFacts,
+    question: PromptRequestFacts,
     gone: Callable[[SessionLease], bool],
 ) -> RunResult:
     """Run a prompt after those before it. Raises Fault; the session may have failed.
@@ -62,18 +62,20 @@ async def answer(
     ``gone`` says whether the session's agent has left the fleet: no other agent answers in its place (DR-17).
     """
     began = monotonic()
-    async with lease.turn.turn(asked.timeout):
-        if lease.over:
-            raise no_session(lease.id, lease.over)
+    async with lease.turn.turn(question.timeout):
+        if lease.end_reason:
+            raise no_session(lease.id, lease.end_reason)
         if lease.failed:
             raise has_failed(lease.id, lease.failed)
         if gone(lease):
             raise is_replaced(lease.id, lease.agent)
         if prompt.stopped:
             return _cancelled(lease, prompt, "", monotonic() - began)
-        left = None if asked.timeout is None else max(0.0, asked.timeout - (monotonic() - began))
-        lease.asked, lease.last = True, lease.answering.executor
-        return await _answered(kernel, lease, prompt, _request(lease, prompt, asked, left), asked.listener)
+        left = None if question.timeout is None else max(0.0, question.timeout - (monotonic() - began))
+        lease.had_prompt, lease.last = True, lease.answering.executor
+        return await _answered(
+            kernel, lease, prompt, _request(lease, prompt, question, left), question.listener
+        )
 
 
 def stop(kernel: Kernel, prompt: SessionPrompt) -> None:
@@ -112,26 +114,26 @@ def _told(fault: Fault, bearer: str | None) -> str:
 
 
 def _request(
-    lease: SessionLease, prompt: SessionPrompt, asked: PromptRequestFacts, left: float | None
+    lease: SessionLease, prompt: SessionPrompt, question: PromptRequestFacts, left: float | None
 ) -> RunRequest:
     return RunRequest(
         agent=lease.agent,
-        text=asked.text,
-        images=tuple(asked.images),
+        text=question.text,
+        images=tuple(question.images),
         conversation=lease.handle,
-        principal=asked.principal,
-        stream_text=asked.listener is not None,
+        principal=question.principal,
+        stream_text=question.listener is not None,
         new_conversation=not lease.begun,
-        caller=asked.caller,
-        trace=asked.trace,
-        params=asked.params,
+        caller=question.caller,
+        trace=question.trace,
+        params=question.params,
         surface=SURFACE,
         run_id=prompt.run_id,
         defaults=lease.params,
         provider=lease.provider,
         timeout=left,
         leased=lease.id,
-        bearer=asked.bearer,
+        bearer=question.bearer,
     )
 
 

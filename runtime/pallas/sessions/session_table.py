@@ -105,21 +105,21 @@ class SessionTable:
 
         Only a session that was opened is published as closed.
         """
-        if lease.over:
+        if lease.end_reason:
             return False
-        lease.over = reason
+        lease.end_reason = reason
         del self.all[lease.id]
         self._kernel.leases.given_back(lease.agent, lease.kind)
         self._ended[lease.id] = lease.owner, reason
         if len(self._ended) > KEPT:
             self._ended.popitem(last=False)
-        if lease.told:
+        if lease.is_published:
             self.publish(lease, "closed", reason)
         return True
 
     def tell(self, lease: SessionLease) -> None:
         """Publish its status."""
-        lease.told = True
+        lease.is_published = True
         self.publish(lease, lease.status, lease.failed)
 
     def publish(self, lease: SessionLease, status: str, reason: str) -> None:

@@ -29,7 +29,7 @@ from pallas.telemetry.event_hub import EventHub
 from . import session_hooks
 from .lease import SessionLease, SessionPrompt
 from .session_faults import VALID, check_prompt, has_failed, is_busy, is_replaced
-from .session_metadata import wanted_by
+from .session_metadata import metadata_of
 from .session_opener import CLOSED, SessionOpener
 from .session_prompt import PromptRequestFacts, about, answer, stop
 from .session_table import GONE, SessionTable
@@ -188,7 +188,7 @@ class Sessions:
         nothing behind.
         """
         limits = self._limits()
-        wanted = wanted_by(metadata, limits.metadata_bytes)
+        wanted = metadata_of(metadata, limits.metadata_bytes)
         if self._closing:
             text = "the fleet is stopping; try again when it is back"
             raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
@@ -226,12 +226,12 @@ class Sessions:
                 raise is_replaced(lease.id, lease.agent)
             if lease.busy and not queue:
                 raise is_busy(lease.id)
-            asked = PromptRequestFacts(
+            question = PromptRequestFacts(
                 text, principal, images, timeout, params, listener, bearer, trace, caller
             )
-            return await self._ask(lease, asked)
+            return await self._ask(lease, question)
         except Fault as fault:
-            raise about(fault, valid=not (lease.failed or lease.over)) from fault.__cause__
+            raise about(fault, valid=not (lease.failed or lease.end_reason)) from fault.__cause__
 
     async def cancel(self, session_id: str, principal: Principal, run_id: str | None = None) -> bool:
         """Stop the prompt that runs in a session, or only that run; False if none runs. Raises Fault."""
@@ -310,7 +310,7 @@ class Sessions:
         self._closing = True
         await self._table.close()
 
-    async def _ask(self, lease: SessionLease, asked: PromptRequestFacts) -> RunResult:
+    async def _ask(self, lease: SessionLease, question: PromptRequestFacts) -> RunResult:
         prompt = SessionPrompt(mint_run())
         lease.prompts.append(prompt)
         lease.quiet.clear()
@@ -318,13 +318,13 @@ class Sessions:
         if len(lease.prompts) == 1:
             self._table.tell(lease)
         try:
-            return await answer(self._kernel, lease, prompt, asked, self._gone)
+            return await answer(self._kernel, lease, prompt, question, self._gone)
         finally:
             lease.prompts.remove(prompt)
             lease.used_at = self._clock()
             if not lease.prompts:
                 lease.quiet.set()
-                if not lease.over:
+                if not lease.end_reason:
                     self._table.tell(lease)
                     if self._gone(lease):
                         self._table.end(lease, GONE)

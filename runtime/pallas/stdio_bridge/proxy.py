@@ -76,8 +76,8 @@ def proxy_of(client: Client) -> Server[Any]:
 
         handlers["on_completion"] = complete
 
-    made: Any = Server
-    server: Server[Any] = made(
+    server_class: Any = Server
+    server: Server[Any] = server_class(
         one_line(info.name, 100) if info is not None else "server",
         version=one_line(info.version, 100) if info is not None else "",
         instructions=client.instructions,

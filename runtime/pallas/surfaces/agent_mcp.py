@@ -243,8 +243,8 @@ class _SendMessage(Tool):
         try:
             request = request_of(self._agent, arguments, context)
             if request.session is not None and request.conversation is None:
-                session, who = request.session, request.principal
-                when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, who))
+                session, principal = request.session, request.principal
+                when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, principal))
             return result_of(await run_for(self._kernel, request, context))
         except Fault as fault:
             return fault_result(fault)

@@ -84,11 +84,12 @@ class BodyLimit:
             await _refuse(f"more than {self._limit} bytes", taken, self._limit, receive, send)
 
 
-async def _refuse(said: str, size: int, limit: int, receive: Receive, send: Send) -> None:
+async def _refuse(size_text: str, size: int, limit: int, receive: Receive, send: Send) -> None:
     fault = Fault(
         FaultType.PROTOCOL,
-        f"the request has {said}; at most {limit}: make images smaller (one has room for about 3 MB, and "
-        "base64 adds a third), send fewer at once, or leave out history that the conversation has already",
+        f"the request has {size_text}; at most {limit}: make images smaller (one has room for about 3 MB, "
+        "and base64 adds a third), send fewer at once, or leave out history that the conversation has "
+        "already",
         data={"limit": limit, "size": size},
     )
     error = {

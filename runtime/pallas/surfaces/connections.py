@@ -187,8 +187,8 @@ class ConnectionLimits:
             return
         self._let_go[reason] += count
         if monotonic() - self._told >= _TELL_EVERY:
-            said = ", ".join(f"{many} for {why}" for why, many in self._let_go.items())
-            log.warning("connections let go: %s; %d of at most %d are left", said, self.count, self.limit)
+            reasons = ", ".join(f"{many} for {why}" for why, many in self._let_go.items())
+            log.warning("connections let go: %s; %d of at most %d are left", reasons, self.count, self.limit)
             self._told = monotonic()
             self._let_go.clear()
 

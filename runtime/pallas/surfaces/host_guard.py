@@ -84,13 +84,13 @@ class HostOriginGuard:
     def _tell(self, header: str, values: list[str]) -> None:
         self._refused += 1
         if monotonic() - self._told >= _TELL_EVERY:
-            said = one_line(", ".join(values), 100) or "none"
+            shown_hosts = one_line(", ".join(values), 100) or "none"
             log.warning(
                 "refused %d request(s), the last for its %s header (%s);"
                 " allowed_hosts: in agents.yaml adds names",
                 self._refused,
                 header,
-                said,
+                shown_hosts,
             )
             self._told, self._refused = monotonic(), 0
 

@@ -16,11 +16,11 @@ class ListeningStreams:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._over = asyncio.Event()
+        self._is_ended = asyncio.Event()
 
     def end(self) -> None:
         """End all streams, present and future; returns at once."""
-        self._over.set()
+        self._is_ended.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
@@ -30,7 +30,7 @@ class ListeningStreams:
         begun = ended = False
 
         async def hear() -> Message:
-            return await _until(self._over, receive)
+            return await _until(self._is_ended, receive)
 
         async def say(message: Message) -> None:
             nonlocal begun, ended
@@ -43,9 +43,9 @@ class ListeningStreams:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until(over: asyncio.Event, receive: Receive) -> Message:
+async def _until(is_ended: asyncio.Event, receive: Receive) -> Message:
     """Return the client's next message; once the stream has ended, a disconnect."""
-    came, end = asyncio.ensure_future(receive()), asyncio.ensure_future(over.wait())
+    came, end = asyncio.ensure_future(receive()), asyncio.ensure_future(is_ended.wait())
     waits: set[asyncio.Future[Any]] = {came, end}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

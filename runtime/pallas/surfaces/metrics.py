@@ -131,7 +131,9 @@ class Metrics:
             return Counter(f"pallas_{name}", about, labels, registry=registry)
 
         self._runs = counter("runs", "Runs that ended", "agent", "outcome")
-        self._asked = counter("runs_by_caller", "Runs that ended, by caller", "agent", "caller", "outcome")
+        self._request_counts = counter(
+            "runs_by_caller", "Runs that ended, by caller", "agent", "caller", "outcome"
+        )
         self._messages = counter("send_message", "Calls of send_message that ended", "agent", "outcome")
         self._tools = counter(
             "tool_calls", "Downstream calls that ended", "agent", "server", "tool", "outcome"
@@ -186,7 +188,7 @@ class Metrics:
         agent, outcome = self._names.agent(run.agent), _one_of(run.outcome, _OUTCOMES)
         self._runs.labels(agent, outcome).inc()
         caller, surface = self._callers.finished(run.run_id)
-        self._asked.labels(agent, caller, outcome).inc()
+        self._request_counts.labels(agent, caller, outcome).inc()
         if surface in ("mcp", ""):  # the caller is forgotten: assume the most common case
             self._messages.labels(agent, outcome).inc()
         self._seconds.labels(agent).observe(run.seconds)

@@ -61,15 +61,15 @@ class VirtualServer:
 
     def seen(self) -> list[Offered]:
         """Return what the caller of this request may see."""
-        who = caller_of(fastmcp_request_ctx.get())
-        return [each for each in self._offered() if self._inbound.grants.may_run(who, each.agent)]
+        principal = caller_of(fastmcp_request_ctx.get())
+        return [each for each in self._offered() if self._inbound.grants.may_run(principal, each.agent)]
 
     def tool(self, name: str) -> Tool | None:
         """Return the tool of that name; the caller's permission was checked before."""
         found = self._find(name)
-        return self.made(found) if found is not None else None
+        return self.tool_of(found) if found is not None else None
 
-    def made(self, offered: Offered) -> Tool:
+    def tool_of(self, offered: Offered) -> Tool:
         """Return the tool itself."""
         return ChatTool(self._kernel, offered.agent, offered.description, offered.tool)
 
@@ -111,7 +111,7 @@ class _Agents(Provider):
         self._server = server
 
     async def _list_tools(self) -> Sequence[Tool]:
-        return [self._server.made(each) for each in self._server.seen()]
+        return [self._server.tool_of(each) for each in self._server.seen()]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Tool | None:
         return self._server.tool(name)

@@ -39,7 +39,7 @@ from pallas.asking import Answered
 from pallas.model import Fault, Principal, TaskRecord
 from pallas.model.refusals import REASON
 from pallas.safe_text import one_line, sanitize
-from pallas.tasks import is_over
+from pallas.tasks import is_ended
 
 from .agent_access import Authorize, Permit
 from .send_message_call import caller_of, fault_result, trace_of
@@ -131,20 +131,20 @@ class TasksExtension(ServerExtension):
             return fault_result(fault)
 
     async def _get(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
-        tasks, who = await self._admit(context, params)
-        return {"resultType": "complete", **detailed(await self._found(tasks, params.task_id, who))}
+        tasks, principal = await self._admit(context, params)
+        return {"resultType": "complete", **detailed(await self._found(tasks, params.task_id, principal))}
 
     async def _update(self, context: ServerRequestContext[Any, Any], params: _Answers) -> dict[str, Any]:
-        tasks, who = await self._admit(context, params)
-        await self._found(tasks, params.task_id, who)
+        tasks, principal = await self._admit(context, params)
+        await self._found(tasks, params.task_id, principal)
         answers = {key: found for key, each in params.input_responses.items() if (found := _answered(each))}
-        await _as_error(tasks.answer(params.task_id, who, answers))
+        await _as_error(tasks.answer(params.task_id, principal, answers))
         return {"resultType": "complete"}
 
     async def _cancel(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
-        tasks, who = await self._admit(context, params)
-        await self._found(tasks, params.task_id, who)
-        await _as_error(tasks.cancel(params.task_id, who))
+        tasks, principal = await self._admit(context, params)
+        await self._found(tasks, params.task_id, principal)
+        await _as_error(tasks.cancel(params.task_id, principal))
         return {"resultType": "complete"}
 
     async def _admit(
@@ -158,20 +158,20 @@ class TasksExtension(ServerExtension):
             )
         if self.client_settings(context) is None:
             raise undeclared()
-        who = caller_of(call)
+        principal = caller_of(call)
         if self._authorize is not None:
-            await _as_error(self._authorize(next(iter(self._begins)), who))
+            await _as_error(self._authorize(next(iter(self._begins)), principal))
         if self._permit is not None:
             try:
-                self._permit(who, trace_of(call))
+                self._permit(principal, trace_of(call))
             except Fault as fault:
                 raise _error(fault) from None
         if tasks is None:
             raise MCPError(code=INVALID_PARAMS, message="this fleet keeps no tasks any more: it is stopping")
-        return tasks, who
+        return tasks, principal
 
-    async def _found(self, tasks: "Tasks", task_id: str, who: Principal) -> TaskRecord:
-        found = await _as_error(tasks.find(task_id, who))
+    async def _found(self, tasks: "Tasks", task_id: str, principal: Principal) -> TaskRecord:
+        found = await _as_error(tasks.find(task_id, principal))
         if self._agent and found.agent != self._agent:
             raise MCPError(code=INVALID_PARAMS, message=f"task not found: {self._agent} has none of that id")
         return found
@@ -204,32 +204,32 @@ def created(task: TaskRecord) -> Result:
 
 def detailed(task: TaskRecord) -> dict[str, Any]:
     """Return a task as ``tasks/get`` sends it."""
-    told = _seed(task)
+    task_body = _seed(task)
     if task.status == "input_required":
-        return {**told, "inputRequests": dict(task.request or {})}
+        return {**task_body, "inputRequests": dict(task.request or {})}
     if task.result is not None and task.status != "cancelled":
-        return {**told, "status": "completed", "result": {"resultType": "complete", **task.result}}
+        return {**task_body, "status": "completed", "result": {"resultType": "complete", **task.result}}
     if task.status == "failed":
         fault = task.fault or {}
         message = sanitize(str(fault.get("error") or "the task failed"), 1_000)
-        return {**told, "error": {"code": _INTERNAL, "message": message, "data": dict(fault)}}
-    return told
+        return {**task_body, "error": {"code": _INTERNAL, "message": message, "data": dict(fault)}}
+    return task_body
 
 
 def _seed(task: TaskRecord) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    task_body: dict[str, Any] = {
         "taskId": task.id,
         "status": task.status,
         "createdAt": _iso(task.created_at),
         "lastUpdatedAt": _iso(task.updated_at),
         # The time to live starts with its end: until then the task is kept.
         "ttlMs": round((task.updated_at - task.created_at + task.ttl) * 1000)
-        if is_over(task) and task.ttl is not None
+        if is_ended(task) and task.ttl is not None
         else None,
         "pollIntervalMs": POLL_EARLY if time() - task.created_at < _EARLY else POLL_LATER,
     }
     message = one_line(str((task.fault or {}).get("error") or ""), 300) or task.progress
-    return {**told, "statusMessage": message} if message else told
+    return {**task_body, "statusMessage": message} if message else task_body
 
 
 def _capabilities(context: FastMCPRequestContext | None) -> Mapping[str, Any]:

@@ -127,5 +127,5 @@ def _text(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
-def _value(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in headers if name.lower() == wanted), "")
+def _value(headers: list[tuple[bytes, bytes]], header: bytes) -> str:
+    return next((value.decode("latin-1") for name, value in headers if name.lower() == header), "")

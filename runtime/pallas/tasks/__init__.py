@@ -7,5 +7,5 @@ its end.
 
 from .task_work import MakeRun as MakeRun
 from .task_work import TaskOutcome as TaskOutcome
-from .task_work import is_over as is_over
+from .task_work import is_ended as is_ended
 from .tasks import Tasks as Tasks

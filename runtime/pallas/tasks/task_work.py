@@ -32,7 +32,7 @@ MakeRun = Callable[[Listener], Awaitable[TaskOutcome]]
 """Does the work and passes the run's events to the listener. Raises Fault."""
 
 
-def is_over(task: TaskRecord) -> bool:
+def is_ended(task: TaskRecord) -> bool:
     """Whether the task has ended."""
     return task.status not in ("working", "input_required")
 
@@ -42,14 +42,14 @@ class TaskWork:
     """A task under way. Belongs to one event loop."""
 
     record: TaskRecord  # the task as it is now
-    told: Callable[[TaskRecord], None]  # called when the status changes
+    publish: Callable[[TaskRecord], None]  # called when the status changes
     task: asyncio.Task[None] | None = None  # does the work
     cancelled: bool = False  # its caller asked for that
     stopped: bool = False  # the fleet ends it
     doing: bool = False  # it can be interrupted; afterwards its end is only written
     unkept: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _asked: dict[str, asyncio.Future[Answered]] = field(default_factory=dict)
+    _questions_open: dict[str, asyncio.Future[Answered]] = field(default_factory=dict)
     _questions: int = 0
 
     def change(self, **values: Any) -> None:
@@ -60,7 +60,7 @@ class TaskWork:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if self.record.status != before:
-            self.told(self.record)
+            self.publish(self.record)
 
     def interrupt(self) -> None:
         """End it, at once or before it begins."""
@@ -84,7 +84,7 @@ class TaskWork:
 
     async def ask(self, message: str, schema: Mapping[str, Any], seconds: float) -> Answered:
         """Ask the task's owner, and wait for the answer. Raises Fault (UPSTREAM, TIMEOUT)."""
-        if len(self._asked) >= MAX_QUESTIONS:
+        if len(self._questions_open) >= MAX_QUESTIONS:
             raise Fault(FaultType.UPSTREAM, f"{MAX_QUESTIONS} questions of this task wait for an answer")
         self._questions += 1
         key = f"question-{self._questions}"
@@ -94,7 +94,7 @@ class TaskWork:
             "requestedSchema": dict(schema),
         }
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked[key] = answer
+        self._questions_open[key] = answer
         self._wants({**(self.record.request or {}), key: {"method": "elicitation/create", "params": params}})
         try:
             async with asyncio.timeout(seconds):
@@ -104,7 +104,7 @@ class TaskWork:
                 FaultType.TIMEOUT, f"no answer within {seconds:g} s: {one_line(message, 120)}"
             ) from None
         finally:
-            del self._asked[key]
+            del self._questions_open[key]
             self._has_answers({key})
 
     def answer(self, answers: Mapping[str, Answered]) -> None:
@@ -114,7 +114,7 @@ class TaskWork:
         """
         answered = set()
         for key, answer in answers.items():
-            if (waiting := self._asked.get(key)) is not None and not waiting.done():
+            if (waiting := self._questions_open.get(key)) is not None and not waiting.done():
                 waiting.set_result(answer)
                 answered.add(key)
         self._has_answers(answered)
@@ -125,7 +125,7 @@ class TaskWork:
             self._wants({key: each for key, each in asked.items() if key not in keys})
 
     def _wants(self, questions: Mapping[str, Any]) -> None:
-        if not is_over(self.record):
+        if not is_ended(self.record):
             self.change(status="input_required" if questions else "working", request=questions or None)
 
 

@@ -26,7 +26,7 @@ from pallas.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
 from pallas.telemetry.event_hub import EventHub
 
-from .task_work import MakeRun, TaskOutcome, TaskWork, is_over
+from .task_work import MakeRun, TaskOutcome, TaskWork, is_ended
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -196,7 +196,7 @@ class Tasks:
         Raises Fault (conflict) for a task of another fleet that uses the same ledger.
         """
         found = await self.find(id, principal)
-        if is_over(found):
+        if is_ended(found):
             return found
         work = self._works.get(id)
         if work is None:
@@ -215,23 +215,23 @@ class Tasks:
 
     async def follow(self, id: str, principal: Principal) -> AsyncGenerator[TaskRecord]:  # noqa: A002
         """Yield the task as it is, and again after each change, until its end."""
-        told = await self.find(id, principal)
-        yield told
-        while not is_over(told):
+        record = await self.find(id, principal)
+        yield record
+        while not is_ended(record):
             work = self._works.get(id)
             if work is None:
-                await asyncio.sleep(0 if (await self.find(id, principal)) != told else LOOK_EVERY)
-            elif work.record == told:
+                await asyncio.sleep(0 if (await self.find(id, principal)) != record else LOOK_EVERY)
+            elif work.record == record:
                 await work.changes(60.0)
-            if (now := await self.find(id, principal)) != told:
-                told = now
-                yield told
+            if (now := await self.find(id, principal)) != record:
+                record = now
+                yield record
 
     async def wait(self, id: str, principal: Principal, seconds: float) -> TaskRecord:  # noqa: A002
         """The task once it is over, or as it is after ``seconds``."""
         found = await self.find(id, principal)
         until = monotonic() + seconds
-        while not is_over(found) and (left := until - monotonic()) > 0:
+        while not is_ended(found) and (left := until - monotonic()) > 0:
             work = self._works.get(id)
             if work is None:
                 await asyncio.sleep(min(left, LOOK_EVERY))
@@ -273,20 +273,20 @@ class Tasks:
             work.doing = False
             keeping.cancel()
         # Written before it is published, so that a task reported as over is so after a restart too.
-        over = replace(work.record, updated_at=time(), request=None, **end)
+        ended = replace(work.record, updated_at=time(), request=None, **end)
         try:
-            await self._finish(over)
+            await self._finish(ended)
         finally:
-            self._works.pop(over.id, None)
+            self._works.pop(ended.id, None)
             work.change(**end, request=None)
 
-    async def _finish(self, over: TaskRecord) -> None:
+    async def _finish(self, ended: TaskRecord) -> None:
         for pause in (*_TRIES, None):
             try:
-                await self._store.finish(over)
+                await self._store.finish(ended)
             except Fault as fault:
                 if pause is None or self._closed:
-                    log.error("task %s: its end was not written down: %s", over.id[:8], fault.message)
+                    log.error("task %s: its end was not written down: %s", ended.id[:8], fault.message)
                     return
                 await asyncio.sleep(pause)
             else:

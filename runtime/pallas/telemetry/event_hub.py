@@ -53,7 +53,7 @@ class EventHub:
         self._listeners = (*self._listeners, listener)
 
         def stop() -> None:
-            self._listeners = tuple(kept for kept in self._listeners if kept is not listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
         return stop
 

@@ -48,7 +48,7 @@ class _Kept(httpx2.AsyncByteStream):
         self._exchange = exchange
         self._body = Body(events=response.headers.get("content-type", "").startswith("text/event-stream"))
         self._decode = _decoder(response.headers.get("content-encoding", ""))
-        self._over = False
+        self._is_ended = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for data in self._stream:
@@ -62,8 +62,8 @@ class _Kept(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     def _end(self) -> None:
-        if not self._over:
-            self._over = True
+        if not self._is_ended:
+            self._is_ended = True
             self._exchange.end(*self._body.end())
 
 

@@ -163,13 +163,13 @@ class Body:
 class OpenExchange:
     """One exchange from its request on. ``value`` is its current state."""
 
-    __slots__ = ("_began", "_run", "kept", "number", "value")
+    __slots__ = ("_began", "_run", "is_recorded", "number", "value")
 
     def __init__(self, run: "RunWire", value: Exchange, number: int = 0) -> None:
         self._run = run
         self.number = number
         self._began = perf_counter()
-        self.kept = True
+        self.is_recorded = True
         self.value = value
 
     def head(self, status: int | None, headers: Headers = ()) -> None:
@@ -200,7 +200,7 @@ class OpenExchange:
 
     def put(self, value: Exchange) -> None:
         """Replace its state."""
-        if self.kept:
+        if self.is_recorded:
             by = _size(value) - _size(self.value)
             self.value = value
             self._run.grow(by)
@@ -254,7 +254,7 @@ class RunWire:
         self._made += 1
         opened = OpenExchange(self, value, self._made)
         if self._record.of(self.run_id) is not self:
-            opened.kept = False  # newer runs have pushed this one out
+            opened.is_recorded = False  # newer runs have pushed this one out
             return opened
         self.exchanges.append(opened)
         if len(self.exchanges) > MAX_EXCHANGES:
@@ -275,7 +275,7 @@ class RunWire:
     def drop_oldest(self) -> None:
         """Forget its oldest exchange."""
         oldest = self.exchanges.popleft()
-        oldest.kept = False
+        oldest.is_recorded = False
         self._record.grow(-_size(oldest.value))
 
 

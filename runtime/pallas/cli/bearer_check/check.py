@@ -180,7 +180,7 @@ async def _downstream(
             async with _talk(url, text, downstream.name) as talk:
                 await talk.say(text, None)
     expected = len(tokens) + len(strangers)
-    verdict = judge(agent, downstream.name, _rule(downstream), echo.heard, tokens, expected)
+    verdict = judge(agent, downstream.name, _rule(downstream), echo.requests, tokens, expected)
     return replace(verdict, problems=(*verdict.problems, *lost))
 
 

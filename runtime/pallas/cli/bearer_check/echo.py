@@ -41,15 +41,15 @@ class RequestRecorder:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.url = ""
-        self.heard: list[HeardRequest] = []
+        self.requests: list[HeardRequest] = []
 
-    def answer(self, heard: HeardRequest) -> Response | None:
+    def answer(self, request: HeardRequest) -> Response | None:
         """Return a response to send instead of passing the request on, or None to pass it on."""
         return None
 
     def calls(self) -> list[HeardRequest]:
         """Return only the tool calls."""
-        return [each for each in self.heard if each.what == "tools/call"]
+        return [each for each in self.requests if each.what == "tools/call"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -58,8 +58,8 @@ class RequestRecorder:
             return
         request = Request(scope, receive)
         raw = await request.body()
-        heard = _heard(request, raw)
-        self.heard.append(heard)
+        heard = _recorded(request, raw)
+        self.requests.append(heard)
         if (response := self.answer(heard)) is not None:
             await response(scope, receive, send)
             return
@@ -110,7 +110,7 @@ async def echo_server() -> AsyncIterator[RequestRecorder]:
         yield recorder
 
 
-def _heard(request: Request, raw: bytes) -> HeardRequest:
+def _recorded(request: Request, raw: bytes) -> HeardRequest:
     try:
         body: Any = json.loads(raw) if raw else {}
     except ValueError:

@@ -26,22 +26,22 @@ def judge(
     agent: str,
     downstream: str,
     rule: str,
-    heard: Sequence[HeardRequest],
+    requests: Sequence[HeardRequest],
     callers: Mapping[str, str],
     expected: int,
 ) -> Verdict:
-    """Compare what one downstream ``heard`` with the rule for it.
+    """Compare the ``requests`` of one downstream with the rule for it.
 
     ``rule`` is ``forwarded`` (each call has its caller's token, and a connection has the token of one
     caller), ``configured`` or ``none`` (no caller's token at all). ``callers`` maps the text that a call
     carries to its caller's token; a text that is not in it belongs to a call without a token. ``expected`` is
     the number of calls that should have arrived.
     """
-    calls = [each for each in heard if each.what == "tools/call"]
+    calls = [each for each in requests if each.what == "tools/call"]
     problems = [problem for each in calls if (problem := _call(each, rule, callers))]
     texts = {token: text for text, token in callers.items()}
     sessions: dict[str, set[str]] = {}
-    for each in heard:
+    for each in requests:
         if each.bearer not in texts:
             continue
         if rule != "forwarded" and each.what != "tools/call":
@@ -58,16 +58,16 @@ def judge(
     return Verdict(agent, downstream, rule, len(calls), tuple(problems))
 
 
-def _call(heard: HeardRequest, rule: str, callers: Mapping[str, str]) -> str:
-    own = callers.get(heard.text, "")
-    if rule == "forwarded" and heard.bearer == own:
+def _call(request: HeardRequest, rule: str, callers: Mapping[str, str]) -> str:
+    own = callers.get(request.text, "")
+    if rule == "forwarded" and request.bearer == own:
         return ""
     if rule == "forwarded" and not own:
-        return f"the call {heard.text} carried a bearer"
-    whose = next((text for text, token in callers.items() if token == heard.bearer), None)
+        return f"the call {request.text} carried a bearer"
+    whose = next((text for text, token in callers.items() if token == request.bearer), None)
     if rule != "forwarded":
-        return f"the call of caller {heard.text} carried the bearer of caller {whose}" if whose else ""
-    if not heard.bearer:
-        return f"the call of caller {heard.text} carried no bearer"
+        return f"the call of caller {request.text} carried the bearer of caller {whose}" if whose else ""
+    if not request.bearer:
+        return f"the call of caller {request.text} carried no bearer"
     of = f"that of caller {whose}" if whose else "another one"
-    return f"the call of caller {heard.text} did not carry its own bearer but {of}"
+    return f"the call of caller {request.text} did not carry its own bearer but {of}"

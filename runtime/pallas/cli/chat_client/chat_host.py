@@ -92,8 +92,8 @@ class Host:
             why = fault.message
         except codec.Undecodable as error:
             why = str(error)
-        told = await self._api.get(f"/agents/{part(self._agent)}")
-        instruction = told.get("systemPrompt") if isinstance(told, dict) else ""
+        agent_document = await self._api.get(f"/agents/{part(self._agent)}")
+        instruction = agent_document.get("systemPrompt") if isinstance(agent_document, dict) else ""
         return AgentDetail(
             self._agent,
             instruction=str(instruction or ""),
@@ -148,8 +148,8 @@ class Host:
     async def save(self, params: Params) -> str:
         """Merge ``params`` into the agent's defaults."""
         path = f"/agents/{part(self._agent)}"
-        told = await self._api.get(path)
-        agent = told if isinstance(told, dict) else {}
+        agent_document = await self._api.get(path)
+        agent = agent_document if isinstance(agent_document, dict) else {}
         merged = params.over(Params.read(agent.get("defaultParams") or {}, strict=False))
         # With the version that was read, so that another caller's save in between is not undone.
         change = {"defaultParams": merged.to_json(), "version": agent.get("version")}
@@ -175,8 +175,8 @@ class Host:
 
     async def resume(self, thread: str) -> str:
         """Continue another thread, and return its last messages."""
-        told = await thread_named(self._api, thread, self._agent)
-        record = _thread(told if isinstance(told, dict) else {}, self._agent)
+        thread_document = await thread_named(self._api, thread, self._agent)
+        record = _thread(thread_document if isinstance(thread_document, dict) else {}, self._agent)
         if record.agent != self._agent:
             raise _wrong(
                 f"{one_line(thread, 200)} belongs to the agent {one_line(record.agent, 100)}: "
@@ -213,19 +213,19 @@ class Host:
         return f"Asking again: {one_line(self._last[0], 100)}"
 
 
-def _thread(told: Mapping[str, Any], agent: str) -> ThreadRecord:
-    theirs = told.get("agent")
+def _thread(document: Mapping[str, Any], agent: str) -> ThreadRecord:
+    theirs = document.get("agent")
     if isinstance(theirs, Mapping):
         theirs = theirs.get("name")
-    messages = told.get("messages")
+    messages = document.get("messages")
     return ThreadRecord(
-        str(told.get("id") or ""),
+        str(document.get("id") or ""),
         str(theirs or agent),
-        str(told.get("ownerId") or ""),
-        title=str(told.get("title") or ""),
+        str(document.get("ownerId") or ""),
+        title=str(document.get("title") or ""),
         messages=messages if isinstance(messages, int) else 0,
-        created_at=_at(told.get("createdAt")) or 0.0,
-        last_turn_at=_at(told.get("lastTurnAt")),
+        created_at=_at(document.get("createdAt")) or 0.0,
+        last_turn_at=_at(document.get("lastTurnAt")),
     )
 
 

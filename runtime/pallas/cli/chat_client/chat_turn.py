@@ -72,7 +72,9 @@ class ChatTurn:
 
     async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatAnswer:
         """Run the whole turn. A run that fails or cannot begin is ``fault``; BrokenPipeError is raised."""
-        self._work = asyncio.create_task(self._read(body) if stream else self._whole(body), name="answer")
+        self._work = asyncio.create_task(
+            self._read(body) if stream else self._complete_answer(body), name="answer"
+        )
         shown = asyncio.create_task(self._tick(), name="status line")
         try:
             await asyncio.wait({self._work})
@@ -127,7 +129,7 @@ class ChatTurn:
             if not self._answer.cancelled:
                 raise
 
-    async def _whole(self, body: Mapping[str, Any]) -> None:
+    async def _complete_answer(self, body: Mapping[str, Any]) -> None:
         document = await self._api.answer(self._agent, body)
         self._answer.document = document
         self._answer.text = str(document.get("text") or "")

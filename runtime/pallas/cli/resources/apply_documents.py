@@ -9,7 +9,7 @@ from pallas.config.notes import Notes, allowed, did_you_mean
 
 from .document_checks import Current, check_alone, check_together, place_of, references
 from .document_reader import ResourceDocument, read
-from .fleet_requests import OK, REFUSED, FleetLocation, Wrong, ask, complain, told, warn_of
+from .fleet_requests import OK, REFUSED, FleetLocation, Wrong, ask, complain, fault_text, warn_of
 from .resource_documents import differing, same
 from .resource_kinds import KINDS, ORDER
 
@@ -190,7 +190,9 @@ async def _one(
     except Fault as fault:
         where, key = place_of(document, fault)
         problem = fault.message
-        complain(f"{where}: {key}: {problem}" if key and key not in problem else f"{where}: {told(fault)}")
+        complain(
+            f"{where}: {key}: {problem}" if key and key not in problem else f"{where}: {fault_text(fault)}"
+        )
         return REFUSED
     print(f"{document.title} {became}{' (dry run)' if dry_run else ''}")
     sys.stdout.flush()
@@ -198,8 +200,8 @@ async def _one(
 
 
 async def _create(api: "RestClient", document: ResourceDocument, spec: dict[str, Any]) -> str:
-    made = await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
-    warn_of(document.title, made)
+    created = await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
+    warn_of(document.title, created)
     return "created"
 
 

@@ -50,9 +50,9 @@ def create(kind: str, name: str, spec: Mapping[str, Any], reach: FleetLocation) 
     }
 
     async def work(api: "RestClient") -> int:
-        made = await api.post(KINDS[kind].path, body)
+        created = await api.post(KINDS[kind].path, body)
         print(f"{kind}/{name} created")
-        warn_of(f"{kind}/{name}", made)
+        warn_of(f"{kind}/{name}", created)
         return OK
 
     return ask(reach, work)

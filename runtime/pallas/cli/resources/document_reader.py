@@ -138,20 +138,20 @@ def _documents(node: Node, notes: Notes) -> Iterator[ResourceDocument]:
 
 
 def _kind(node: Table, notes: Notes) -> ResourceKind | Literal["list", ""]:
-    said = node.get("apiVersion")
-    version = plain(said) if said is not None else None
+    given = node.get("apiVersion")
+    version = plain(given) if given is not None else None
     if version not in API_VERSIONS:
-        problem = "is missing" if said is None else "is none that is understood"
+        problem = "is missing" if given is None else "is none that is understood"
         notes.error(_line(node, ("apiVersion",)), "apiVersion", problem, f"write apiVersion: {API_VERSION}")
-    said = node.get("kind")
-    word = plain(said) if said is not None else None
+    given = node.get("kind")
+    word = plain(given) if given is not None else None
     if isinstance(word, str) and word.lower() == "list":
         return "list"
     if not isinstance(word, str):
         notes.error(
             _line(node, ("kind",)),
             "kind",
-            "is missing" if said is None else "must be a word",
+            "is missing" if given is None else "must be a word",
             f"allowed: {', '.join(MADE)}",
         )
         return ""
@@ -173,12 +173,12 @@ def _name(node: Table, notes: Notes) -> str:
     for key, entry in metadata.entries.items():
         if key != "name":
             notes.error(entry.where, f"metadata.{key}", "there is no such key", "known: name")
-    said = metadata.get("name")
-    name = plain(said) if said is not None else None
+    name_node = metadata.get("name")
+    name = plain(name_node) if name_node is not None else None
     if isinstance(name, str) and name:
         return name
-    problem = "is missing" if said is None else "must be text"
-    notes.error(_line(node, ("metadata", "name")), "metadata.name", problem, "quote it" if said else "")
+    problem = "is missing" if name_node is None else "must be text"
+    notes.error(_line(node, ("metadata", "name")), "metadata.name", problem, "quote it" if name_node else "")
     return ""
 
 

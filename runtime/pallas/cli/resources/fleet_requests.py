@@ -1,5 +1,6 @@
 """Find the fleet for a command, and turn its refusals into messages and exit statuses."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,8 +49,6 @@ class FleetLocation:
 
 def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr."""
-    import asyncio
-
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
@@ -70,7 +69,7 @@ def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) ->
         complain(f"{fault.message}; {HOW}")
         return NO_FLEET
     except Fault as fault:
-        complain(told(fault))
+        complain(fault_text(fault))
         return REFUSED
     except BrokenPipeError:
         # The reader has seen enough (`| head`); the interpreter must not complain at exit.
@@ -105,7 +104,7 @@ def complain(text: str) -> None:
     print(sanitize(text), file=sys.stderr)
 
 
-def told(fault: "Fault") -> str:
+def fault_text(fault: "Fault") -> str:
     """Return a Fault as a line for people: the problem and its key."""
     key = str(fault.data.get("key") or "")
     # Faults of parameters already name the key.
@@ -115,8 +114,6 @@ def told(fault: "Fault") -> str:
 
 
 async def _ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
-    import asyncio
-
     from pallas.client import URL_VARIABLE, connect, place_of, token_of
     from pallas.client.own_fleet import is_there
 

@@ -23,7 +23,7 @@ def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
     from .resource_kinds import KINDS
 
     try:
-        key = "name" if KINDS[kind].made else "id"
+        key = "name" if KINDS[kind].has_document else "id"
         body = get_json(folder, url, token, f"{KINDS[kind].path}?limit=200")
         return [str(each[key]) for each in body["items"] if isinstance(each.get(key), str)]
     except Exception:
@@ -40,8 +40,8 @@ def get_json(folder: Path, url: str, token: str, path: str) -> Any:
     if status == 401 and not given and parts.hostname in ("127.0.0.1", "localhost", "::1"):
         from pallas.surfaces.control.token_file import find_tokens
 
-        for kept in find_tokens(parts.port or _DEFAULT_PORT)[:2]:
-            status, body = _ask(parts.scheme, parts.netloc, path, kept.token)
+        for stored_token in find_tokens(parts.port or _DEFAULT_PORT)[:2]:
+            status, body = _ask(parts.scheme, parts.netloc, path, stored_token.token)
             if status == http.client.OK:
                 break
     return json.loads(body)

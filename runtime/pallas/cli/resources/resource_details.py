@@ -35,18 +35,18 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def describe(words: Sequence[str], reach: FleetLocation) -> int:
     """Print the things, one after the other; returns the exit status."""
     try:
-        wanted = split(list(words))
+        accepts = split(list(words))
     except NoSuchKind as error:
         complain(f"pallas describe: {error}")
         return USAGE
-    if not all(name for _, name in wanted):
+    if not all(name for _, name in accepts):
         complain(
-            f"pallas describe: say which {wanted[0][0].word}; `pallas get {wanted[0][0].plural}` lists them"
+            f"pallas describe: say which {accepts[0][0].word}; `pallas get {accepts[0][0].plural}` lists them"
         )
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        for number, (kind, name) in enumerate(wanted):
+        for number, (kind, name) in enumerate(accepts):
             print(("\n" if number else "") + await _described(api, kind, name))
         return OK
 
@@ -89,9 +89,9 @@ async def _count(api: "RestClient", path: str, *, agent: str) -> str:
     return f"more than {_COUNTED}" if len(found) > _COUNTED else str(len(found))
 
 
-async def _names(api: "RestClient", path: str, wanted: Callable[[Mapping[str, Any]], bool]) -> str:
+async def _names(api: "RestClient", path: str, accepts: Callable[[Mapping[str, Any]], bool]) -> str:
     found = [each async for each in api.items(path, most=_COUNTED) if isinstance(each, Mapping)]
-    return ", ".join(str(each.get("name")) for each in found if wanted(each))
+    return ", ".join(str(each.get("name")) for each in found if accepts(each))
 
 
 def _refers(value: Any, name: str) -> bool:

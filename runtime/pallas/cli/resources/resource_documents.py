@@ -79,5 +79,5 @@ def _item(value: Any) -> Any:
     """Return a server or a prompt as a single word when that is all it has."""
     if not isinstance(value, Mapping):
         return value
-    said = {key: each for key, each in value.items() if each not in ("", None, {}, 0)}
-    return next(iter(said.values())) if len(said) == 1 else said
+    parameters = {key: each for key, each in value.items() if each not in ("", None, {}, 0)}
+    return next(iter(parameters.values())) if len(parameters) == 1 else parameters

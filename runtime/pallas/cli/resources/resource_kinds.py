@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KindInfo:
-    """``path`` is the kind's list in the API; ``made``: it can be changed and has a document."""
+    """``path`` is the kind's list in the API; ``has_document``: it can be changed and has a document."""
 
     word: str
     plural: str
-    made: bool = False
+    has_document: bool = False
 
     @property
     def path(self) -> str:
@@ -25,10 +25,10 @@ class KindInfo:
 KINDS: Final = {
     kind.word: kind
     for kind in (
-        KindInfo("agent", "agents", made=True),
-        KindInfo("llm", "llms", made=True),
-        KindInfo("secret", "secrets", made=True),
-        KindInfo("project", "projects", made=True),
+        KindInfo("agent", "agents", has_document=True),
+        KindInfo("llm", "llms", has_document=True),
+        KindInfo("secret", "secrets", has_document=True),
+        KindInfo("project", "projects", has_document=True),
         KindInfo("thread", "threads"),
         KindInfo("run", "runs"),
     )

@@ -80,20 +80,20 @@ class ListOptions:
 def get(options: ListOptions, reach: FleetLocation) -> int:
     """Print the list or the things; returns the exit status."""
     try:
-        wanted = split(list(options.words))
+        resources = split(list(options.words))
         if options.output not in FORMATS:
             raise Wrong(f"--output {options.output[:40]}: allowed: {', '.join(FORMATS)}")
-        if not all(name for _, name in wanted) and len(wanted) > 1:
+        if not all(name for _, name in resources) and len(resources) > 1:
             raise Wrong("a name is missing after a /")
-        _narrowing(options, wanted[0][0], alone=bool(wanted[0][1]))
+        _narrowing(options, resources[0][0], alone=bool(resources[0][1]))
     except (NoSuchKind, Wrong) as error:
         complain(f"pallas get: {error}")
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        if wanted[0][1]:
-            return await _named(api, wanted, options)
-        return await _listed(api, wanted[0][0], options)
+        if resources[0][1]:
+            return await _named(api, resources, options)
+        return await _listed(api, resources[0][0], options)
 
     return ask(reach, work)
 
@@ -133,11 +133,11 @@ async def _listed(api: "RestClient", kind: KindInfo, options: ListOptions) -> in
     return OK
 
 
-async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], options: ListOptions) -> int:
+async def _named(api: "RestClient", resources: Sequence[tuple[KindInfo, str]], options: ListOptions) -> int:
     from pallas.client.rest_client import part
 
     groups: dict[str, tuple[KindInfo, list[Body]]] = {}
-    for kind, name in wanted:
+    for kind, name in resources:
         body = await api.get(f"{kind.path}/{part(name)}", visible=options.output == "table")
         if kind.word == "thread":
             await _messages(api, body, options)
@@ -145,7 +145,7 @@ async def _named(api: "RestClient", wanted: Sequence[tuple[KindInfo, str]], opti
     for number, (kind, bodies) in enumerate(groups.values()):
         if number:
             print("---" if options.output == "yaml" else "")
-        _show(kind, bodies, options.output, alone=len(wanted) == 1)
+        _show(kind, bodies, options.output, alone=len(resources) == 1)
     return OK
 
 
@@ -174,14 +174,14 @@ def _show(kind: KindInfo, bodies: Sequence[Body], output: str, *, alone: bool) -
             print(table(list(columns), rows, width_of()))
         return
     # Of two agents of one name, the one created over the API is the one that can be applied.
-    bodies = [body for body in bodies if not (kind.made and body.get("shadows"))]
-    documents = [document_of(kind.word, body) if kind.made else body for body in bodies]
+    bodies = [body for body in bodies if not (kind.has_document and body.get("shadows"))]
+    documents = [document_of(kind.word, body) if kind.has_document else body for body in bodies]
     if output == "yaml":
         print(as_yaml(documents) if documents or alone else "[]")
     elif alone:
         print(as_json(documents[0]))
     else:
-        print(as_json(list_of(documents) if kind.made else {"items": documents}))
+        print(as_json(list_of(documents) if kind.has_document else {"items": documents}))
 
 
 def _text(key: str) -> Callable[[Body], str]:

@@ -18,8 +18,8 @@ from .fleet_requests import (
     FleetLocation,
     Wrong,
     complain,
+    fault_text,
     project_at,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RouteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RouteQuestion:
     """The candidates. ``fallback`` answers when none of them fits; ``notes`` are shown with the result."""
 
     candidates: tuple["Candidate", ...]
@@ -77,7 +77,7 @@ def route(options: RouteOptions, reach: FleetLocation) -> int:
         complain(str(error))
         return USAGE
     except Fault as fault:
-        complain(told(fault))
+        complain(fault_text(fault))
         return REFUSED
     except KeyboardInterrupt:
         return 130
@@ -94,25 +94,27 @@ async def _route(options: RouteOptions, reach: FleetLocation) -> int:
         raise Wrong(f"the question has {len(options.question)} characters; at most {_MAX_QUESTION}")
     project = await asyncio.to_thread(project_at, reach.folder)
     place = place_of(reach.url, project)
-    asked = _asked(options, project, await _published(place))
-    said = await _said(options, asked, place, reach) if asked.by == "model" else None
+    question = _route_question(options, project, await _published(place))
+    model_answer = await _said(options, question, place, reach) if question.by == "model" else None
     try:
         choice = choose(
             options.question,
-            asked.candidates,
-            by=asked.by,
+            question.candidates,
+            by=question.by,
             capability=options.capability or None,
-            said=said,
-            fallback=asked.fallback,
+            model_answer=model_answer,
+            fallback=question.fallback,
         )
     except Fault as fault:
-        _tell_no_choice(options, asked, fault.message)
+        _tell_no_choice(options, question, fault.message)
         return REFUSED
-    _tell(options, asked, choice)
+    _tell(options, question, choice)
     return OK
 
 
-def _asked(options: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None) -> _Asked:
+def _route_question(
+    options: RouteOptions, project: "Project", live: Mapping[str, Mapping[str, Any]] | None
+) -> _RouteQuestion:
     """Collect the candidates. Raises Wrong for unknown names, and for a method that cannot be used."""
     from pallas.config.kinds import RouteBy
 
@@ -151,7 +153,7 @@ def _asked(options: RouteOptions, project: "Project", live: Mapping[str, Mapping
         notes.append("no fleet of this project runs: how its agents are is not known, their files decide")
     fallback = known.get(router.fallback) if router is not None else None
     way = cast("RouteBy", options.by or by)
-    return _Asked(tuple(candidates), way, ask, fallback, live is not None, tuple(notes))
+    return _RouteQuestion(tuple(candidates), way, ask, fallback, live is not None, tuple(notes))
 
 
 def _candidate(
@@ -160,7 +162,7 @@ def _candidate(
     from pallas.routing.choice import Candidate
 
     members = [project.agents[name] for name in config.router.agents] if config.router is not None else []
-    made = Candidate(
+    candidate = Candidate(
         config.name,
         config.capabilities or tuple(word for each in members for word in each.capabilities),
         config.examples or tuple(text for each in members for text in each.examples),
@@ -168,12 +170,12 @@ def _candidate(
         config.description,
     )
     if live is None:
-        return made
+        return candidate
     facts = live.get(config.slug)
     if facts is None:
-        return replace(made, status="unavailable", reason="it is stopped, or not served")
+        return replace(candidate, status="unavailable", reason="it is stopped, or not served")
     words = tuple(str(each) for each in _listed(facts.get("agentCapabilities")))
-    return replace(_as_it_is(made, facts), capabilities=words or made.capabilities)
+    return replace(_as_it_is(candidate, facts), capabilities=words or candidate.capabilities)
 
 
 def _published_only(name: str, facts: Mapping[str, Any]) -> "Candidate":
@@ -227,25 +229,25 @@ async def _published(place: "FleetAddress") -> dict[str, dict[str, Any]] | None:
 
 
 async def _said(
-    options: RouteOptions, asked: _Asked, place: "FleetAddress", reach: FleetLocation
+    options: RouteOptions, question: _RouteQuestion, place: "FleetAddress", reach: FleetLocation
 ) -> str | None:
     """Ask the deciding agent, and return its answer. Raises Fault."""
     from pallas.client import connect, token_of
     from pallas.routing.route_prompt import route_prompt
 
-    able = [each for each in asked.candidates if each.status != "unavailable"]
+    able = [each for each in question.candidates if each.status != "unavailable"]
     if not able:
         return None
     token = token_of(reach.token) or os.environ.get("PALLAS_CONTROL_TOKEN", "").strip()
     async with connect(place, token) as api:
-        document = await api.answer(asked.ask, {"message": route_prompt(options.question, able)})
+        document = await api.answer(question.ask, {"message": route_prompt(options.question, able)})
         if thread := document.get("threadId"):  # The thread is not continued.
             with suppress(Exception):
                 await api.delete(f"/threads/{thread}")
     return str(document.get("text") or "")
 
 
-def _tell(options: RouteOptions, asked: _Asked, choice: "Choice") -> None:
+def _tell(options: RouteOptions, question: _RouteQuestion, choice: "Choice") -> None:
     if options.as_json:
         print(
             json.dumps(
@@ -258,8 +260,8 @@ def _tell(options: RouteOptions, asked: _Asked, choice: "Choice") -> None:
                         for each in choice.others
                     ],
                     "leftOut": [{"agent": name, "reason": reason} for name, reason in choice.left_out],
-                    "live": asked.live,
-                    "notes": list(asked.notes),
+                    "live": question.live,
+                    "notes": list(question.notes),
                 },
                 indent=2,
                 ensure_ascii=False,
@@ -278,25 +280,26 @@ def _tell(options: RouteOptions, asked: _Asked, choice: "Choice") -> None:
         print("left out:")
         for name, reason in choice.left_out:
             print(sanitize(f"  {name}: {reason}"))
-    for note in asked.notes:
+    for note in question.notes:
         complain(f"# {note}")
 
 
-def _tell_no_choice(options: RouteOptions, asked: _Asked, why: str) -> None:
+def _tell_no_choice(options: RouteOptions, question: _RouteQuestion, why: str) -> None:
     if options.as_json:
         body = {
             "agent": None,
             "why": why,
             "candidates": [
-                {"agent": each.id, "status": each.status, "reason": each.reason} for each in asked.candidates
+                {"agent": each.id, "status": each.status, "reason": each.reason}
+                for each in question.candidates
             ],
-            "live": asked.live,
-            "notes": list(asked.notes),
+            "live": question.live,
+            "notes": list(question.notes),
         }
         print(json.dumps(body, indent=2, ensure_ascii=False))
         return
     complain(why)
-    for note in asked.notes:
+    for note in question.notes:
         complain(f"# {note}")
 
 

@@ -68,13 +68,13 @@ def complete_words(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a kind first, then names of that kind."""
     from .resource_kinds import KINDS
 
-    said = _said(context, "words")
-    if not said:
+    words = _said(context, "words")
+    if not words:
         return [word for word in KINDS if word.startswith(incomplete)]
-    kind = next((each for each in KINDS.values() if said[0].lower() in (each.word, each.plural)), None)
+    kind = next((each for each in KINDS.values() if words[0].lower() in (each.word, each.plural)), None)
     if kind is None:
         return []
-    taken = set(said[1:])
+    taken = set(words[1:])
     return [name for name in _names(context, kind.word) if name not in taken and name.startswith(incomplete)]
 
 

@@ -11,7 +11,7 @@ from pallas.client.client_faults import bounded, lost
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, told
+from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, fault_text
 from .text_output import FORMATS, as_json, as_yaml, when
 from .text_tables import pairs, table, width_of
 
@@ -135,7 +135,7 @@ def show(task: str, output: str, reach: FleetLocation) -> int:
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        body = await api.get(f"/tasks/{await _which(api, task)}", visible=output == "table")
+        body = await api.get(f"/tasks/{await _task_id(api, task)}", visible=output == "table")
         _print(body, output)
         return OK
 
@@ -150,11 +150,11 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
         status = OK
         for task in found:
             try:
-                body = await api.delete(f"/tasks/{await _which(api, task)}")
+                body = await api.delete(f"/tasks/{await _task_id(api, task)}")
             except Fault as fault:
                 if fault.data.get("reason") is None:
                     raise
-                complain(f"{one_line(task, 40)}: {told(fault)}")
+                complain(f"{one_line(task, 40)}: {fault_text(fault)}")
                 status = REFUSED
                 continue
             over = body.get("status") not in ("working", "input_required")
@@ -172,14 +172,14 @@ def attach(task: str, output: str, reach: FleetLocation) -> int:
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        which, said, body = await _which(api, task), "", {}
+        which, detail, body = await _task_id(api, task), "", {}
         try:
             async with aclosing(follow(api.open, f"/tasks/{which}/events", api.place.origin)) as stream:
                 async for body in stream:
                     line = _progress(body)
-                    if line and line != said:
+                    if line and line != detail:
                         complain(line)
-                        said = line
+                        detail = line
         except asyncio.CancelledError:
             complain(f"the task goes on: pallas tasks attach {which}")
             raise
@@ -246,7 +246,7 @@ def _fault(body: Body) -> str:
     return str(fault.get("error") or "") if isinstance(fault, Mapping) else ""
 
 
-async def _which(api: "RestClient", task: str) -> str:
+async def _task_id(api: "RestClient", task: str) -> str:
     """Return the whole id of a task. Raises Wrong for an ambiguous prefix, Fault when no task has it."""
     from pallas.client.rest_client import part
 
@@ -268,6 +268,6 @@ def _wrong(output: str, status: str = "") -> str:
 
 def _row(body: Body) -> list[str]:
     texts = [str(body.get(key) or "") for key in ("id", "agent", "status")]
-    said = _fault(body) or str(body.get("progress") or "")
+    detail = _fault(body) or str(body.get("progress") or "")
     times = [when(body.get("createdAt")), when(body.get("updatedAt"))]
-    return [*texts, *times, one_line(said, 80), str(body.get("preview") or "")]
+    return [*texts, *times, one_line(detail, 80), str(body.get("preview") or "")]

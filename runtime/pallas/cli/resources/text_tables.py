@@ -74,9 +74,9 @@ def _fit(cell: str, space: int) -> str:
     taken = cells_in(cell)
     if taken <= space:
         return cell + " " * (space - taken)
-    kept = ""
+    shortened = ""
     for each in cell:
-        if cells_in(kept) + cells_in(each) > space - 1:
+        if cells_in(shortened) + cells_in(each) > space - 1:
             break
-        kept += each
-    return kept + "…" + " " * (space - 1 - cells_in(kept))
+        shortened += each
+    return shortened + "…" + " " * (space - 1 - cells_in(shortened))

@@ -50,14 +50,14 @@ class Relay:
     async def run(self, stop: asyncio.Event, ended: Callable[[], object] = lambda: None) -> None:
         """Pass everything on, and return when it is over. ``ended`` is called as soon as stdin has ended."""
         self._wire.begin()
-        asked = asyncio.ensure_future(stop.wait())
+        future = asyncio.ensure_future(stop.wait())
         try:
-            await self._listen(asked)
-            if not asked.done():
+            await self._listen(future)
+            if not future.done():
                 ended()
-            await self._finish(asked)
+            await self._finish(future)
         finally:
-            asked.cancel()
+            future.cancel()
             for task in tuple(self._tasks):
                 task.cancel()
             if self._tasks:
@@ -65,10 +65,10 @@ class Relay:
             await self._forward.forget()
             await self._forward.close()
 
-    async def _listen(self, asked: "asyncio.Future[Any]") -> None:
+    async def _listen(self, future: "asyncio.Future[Any]") -> None:
         while True:
             coming = asyncio.ensure_future(self._wire.line())
-            await asyncio.wait({coming, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({coming, future}, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
                 coming.cancel()
                 return
@@ -77,11 +77,11 @@ class Relay:
                 return
             await self._take(line)
 
-    async def _finish(self, asked: "asyncio.Future[Any]") -> None:
+    async def _finish(self, future: "asyncio.Future[Any]") -> None:
         """After stdin has ended, give answers that are about to arrive time to be written."""
-        if self._tasks and not asked.done() and not self._wire.gone:
+        if self._tasks and not future.done() and not self._wire.gone:
             answered = asyncio.ensure_future(asyncio.wait(self._tasks))
-            await asyncio.wait({answered, asked}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answered, future}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
             answered.cancel()
 
     async def _take(self, line: bytes | TooLong) -> None:
@@ -141,9 +141,9 @@ class Relay:
             task = self._requests.get(key)
             if task is None:
                 return  # It is over.
-            told = not self._era[key] and self._target.started.is_set()
+            announces_era = not self._era[key] and self._target.started.is_set()
             task.cancel()
-            if told:
+            if announces_era:
                 self._own(self._forward.notify(document, line))
             return
         self._in_order(lambda: self._forward.notify(document, line))

@@ -100,15 +100,15 @@ class BridgeRequests:
         renewed, moves = False, _MOVES
         while True:
             session = self._session
-            told = False
+            connected = False
             try:
                 async with http.stream(
                     "POST", place.origin + PATH, content=line, headers=self._headers(document)
                 ) as answer:
                     gone = answer.status_code == 404 and session and not modern(document)
                     if not (gone and not renewed and document.get("method") != INITIALIZE):
-                        told = True
-                        await self._heard(document, answer, place)
+                        connected = True
+                        await self._on_message(document, answer, place)
                         return
                 renewed = True
                 await self._renew(session, place)
@@ -121,10 +121,12 @@ class BridgeRequests:
                 else:
                     raise no_answer(self._target, lost(problem, place.origin)) from problem
             except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.SSEError) as problem:
-                fault = lost(problem, place.origin, connected=told)
+                fault = lost(problem, place.origin, connected=connected)
                 raise Fault(fault.type, fault.message, data=fault.data) from problem
 
-    async def _heard(self, document: dict[str, Any], answer: "httpx2.Response", place: FleetAddress) -> None:
+    async def _on_message(
+        self, document: dict[str, Any], answer: "httpx2.Response", place: FleetAddress
+    ) -> None:
         """Write the response to a message."""
         import httpx2
 
@@ -160,14 +162,14 @@ class BridgeRequests:
             raise Fault(found_fault.type, found_fault.message, data=found_fault.data)
         raise Fault(FaultType.PROTOCOL, f"{place.origin} answered something that is no MCP")
 
-    def _refused(self, document: dict[str, Any], told: dict[str, Any], status: int) -> bytes:
+    def _refused(self, document: dict[str, Any], error_body: dict[str, Any], status: int) -> bytes:
         """Return the line for a protocol error; one that is a Fault of a fleet is reported as such."""
-        given = told.get("data")
+        given = error_body.get("data")
         data: dict[str, Any] = given if isinstance(given, dict) else {}
-        message = str(told.get("message", ""))
+        message = str(error_body.get("message", ""))
         kind = data.get("type")
         if kind not in set(FaultType):
-            return error(document.get("id"), told.get("code", -32603), message, given)
+            return error(document.get("id"), error_body.get("code", -32603), message, given)
         known = {name: value for name, value in data.items() if name not in ("type", "retryable")}
         retryable = data.get("retryable")
         if retryable is None and status in (429, 503):
@@ -204,8 +206,8 @@ class BridgeRequests:
 
     def _headers(self, document: dict[str, Any]) -> dict[str, str]:
         sent = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-        if told := headers_of(document):
-            sent |= told
+        if new_headers := headers_of(document):
+            sent |= new_headers
         elif document.get("method") != INITIALIZE:
             sent |= {_SESSION: self._session} if self._session else {}
             sent |= {"mcp-protocol-version": self._version} if self._version else {}

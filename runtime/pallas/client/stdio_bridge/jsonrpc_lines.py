@@ -54,8 +54,8 @@ def failed(document: Mapping[str, Any], fault: Fault) -> bytes:
 
 def error(id: Any, code: int, message: str, data: Any = None) -> bytes:  # noqa: A002 - JSON-RPC's own word
     """Return a JSON-RPC error; ``id`` is None when the message could not be parsed that far."""
-    told = {"code": code, "message": message} | ({"data": data} if data is not None else {})
-    return _line({"jsonrpc": "2.0", "id": id, "error": told})
+    error_body = {"code": code, "message": message} | ({"data": data} if data is not None else {})
+    return _line({"jsonrpc": "2.0", "id": id, "error": error_body})
 
 
 def one_line_of(text: str) -> bytes:

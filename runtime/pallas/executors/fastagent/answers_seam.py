@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx2
 
-from pallas.bounds.bodies import ask_plainly, bound_model
+from pallas.bounds.bodies import accept_bounded_encodings, bound_model
 from pallas.mcp_client.library_hooks import Hook
 
 _LIBRARIES: Final = frozenset({"openai", "anthropic"})
@@ -19,7 +19,7 @@ def _bounded(original: Any) -> Any:
     async def _send_single_request(self: Any, request: httpx2.Request) -> httpx2.Response:
         limited = any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(self).__mro__)
         if limited:
-            ask_plainly(request)
+            accept_bounded_encodings(request)
         response: httpx2.Response = await original(self, request)
         if limited:
             bound_model(response)
@@ -52,7 +52,7 @@ GOOGLE: Final = ("self", "service_tier", "vertex_enabled", "timeout_seconds")
 
 def _limited_client() -> Any:
     async def before(request: httpx2.Request) -> None:
-        ask_plainly(request)
+        accept_bounded_encodings(request)
 
     async def after(response: httpx2.Response) -> None:
         bound_model(response)

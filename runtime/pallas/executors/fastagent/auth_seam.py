@@ -20,7 +20,7 @@ from fast_agent.config import MCPServerAuthSettings
 from fast_agent.mcp import client_gateway, oauth_client
 
 from pallas.access.bearer_lease import current_lease, current_slot
-from pallas.bounds.bodies import ask_plainly, bound
+from pallas.bounds.bodies import accept_bounded_encodings, bound
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import CredentialSource
@@ -135,14 +135,14 @@ class DownstreamAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send one request, report its outcome, and put it on the wire record."""
-        grant = current_lease()
-        credential, source = self._credential(request, grant.bearer if grant is not None else None)
+        lease = current_lease()
+        credential, source = self._credential(request, lease.bearer if lease is not None else None)
         if not self._configured:
             # A redirect repeats the headers of the previous request.
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
-        ask_plainly(request)
+        accept_bounded_encodings(request)
         status = None
         exchange = wire_http.sent(self._name, request)
         try:
@@ -156,8 +156,8 @@ class DownstreamAuth(httpx2.Auth):
                 exchange.close()
             if status in (401, 403) and (slot := current_slot()) is not None:
                 slot.refused[self._name] = (status, source)
-            if grant is not None:
-                grant.report(self._name, source, credential, status, _method(request))
+            if lease is not None:
+                lease.report(self._name, source, credential, status, _method(request))
 
     def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
         if self._configured:

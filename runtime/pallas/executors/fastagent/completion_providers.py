@@ -129,14 +129,14 @@ class _Backend:
         return answer, finish
 
     async def _model(self, model: str) -> Any:
-        made = self._makers.get(model)
+        model_factory = self._makers.get(model)
         try:
-            if made is None:
-                made = await asyncio.to_thread(seam.maker_of, self._spec(model))
+            if model_factory is None:
+                model_factory = await asyncio.to_thread(seam.maker_of, self._spec(model))
                 if len(self._makers) >= _MAX_MODELS:
                     del self._makers[next(iter(self._makers))]
-                self._makers[model] = made
-            return seam.model(*made, self._settings, self._key, self._base_url)
+                self._makers[model] = model_factory
+            return seam.model(*model_factory, self._settings, self._key, self._base_url)
         except Exception as error:
             raise _config_fault(self._config, error) from error
 
@@ -184,5 +184,5 @@ def _config_fault(config: BackendConfig, error: Exception) -> Fault:
         return error
     fault = provider_failure(error)
     kind = fault.type if fault.type is FaultType.AUTH else FaultType.CONFIG
-    said = fault.message if kind is FaultType.AUTH else one_line(str(error), 200)
-    return Fault(kind, f"{config.where}: backend {config.id}: {said}", data={"providerId": config.id})
+    message = fault.message if kind is FaultType.AUTH else one_line(str(error), 200)
+    return Fault(kind, f"{config.where}: backend {config.id}: {message}", data={"providerId": config.id})

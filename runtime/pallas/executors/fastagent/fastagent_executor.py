@@ -118,7 +118,9 @@ class FastAgentExecutor(Executor):
             await asyncio.to_thread(preload, self._project, self._config)
         self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
         try:
-            fast = await run_in_import_thread(self._heard, f"import {self._config.name}", self._project.root)
+            fast = await run_in_import_thread(
+                self._load_noting_files, f"import {self._config.name}", self._project.root
+            )
         except Fault as fault:
             if isinstance(fault.__cause__, ImportError):
                 self._reads.add(*sought(self._project.root, fault.__cause__))
@@ -172,7 +174,7 @@ class FastAgentExecutor(Executor):
         """Import and return the agent's definition. Raises Fault (CONFIG)."""
         return load(self._project, self._config, fresh=self._fresh)
 
-    def _heard(self) -> FastAgent:
+    def _load_noting_files(self) -> FastAgent:
         with noting(self._reads):
             try:
                 return self.load_agent()
@@ -218,18 +220,18 @@ class FastAgentExecutor(Executor):
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
         forward_trace.name_run(turn.run_id)
-        heard = HeardEvents(emit)
+        events = HeardEvents(emit)
         progress = RunProgress(
-            turn.run_id, turn.agent, heard.emit, own=self._name, with_text=turn.stream_text
+            turn.run_id, turn.agent, events.emit, own=self._name, with_text=turn.stream_text
         )
-        grant = BearerLease(turn.run_id, turn.agent, turn.bearer, emit)
+        lease = BearerLease(turn.run_id, turn.agent, turn.bearer, emit)
         try:
-            async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
-                with lending(grant, instance.slot):
-                    async with served(instance.servers, turn, heard.emit, self._config.required):
+            async with self._pool.lease(self._owner_of(turn), lease if self._forwards else None) as instance:
+                with lending(lease, instance.slot):
+                    async with served(instance.servers, turn, events.emit, self._config.required):
                         if instance.peers is None:
-                            return await self._answered(instance, turn, progress, heard)
-                        return await self._with_peers(instance.peers, instance, turn, progress, heard)
+                            return await self._answered(instance, turn, progress, events)
+                        return await self._with_peers(instance.peers, instance, turn, progress, events)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -238,7 +240,7 @@ class FastAgentExecutor(Executor):
             log.exception("%s: run %s failed", turn.agent, turn.run_id, extra={"agent": turn.agent})
             raise fault_of(error) from error
         finally:
-            grant.revoke()
+            lease.revoke()
             progress.abandon()
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
@@ -371,11 +373,11 @@ class FastAgentExecutor(Executor):
             self._stop.set()
             self._tell_failed("its harness ended; the log has the details")
 
-    async def _make(self, number: int, grant: BearerLease | None) -> FastAgentInstance:
+    async def _make(self, number: int, lease: BearerLease | None) -> FastAgentInstance:
         if self._harness is None or self._fast is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
-        slot = LeaseSlot(grant)
+        slot = LeaseSlot(lease)
         hanging = hanging_of(each.servers for each in self._instances.values())
         until = asyncio.get_running_loop().time()
         until += min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
@@ -396,7 +398,7 @@ class FastAgentExecutor(Executor):
             )
             raise refused_fault(slot.refused) or fault_of(error) from error
         finally:
-            slot.grant = None
+            slot.lease = None
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
         if self._peers is not None:
@@ -444,39 +446,39 @@ class FastAgentExecutor(Executor):
         instance: FastAgentInstance,
         turn: ExecutorTurn,
         progress: RunProgress,
-        heard: HeardEvents,
+        events: HeardEvents,
     ) -> TurnResult:
         """Answer the turn with the current peers among the agent's tools."""
         await peers.refresh()
         progress.labels = peers.labels
-        with peers.serving(turn, heard.emit):
-            return await self._answered(instance, peers.spelled(turn), progress, heard)
+        with peers.serving(turn, events.emit):
+            return await self._answered(instance, peers.spelled(turn), progress, events)
 
     async def _answered(
-        self, instance: FastAgentInstance, turn: ExecutorTurn, progress: RunProgress, heard: HeardEvents
+        self, instance: FastAgentInstance, turn: ExecutorTurn, progress: RunProgress, events: HeardEvents
     ) -> TurnResult:
         """Answer the turn by the requested model, or by one that replaces it."""
         if instance.models is None:
             provider = model_registry.provider_of(getattr(instance.agent, "llm", None))
             if turn.provider:
-                self._providers.asked(turn.provider, "")
-            if wanted := turn.params.get("model"):
-                refuse_model(wanted, self._info.model, provider)
+                self._providers.requested(turn.provider, "")
+            if requested := turn.params.get("model"):
+                refuse_model(requested, self._info.model, provider)
             try:
-                return await generate(self._config, instance, turn, self._info.model, progress, heard.emit)
+                return await generate(self._config, instance, turn, self._info.model, progress, events.emit)
             except Exception as error:
                 fault = fault_of(error)
                 if not isinstance(fault, ProviderFault):
                     raise
                 raise with_id(fault, provider) from error
 
-        async def answer(turn: ExecutorTurn, asked: ProviderModel) -> TurnResult:
+        async def answer(turn: ExecutorTurn, requested: ProviderModel) -> TurnResult:
             check_images(
                 turn.images,
-                vision=model_registry.has_vision(asked.model, self._config.model_capabilities),
-                model=asked.model,
+                vision=model_registry.has_vision(requested.model, self._config.model_capabilities),
+                model=requested.model,
             )
-            turn = replace(turn, params=turn.params.over(asked.params))
-            return await generate(self._config, instance, turn, asked.model, progress, heard.emit)
+            turn = replace(turn, params=turn.params.over(requested.params))
+            return await generate(self._config, instance, turn, requested.model, progress, events.emit)
 
-        return await answered(self._providers, instance.models, turn, heard, answer)
+        return await answered(self._providers, instance.models, turn, events, answer)

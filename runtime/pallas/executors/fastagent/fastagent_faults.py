@@ -98,11 +98,11 @@ _REFUSED: Final[Mapping[CredentialSource, str]] = {
 
 def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault | None:
     """Return the Fault (AUTH) for downstreams that answered 401 or 403 on connecting; None without any."""
-    said = [
+    detail_text = [
         f"downstream {one_line(name, 80)} {_REFUSED[source].format(status=status)}"
         for name, (status, source) in refused.items()
     ]
-    return Fault(FaultType.AUTH, "; ".join(said)) if said else None
+    return Fault(FaultType.AUTH, "; ".join(detail_text)) if detail_text else None
 
 
 def servers_in(error: BaseException) -> tuple[str, ...]:
@@ -116,20 +116,24 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
 
 
 def _provider_fault(code: int | None, detail: str, cause: BaseException | None = None) -> ProviderFault:
-    said = f" ({_safe(detail)})" if detail else ""
+    detail_text = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
         return ProviderFault(
             FaultType.AUTH,
-            f"the model's provider refused the key, HTTP {code}; correct it in the secrets{said}",
+            f"the model's provider refused the key, HTTP {code}; correct it in the secrets{detail_text}",
         )
     if code == 429:
         return _elsewhere(
-            FaultType.UPSTREAM, f"the model's provider is over its rate limit, HTTP 429{said}", retryable=True
+            FaultType.UPSTREAM,
+            f"the model's provider is over its rate limit, HTTP 429{detail_text}",
+            retryable=True,
         )
     if code is not None:
         again = code >= 500 or code == 408
         make = _elsewhere if again else ProviderFault
-        return make(FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{said}", retryable=again)
+        return make(
+            FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{detail_text}", retryable=again
+        )
     connection, why = connection_of(cause)
     if connection == "unreachable":
         return _elsewhere(
@@ -143,7 +147,7 @@ def _provider_fault(code: int | None, detail: str, cause: BaseException | None =
     if connection:
         make = _elsewhere if connection == "late" else ProviderFault
         return make(FaultType.TIMEOUT, "the model's provider did not answer in time; check its base_url")
-    return ProviderFault(FaultType.UPSTREAM, f"the model's provider failed{said}")
+    return ProviderFault(FaultType.UPSTREAM, f"the model's provider failed{detail_text}")
 
 
 def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) -> ProviderFault:

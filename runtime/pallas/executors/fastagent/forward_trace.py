@@ -200,8 +200,10 @@ def _without_riddles(aggregator: Any, server: str, tool: str, result: Any) -> An
     for index, block in enumerate(blocks):
         text = getattr(block, "text", None)
         if isinstance(text, str) and _AWAITED.search(text):
-            said = f"the tool failed inside {server}, by a mistake in its own code; its log has the details"
-            blocks[index] = block.model_copy(update={"text": said})
+            public_text = (
+                f"the tool failed inside {server}, by a mistake in its own code; its log has the details"
+            )
+            blocks[index] = block.model_copy(update={"text": public_text})
             log.warning(
                 "%s/%s answered with an error of its own code: %s",
                 one_line(server, 80),

@@ -31,7 +31,7 @@ class PooledInstance(Protocol):
 class Make[T](Protocol):
     """Builds instance ``number`` for the run that needs it. Raises Fault."""
 
-    def __call__(self, number: int, grant: BearerLease | None, /) -> Coroutine[Any, Any, T]: ...
+    def __call__(self, number: int, lease: BearerLease | None, /) -> Coroutine[Any, Any, T]: ...
 
 
 class Drop[T](Protocol):
@@ -43,7 +43,7 @@ class Drop[T](Protocol):
 @dataclass(slots=True, eq=False)
 class _Waiter[T]:
     owner: str | None
-    grant: BearerLease | None
+    lease: BearerLease | None
     future: asyncio.Future[T]
 
 
@@ -90,13 +90,13 @@ class InstancePool[T: PooledInstance]:
             pass
 
     @asynccontextmanager
-    async def lease(self, owner: str | None, grant: BearerLease | None = None) -> AsyncIterator[T]:
-        """Lease an instance for one run; ``grant`` is the run's bearer lease, for an instance that has to
+    async def lease(self, owner: str | None, lease: BearerLease | None = None) -> AsyncIterator[T]:
+        """Lease an instance for one run; ``lease`` is the run's bearer lease, for an instance that has to
         be made.
 
         Raises Fault (UPSTREAM, TRANSPORT, TIMEOUT).
         """
-        instance = await self._acquire(owner, grant)
+        instance = await self._acquire(owner, lease)
         try:
             yield instance
         except Fault:
@@ -134,13 +134,13 @@ class InstancePool[T: PooledInstance]:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _acquire(self, owner: str | None, grant: BearerLease | None) -> T:
+    async def _acquire(self, owner: str | None, lease: BearerLease | None) -> T:
         if self._closed:
             raise Fault(FaultType.TRANSPORT, "the agent is stopping")
         if (ready := self._take_idle(owner)) is not None:
             return ready
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(owner, grant, future)
+        waiter = _Waiter(owner, lease, future)
         self._waiting.append(waiter)
         self._grow()
         try:
@@ -192,12 +192,12 @@ class InstancePool[T: PooledInstance]:
         self._size += 1
         self._made += 1
         self._making[owner] += 1
-        self._own(self._create(self._made, owner, waiter.grant))
+        self._own(self._create(self._made, owner, waiter.lease))
 
-    async def _create(self, number: int, owner: str | None, grant: BearerLease | None) -> None:
+    async def _create(self, number: int, owner: str | None, lease: BearerLease | None) -> None:
         try:
             async with asyncio.timeout(MAKE_TIMEOUT):
-                instance = await self._make(number, grant)
+                instance = await self._make(number, lease)
         except BaseException as error:
             self._size -= 1
             self._making[owner] -= 1

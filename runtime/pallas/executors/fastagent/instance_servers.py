@@ -93,7 +93,7 @@ class Servers:
                 self._why[name] = _why(error, slot.refused.get(name))
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
-        self._log_news()
+        self._log_changes()
         self._keep_trying()
         # The servers that are missing in the agents' instructions.
         self._unsaid = frozenset(self.missing())
@@ -150,7 +150,7 @@ class Servers:
 
     def look(self) -> dict[str, Missing]:
         """Return the servers that are missing after a run, and start retrying them in the background."""
-        self._log_news()
+        self._log_changes()
         self._keep_trying()
         return self.missing()
 
@@ -163,7 +163,7 @@ class Servers:
         if tasks:
             await asyncio.wait(tasks, timeout=10.0)
 
-    def _log_news(self) -> None:
+    def _log_changes(self) -> None:
         """Log each server that is missing once, until it is connected again."""
         missing = self.missing()
         before, self._told = self._told, frozenset(missing)
@@ -244,11 +244,11 @@ async def served(
 
     Raises Fault if one of the ``required`` is missing.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def tell(missing: Mapping[str, Missing]) -> None:
-        for name in missing.keys() - told:
-            told.add(name)
+        for name in missing.keys() - reported:
+            reported.add(name)
             server, why = one_line(name, 80), missing[name].why
             emit(ServerMissing(run_id=turn.run_id, agent=turn.agent, server=server, why=why))
 
@@ -284,8 +284,8 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
 
 def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
     # fast-agent's own text says where to look, the last line of its details gives the error.
-    said = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
-    detail = one_line(said[-1], 300) if said else type(error).__name__
+    lines = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
+    detail = one_line(lines[-1], 300) if lines else type(error).__name__
     if refused is not None:
         status, source = refused
         return Missing(_REFUSED[source].format(status=status), refused, detail=detail)

@@ -127,7 +127,7 @@ async def generate(
         wants_text = asking_for_text(turn.stream_text)
         allowing = sampling_seam.allowing(turn.agent, turn.run_id)
         watching = guard.watching(instance.all)
-        with wish.held(), saying.heard(agent), watching, wants_text, allowing as allowance:
+        with wish.held(), saying.reported(agent), watching, wants_text, allowing as allowance:
             try:
                 answer = await agent.generate([question], wish.over(params), **wish.tools)
             except Exception as error:
@@ -143,8 +143,8 @@ async def generate(
         # Sub-agents of the same instance remember too: no text may stay for the next run.
         for each in instance.all:
             each.clear(clear_prompts=False)
-    said = guard.said_by(agent)
-    result = _result(loaded, history, question, answer, usage, len(instance.prefix), said)
+    new_messages = guard.said_by(agent)
+    result = _result(loaded, history, question, answer, usage, len(instance.prefix), new_messages)
     return replace(result, notices=_notices(model, turn.params, limit))
 
 
@@ -166,12 +166,12 @@ def _result(
     answer: PromptMessageExtended,
     usage: Usage,
     prefix: int,
-    said: Sequence[PromptMessageExtended],
+    new_messages: Sequence[PromptMessageExtended],
 ) -> TurnResult:
     kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
     new = history[len(loaded) :] if kept_all else history[prefix:]
     if kept_all and not new:  # an agent without a history of its own: a router, a chain, one without memory
-        new = said or [question, answer]
+        new = new_messages or [question, answer]
     messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
     turn = new if kept_all else _last_turn(new)
     texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))

@@ -15,7 +15,7 @@ from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
 
 
-def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
     async def configure_logger(config: Any) -> None:
         try:
             await original(config)
@@ -36,7 +36,7 @@ def _once(add: Any) -> Any:
     return suppress
 
 
-HOOK: Final = Hook("log", context, "configure_logger", ("config",), _keep_ours)
+HOOK: Final = Hook("log", context, "configure_logger", ("config",), _is_ours)
 ONE_FILTER: Final = tuple(
     Hook(f"one-filter{name.replace('_', '-')}", MCPConnectionManager, name, ("self",), _once)
     for name in (

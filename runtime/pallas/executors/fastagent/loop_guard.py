@@ -116,9 +116,9 @@ class LoopGuard:
         if not self._threshold or params is None:
             return
         loop = self._loop(runner)
-        made = (runner.last_message.tool_calls if runner.last_message else None) or {}
+        calls = (runner.last_message.tool_calls if runner.last_message else None) or {}
         # Calls made at once count once: the model has not seen a result in between.
-        for digest, tool in _calls(made, answered.tool_results or {}).items():
+        for digest, tool in _calls(calls, answered.tool_results or {}).items():
             loop.seen[digest] += 1
             if loop.seen[digest] >= self._threshold and not loop.repeated:
                 loop.repeated, loop.count = tool, loop.seen[digest]
@@ -171,11 +171,11 @@ def _explain(agent: Any, answer: PromptMessageExtended, text: str) -> None:
     answer.content = [*answer.content, block]
 
 
-def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
+def _calls(calls: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
     """Return a key for each call with its result, and the call's name as server/tool."""
     found: dict[bytes, str] = {}
     for call_id, result in results.items():
-        if (call := made.get(call_id)) is None:
+        if (call := calls.get(call_id)) is None:
             continue
         name, arguments = call.params.name, call.params.arguments or {}
         digest = blake2b(digest_size=16)

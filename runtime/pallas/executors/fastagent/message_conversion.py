@@ -62,24 +62,24 @@ def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtend
 
 def to_message(native: PromptMessageExtended) -> Message:
     """Convert a fast-agent message to an entry of a thread that keeps its native form."""
-    kept = keep(native)
-    if kept.tool_results:
-        blocks = [block for result in kept.tool_results.values() for block in result.content]
+    message = keep(native)
+    if message.tool_results:
+        blocks = [block for result in message.tool_results.values() for block in result.content]
         answers = tuple(
             ToolAnswer(call_id, _text(result.content), not result.is_error)
-            for call_id, result in kept.tool_results.items()
+            for call_id, result in message.tool_results.items()
         )
-        return Message("tool", _text(blocks), _images(blocks), kept, answers=answers)
+        return Message("tool", _text(blocks), _images(blocks), message, answers=answers)
     calls = tuple(
         ToolCall(call_id, call.params.name, call.params.arguments or {})
-        for call_id, call in (kept.tool_calls or {}).items()
+        for call_id, call in (message.tool_calls or {}).items()
     )
-    return Message(kept.role, _text(kept.content), _images(kept.content), kept, calls)
+    return Message(message.role, _text(message.content), _images(message.content), message, calls)
 
 
 def _text(blocks: Iterable[ContentBlock]) -> str:
-    said = "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
-    return str(encodable(said))  # half of a surrogate pair is not readable
+    text = "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
+    return str(encodable(text))  # half of a surrogate pair is not readable
 
 
 def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
@@ -110,11 +110,11 @@ def _native(message: Message) -> FrozenMessage:
         except ValidationError:  # written by another release: use its text
             pass
     if message.role == "assistant":
-        said: list[ContentBlock] = [TextContent(type="text", text=message.text)]
+        content: list[ContentBlock] = [TextContent(type="text", text=message.text)]
         return keep(
             PromptMessageExtended(
                 role="assistant",
-                content=[] if message.calls and not message.text else said,
+                content=[] if message.calls and not message.text else content,
                 tool_calls={call.id: _call(call) for call in message.calls} or None,
                 stop_reason=LlmStopReason.TOOL_USE if message.calls else None,
             )

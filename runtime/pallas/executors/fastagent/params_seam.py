@@ -52,14 +52,14 @@ _METHODS: Final[tuple[tuple[Family, str, tuple[str, ...]], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequestedParams:
     """The edit that the run in this context makes to requests to one model."""
 
     llm: Any
     edit: Callable[[dict[str, Any]], None]
 
 
-_asked: ContextVar[_Asked | None] = ContextVar("pallas_params", default=None)
+_asked: ContextVar[_RequestedParams | None] = ContextVar("pallas_params", default=None)
 
 
 class RequestedParams:
@@ -84,8 +84,8 @@ class RequestedParams:
         self._allowed = allowed
         self._family = family_of(self._llm)
         self._before: str | None = getattr(self._llm, "instruction", None)
-        told = instruction(self._before, params, self._family, prompts)
-        self._told = told if self._llm is not None else None
+        system_prompt = instruction(self._before, params, self._family, prompts)
+        self._system_prompt = system_prompt if self._llm is not None else None
         self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
 
     def over(self, request: RequestParams) -> RequestParams:
@@ -97,15 +97,17 @@ class RequestedParams:
         merged: RequestParams = self._llm.get_request_params(request.model_copy(update=given))
         for field in wanted.keys() - given.keys():
             setattr(merged, field, None)
-        if self._told != self._before:
-            merged.system_prompt = self._told  # fast-agent uses this if the model has no value of its own
+        if self._system_prompt != self._before:
+            merged.system_prompt = (
+                self._system_prompt
+            )  # fast-agent uses this if the model has no value of its own
         return merged
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Apply the parameters to the agent until the block ends."""
         edit = self._edit() if self._params and self._llm is not None else None
-        token = _asked.set(_Asked(self._llm, edit) if edit is not None else None)
+        token = _asked.set(_RequestedParams(self._llm, edit) if edit is not None else None)
         try:
             with self._telling(), self._allowed.enforced(self._agent) if self._allowed else _nothing():
                 yield
@@ -115,14 +117,14 @@ class RequestedParams:
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Replace the agent's instruction by that of this call (AG-13) until the block ends."""
-        if self._told == self._before:
+        if self._system_prompt == self._before:
             yield
             return
-        self._llm.instruction = self._told
+        self._llm.instruction = self._system_prompt
         try:
             yield
         finally:
-            if self._llm.instruction is self._told:  # otherwise it was replaced in the meantime
+            if self._llm.instruction is self._system_prompt:  # otherwise it was replaced in the meantime
                 self._llm.instruction = self._before
 
     def _edit(self) -> Callable[[dict[str, Any]], None]:

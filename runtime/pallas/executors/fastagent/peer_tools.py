@@ -72,8 +72,8 @@ def tool_of(facts: "PeerFacts") -> PeerTool:
                 "additionalProperties": False,
             },
         )
-    said = _described(facts, f"It takes one {payload.name}.", payload.example_json)
-    return PeerTool(facts.name, payload.name, said, in_full(payload.json_schema), typed=True)
+    description = _described(facts, f"It takes one {payload.name}.", payload.example_json)
+    return PeerTool(facts.name, payload.name, description, in_full(payload.json_schema), typed=True)
 
 
 def names_for(peers: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
@@ -131,9 +131,9 @@ def in_full(schema: Mapping[str, Any]) -> dict[str, Any]:
     known = schema.get("$defs", {})
     left: set[str] = set()
 
-    def whole(node: Any, within: tuple[str, ...]) -> Any:
+    def expand(node: Any, within: tuple[str, ...]) -> Any:
         if isinstance(node, list | tuple):
-            return [whole(each, within) for each in node]
+            return [expand(each, within) for each in node]
         if not isinstance(node, Mapping):
             return node
         name = str(node.get("$ref", "")).removeprefix("#/$defs/")
@@ -141,15 +141,15 @@ def in_full(schema: Mapping[str, Any]) -> dict[str, Any]:
             if name in within or _has_itself(name, known):
                 left.add(name)
                 return dict(node)
-            beside = {key: value for key, value in node.items() if key != "$ref"}
-            return {**whole(known[name], (*within, name)), **whole(beside, within)}
-        return {key: whole(value, within) for key, value in node.items()}
+            siblings = {key: value for key, value in node.items() if key != "$ref"}
+            return {**expand(known[name], (*within, name)), **expand(siblings, within)}
+        return {key: expand(value, within) for key, value in node.items()}
 
     top = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$defs")}
-    made: dict[str, Any] = whole(top, ())
+    expanded_schema: dict[str, Any] = expand(top, ())
     if left:
-        made["$defs"] = dict(known)
-    return made
+        expanded_schema["$defs"] = dict(known)
+    return expanded_schema
 
 
 def _has_itself(name: str, known: Mapping[str, Any]) -> bool:

@@ -46,7 +46,7 @@ class FleetPeers:
         try:
             await asyncio.wait({run})
         finally:
-            hear.over = True
+            hear.is_closed = True
             run.cancel()
         if run.cancelled():
             raise Fault(FaultType.TRANSPORT, f"{peer} was cut short; try again in a moment")

@@ -122,10 +122,10 @@ class PeerTools:
         if text is None:
             return _result("Error: message is missing; give what you want of it as text.", failed=True)
         try:
-            said = await self._calls.ask(tool.peer, text, serving.turn, _span(), serving.emit)
+            answer = await self._calls.ask(tool.peer, text, serving.turn, _span(), serving.emit)
         except Fault as fault:
             return _result(fault_text(fault), failed=True)
-        return _result(said or f"({tool.peer} is done, and answered nothing.)")
+        return _result(answer or f"({tool.peer} is done, and answered nothing.)")
 
     def _report(self, peer: str, name: str) -> None:
         if not is_renamed(peer, name) or name in self._reported:

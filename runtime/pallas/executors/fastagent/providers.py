@@ -56,7 +56,7 @@ class AgentProviders:
     @property
     def default(self) -> ProviderModel:
         """The provider and model that answer if the caller does not choose."""
-        return self._asked(self._by_id[self._config.default_provider], "")
+        return self._model_of(self._by_id[self._config.default_provider], "")
 
     def load(self) -> None:
         """Check every model's name. Raises Fault (CONFIG) for one that fast-agent cannot parse."""
@@ -102,7 +102,7 @@ class AgentProviders:
             for each in self._by_id.values()
         )
 
-    def asked(self, provider: str, model: str) -> ProviderModel:
+    def requested(self, provider: str, model: str) -> ProviderModel:
         """Return the model for a caller's choice; either argument may be empty.
 
         Raises Fault: CONFIG for an unknown provider, PROTOCOL for a model that it does not have.
@@ -115,15 +115,15 @@ class AgentProviders:
                 f'Provider "{chosen.id}" is of kind {chosen.kind} and cannot answer; choose an llm',
                 data={"providers": [each.id for each in self._answering()]},
             )
-        return self._asked(chosen, model)
+        return self._model_of(chosen, model)
 
-    def line(self, asked: ProviderModel) -> list[ProviderModel]:
+    def line(self, requested: ProviderModel) -> list[ProviderModel]:
         """Return the candidates in the order of trying: the requested one, then its replacements.
 
         A provider that failed a moment ago comes after those that did not (HC-27).
         """
-        others = (each for each in self._answering() if each.failover and each.id != asked.id)
-        line = [asked, *(self._asked(each, "") for each in others)]
+        others = (each for each in self._answering() if each.failover and each.id != requested.id)
+        line = [requested, *(self._model_of(each, "") for each in others)]
         return sorted(line, key=lambda each: bool(self.failure(each.id)))
 
     def failure(self, provider: str) -> str:
@@ -142,7 +142,7 @@ class AgentProviders:
     def _answering(self) -> Iterator[ProviderConfig]:
         return (each for each in self._by_id.values() if each.kind == "llm" and each.models)
 
-    def _asked(self, provider: ProviderConfig, model: str) -> ProviderModel:
+    def _model_of(self, provider: ProviderConfig, model: str) -> ProviderModel:
         for spec in provider.models:
             if not model or model in (spec, _plain(spec), self._names.get(spec)):
                 return ProviderModel(provider.id, spec, self._names.get(spec, spec), provider.params)
@@ -156,21 +156,27 @@ class AgentProviders:
     def _known(self, provider: ProviderConfig) -> Mapping[str, bool]:
         """Return the capabilities that fast-agent knows to be the same for all of its models: nothing is
         guessed."""
-        said: list[dict[str, bool]] = []
+        capabilities: list[dict[str, bool]] = []
         for spec in provider.models:
             name = self._names.get(spec, "")
             if not model_registry.known(name):
                 return {}
             vision = ModelDatabase.supports_mime(name, "image/png")
-            said.append({"vision": vision, "jsonMode": ModelDatabase.get_json_mode(name) is not None})
+            capabilities.append({"vision": vision, "jsonMode": ModelDatabase.get_json_mode(name) is not None})
         return (
-            {key: said[0][key] for key in said[0] if len({each[key] for each in said}) == 1} if said else {}
+            {
+                key: capabilities[0][key]
+                for key in capabilities[0]
+                if len({each[key] for each in capabilities}) == 1
+            }
+            if capabilities
+            else {}
         )
 
 
-def refuse_model(wanted: str, model: str, provider: str) -> None:
+def refuse_model(requested: str, model: str, provider: str) -> None:
     """Refuse a model other than that of an agent without a choice. Raises Fault (PROTOCOL)."""
-    if model and wanted in (model, f"{provider}.{model}"):
+    if model and requested in (model, f"{provider}.{model}"):
         return
     raise Fault(
         FaultType.PROTOCOL,

@@ -32,7 +32,7 @@ class HeardEvents:
 
 
 async def answered(
-    providers: AgentProviders, models: Models, turn: ExecutorTurn, heard: HeardEvents, answer: Answer
+    providers: AgentProviders, models: Models, turn: ExecutorTurn, events: HeardEvents, answer: Answer
 ) -> TurnResult:
     """Return a turn's result and the provider that gave it. Raises Fault, with ``providerId`` if a provider
     failed.
@@ -40,14 +40,18 @@ async def answered(
     Another provider is called only if the previous one failed by its own fault (over its limit, 5xx, no
     connection) and before there was any text or call; at once, and each time with a Rerouted event (DR-32).
     """
-    asked = providers.asked(turn.provider, turn.params.get("model", ""))
-    line = providers.line(asked)
+    requested = providers.requested(turn.provider, turn.params.get("model", ""))
+    line = providers.line(requested)
     tried: list[tuple[ProviderModel, ProviderFault]] = []
     for number, each in enumerate(line):
         last = number == len(line) - 1
-        if tried or each.id != asked.id:
-            why = tried[-1][1].message if tried else f"it failed a moment ago: {providers.failure(asked.id)}"
-            _tell(turn, heard, asked.id, each.id, why)
+        if tried or each.id != requested.id:
+            why = (
+                tried[-1][1].message
+                if tried
+                else f"it failed a moment ago: {providers.failure(requested.id)}"
+            )
+            _tell(turn, events, requested.id, each.id, why)
         try:
             async with models.answering(each, patient=last):
                 result = await answer(turn, each)
@@ -58,7 +62,7 @@ async def answered(
             if fault.elsewhere:
                 providers.failed(each.id, fault.message)
             tried.append((each, fault))
-            if last or heard.something or not fault.elsewhere:
+            if last or events.something or not fault.elsewhere:
                 raise _all(tried) from error
             continue
         providers.answered(each.id)
@@ -73,12 +77,17 @@ def with_id(fault: Fault, provider: str) -> Fault:
     return fault
 
 
-def _tell(turn: ExecutorTurn, heard: HeardEvents, asked: str, to: str, why: str) -> None:
+def _tell(turn: ExecutorTurn, events: HeardEvents, requested: str, to: str, why: str) -> None:
     why = one_line(why, 300)
     log.warning(
-        "%s: provider %s answers in place of %s: %s", turn.agent, to, asked, why, extra={"agent": turn.agent}
+        "%s: provider %s answers in place of %s: %s",
+        turn.agent,
+        to,
+        requested,
+        why,
+        extra={"agent": turn.agent},
     )
-    heard.emit(Rerouted(run_id=turn.run_id, agent=turn.agent, asked=asked, to=to, why=why))
+    events.emit(Rerouted(run_id=turn.run_id, agent=turn.agent, asked=requested, to=to, why=why))
 
 
 def _all(tried: list[tuple[ProviderModel, ProviderFault]]) -> ProviderFault:
@@ -86,10 +95,10 @@ def _all(tried: list[tuple[ProviderModel, ProviderFault]]) -> ProviderFault:
     *before, (_, fault) = tried
     if not before:
         return fault
-    told = "; ".join(f"{each.id}: {one_line(earlier.message, 200)}" for each, earlier in before)
+    failures = "; ".join(f"{each.id}: {one_line(earlier.message, 200)}" for each, earlier in before)
     return ProviderFault(
         fault.type,
-        f"{fault.message}; before it {told}",
+        f"{fault.message}; before it {failures}",
         retryable=fault.retryable,
         data={**fault.data, "tried": [each.id for each, _ in tried]},
     )

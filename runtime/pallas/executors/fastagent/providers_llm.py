@@ -76,15 +76,15 @@ class Models:
         self._known = {providers.default.spec: self._home}
 
     @asynccontextmanager
-    async def answering(self, asked: ProviderModel, *, patient: bool) -> AsyncIterator[None]:
+    async def answering(self, requested: ProviderModel, *, patient: bool) -> AsyncIterator[None]:
         """Give the agent this model until the block ends. Raises any error of making it.
 
         Unless ``patient``, a failed request is not retried: another provider is waiting.
         """
         try:
-            attached = self._known.get(asked.spec)
+            attached = self._known.get(requested.spec)
             if attached is None:
-                attached = self._known[asked.spec] = await self._made(asked.spec)
+                attached = self._known[requested.spec] = await self._made(requested.spec)
             self._put(attached)
             attached.llm.retry_count = attached.retries if patient else 0
             yield
@@ -116,9 +116,9 @@ class Models:
         agent: Any = self._agent
         if agent.llm is attached.llm:
             return
-        told = self._home.llm
-        attached.llm.instruction = told.instruction
-        attached.llm.default_request_params.system_prompt = told.default_request_params.system_prompt
+        home_llm = self._home.llm
+        attached.llm.instruction = home_llm.instruction
+        attached.llm.default_request_params.system_prompt = home_llm.default_request_params.system_prompt
         for name, value in attached.state.items():
             setattr(agent, name, value)
         agent._on_llm_attached(attached.llm)  # tools that one model is shown differently

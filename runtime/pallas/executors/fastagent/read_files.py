@@ -39,7 +39,7 @@ class Reads:
         }
         self._found: dict[str, None] = {}
         self._threads: WeakSet[Thread] = WeakSet()
-        self._over = False
+        self._is_finished = False
 
     @property
     def files(self) -> frozenset[Path]:
@@ -53,11 +53,11 @@ class Reads:
 
     def finish(self) -> None:
         """Stop collecting, even if code still runs."""
-        self._over = True
+        self._is_finished = True
 
-    def heard(self, path: object, mode: object, flags: object) -> None:
+    def file_opened(self, path: object, mode: object, flags: object) -> None:
         """Record a file that is about to be opened. Never raises: that would fail the opener."""
-        if self._over:
+        if self._is_finished:
             return
         if isinstance(path, bytes):
             path = os.fsdecode(path)
@@ -66,7 +66,7 @@ class Reads:
 
     def started(self, thread: object) -> None:
         """Record a thread that is about to be started. Never raises."""
-        if isinstance(thread, Thread) and not self._over:
+        if isinstance(thread, Thread) and not self._is_finished:
             self._threads.add(thread)
 
     @property
@@ -101,7 +101,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     # Called for every audited event of the process, for ever: the first comparison nearly always decides.
     if event == "open":
         if (reads := _listening.get(None)) is not None:
-            reads.heard(*arguments)
+            reads.file_opened(*arguments)
     elif event in _THREAD and (reads := _listening.get(None)) is not None:
         reads.started(getattr(arguments[0], "__self__", None))
 

@@ -94,16 +94,16 @@ def retry_after(error: BaseException | None) -> float | None:
     headers = getattr(getattr(error, "response", None), "headers", None)
     if headers is None and isinstance(error, ProviderKeyError):
         return retry_after(error.__cause__)
-    said = headers.get("retry-after") if headers is not None else None
-    if not said:
+    header = headers.get("retry-after") if headers is not None else None
+    if not header:
         return None
     try:
-        seconds = float(said)
+        seconds = float(header)
         return None if math.isnan(seconds) else max(0.0, seconds)
     except ValueError:
         pass
     try:
-        when = parsedate_to_datetime(str(said))
+        when = parsedate_to_datetime(str(header))
     except (ValueError, TypeError):
         return None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
@@ -128,20 +128,20 @@ def _given_up(is_too_large: Callable[[Exception], Any]) -> Callable[[Exception],
 
 def _once(make: Callable[[], Any]) -> Callable[[], Any]:
     def client() -> Any:
-        made = make()
-        if hasattr(made, "max_retries"):
-            made.max_retries = 0
-        return made
+        client = make()
+        if hasattr(client, "max_retries"):
+            client.max_retries = 0
+        return client
 
     return client
 
 
 def _google_once(make: Callable[..., Any]) -> Callable[..., Any]:
     def client(**options: Any) -> Any:
-        made = make(**options)
-        if not made.vertexai:  # over aiohttp it repeats a lost request; over httpx it does not
-            made._api_client._use_aiohttp = lambda: False
-        stream = made.aio.models.generate_content_stream
+        client = make(**options)
+        if not client.vertexai:  # over aiohttp it repeats a lost request; over httpx it does not
+            client._api_client._use_aiohttp = lambda: False
+        stream = client.aio.models.generate_content_stream
 
         async def generate_content_stream(**request: Any) -> Any:
             try:
@@ -151,7 +151,7 @@ def _google_once(make: Callable[..., Any]) -> Callable[..., Any]:
                     raise _LostError(str(error)) from error
                 raise
 
-        made.aio.models.generate_content_stream = generate_content_stream
-        return made
+        client.aio.models.generate_content_stream = generate_content_stream
+        return client
 
     return client

@@ -40,33 +40,33 @@ class SamplingAllowance:
     def __init__(self, agent: str, run_id: str) -> None:
         self.agent = agent
         self.run_id = run_id
-        self.asked: Counter[str] = Counter()
+        self.request_counts: Counter[str] = Counter()
         self.refused: set[str] = set()
         self.models: list[Any] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_over = False
+        self._is_ended = False
 
     def take(self, server: str, limit: int) -> str:
         """Count a request of ``server``; return why it is refused, empty if it is not."""
-        if self._is_over:
+        if self._is_ended:
             return _OVER
-        if self.asked[server] >= limit:
+        if self.request_counts[server] >= limit:
             return f"this server has used its {limit} sampling requests of this run"
-        self.asked[server] += 1
+        self.request_counts[server] += 1
         return ""
 
-    async def answer(self, ask: Callable[[], Any]) -> Any:
-        """Return the result of ``ask``, unless the run ends first."""
-        token = _made.set(self.models)
+    async def answer(self, request: Callable[[], Any]) -> Any:
+        """Return the result of ``request``, unless the run ends first."""
+        token = _created_llms.set(self.models)
         try:
-            task = asyncio.ensure_future(ask())
+            task = asyncio.ensure_future(request())
         finally:
-            _made.reset(token)
+            _created_llms.reset(token)
         self._tasks.add(task)
         try:
             await asyncio.wait({task})
             # fast-agent turns a cancellation into an empty answer.
-            if task.cancelled() or self._is_over:
+            if task.cancelled() or self._is_ended:
                 return _refusal(_OVER)
             return task.result()
         finally:
@@ -75,13 +75,13 @@ class SamplingAllowance:
 
     def end(self) -> None:
         """End the run."""
-        self._is_over = True
+        self._is_ended = True
         for task in self._tasks:
             task.cancel()
 
 
 _allowance: ContextVar[SamplingAllowance | None] = ContextVar("pallas_sampling", default=None)
-_made: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
+_created_llms: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
 # Keyed by the run's aggregator: a request may arrive in the context of the connection.
 _runs: Final[WeakKeyDictionary[Any, SamplingAllowance]] = WeakKeyDictionary()
 
@@ -135,7 +135,10 @@ def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
             result = _refusal("the model gave no answer")  # the provider's error text is not for the server
         outcome = "failed" if isinstance(result, ErrorData) else "was answered"
         _tell(
-            logging.INFO, allowance, server, f"{outcome} ({allowance.asked[server]} of {limit} in this run)"
+            logging.INFO,
+            allowance,
+            server,
+            f"{outcome} ({allowance.request_counts[server]} of {limit} in this run)",
         )
         return result
 
@@ -160,8 +163,8 @@ def _tell(level: int, allowance: SamplingAllowance, server: str, what: str) -> N
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_sampling_llm(params: Any, model_string: str, api_key: Any, app_context: Any) -> Any:
         llm = original(params, model_string, api_key, app_context)
-        if (made := _made.get()) is not None:
-            made.append(llm)
+        if (created_llms := _created_llms.get()) is not None:
+            created_llms.append(llm)
         return llm
 
     return create_sampling_llm

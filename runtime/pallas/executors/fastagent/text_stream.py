@@ -32,7 +32,7 @@ class TextStream:
         self._native = native
 
     @contextmanager
-    def heard(self, agent: Any) -> Iterator[None]:
+    def reported(self, agent: Any) -> Iterator[None]:
         """Add hooks to the agent that answers until the block ends; sub-agents are not reported."""
         if not hasattr(agent, "tool_runner_hooks"):
             yield
@@ -49,8 +49,8 @@ class TextStream:
         finally:
             agent.tool_runner_hooks = before
 
-    async def _tell(self, runner: ToolRunner, said: PromptMessageExtended) -> None:
-        message = to_message(said)
+    async def _tell(self, runner: ToolRunner, native: PromptMessageExtended) -> None:
+        message = to_message(native)
         self._emit(
             LoopMessage(
                 run_id=self._run_id,

@@ -17,49 +17,49 @@ _ALL: Final = "*"
 _SHOWN: Final = 12
 
 
-def find(wanted: str, names: Sequence[str], key: str) -> tuple[str, ...]:
-    """Return the tools that ``wanted`` names: ``server__tool``, ``server__*``, ``*``, or a tool's own name
+def find(pattern: str, names: Sequence[str], key: str) -> tuple[str, ...]:
+    """Return the tools that ``pattern`` names: ``server__tool``, ``server__*``, ``*``, or a tool's own name
     only.
 
     Empty if there is none. Raises Fault (PROTOCOL) for a name that tools of several servers have; ``key``
     is the parameter to name in it.
     """
-    if wanted in names:
-        return (wanted,)
-    spelled = wanted.replace("/", _SEPARATOR, 1)
+    if pattern in names:
+        return (pattern,)
+    spelled = pattern.replace("/", _SEPARATOR, 1)
     if spelled.endswith(_ALL):
         return tuple(name for name in names if name.startswith(spelled[: -len(_ALL)]))
     if spelled in names:
         return (spelled,)
-    found = tuple(name for name in names if name.endswith(f"{_SEPARATOR}{wanted}"))
+    found = tuple(name for name in names if name.endswith(f"{_SEPARATOR}{pattern}"))
     if len(found) > 1:
         raise Fault(
             FaultType.PROTOCOL,
-            f"{key}: {one_line(wanted, 60)} is a tool of several servers; say {_listed(found, ' or ')}",
+            f"{key}: {one_line(pattern, 60)} is a tool of several servers; say {_listed(found, ' or ')}",
             data={"key": key},
         )
     return found
 
 
-def find_one(wanted: str, names: Sequence[str], key: str) -> str:
-    """Return the one tool that ``wanted`` names. Raises Fault (PROTOCOL) if there is none, or several."""
-    found = find(wanted, names, key) if not wanted.endswith(_ALL) else ()
+def find_one(pattern: str, names: Sequence[str], key: str) -> str:
+    """Return the one tool that ``pattern`` names. Raises Fault (PROTOCOL) if there is none, or several."""
+    found = find(pattern, names, key) if not pattern.endswith(_ALL) else ()
     if not found:
         have = f"there are {_listed(names)}" if names else "none is there"
-        raise Fault(FaultType.PROTOCOL, f"{key}: no tool {one_line(wanted, 80)}; {have}", data={"key": key})
+        raise Fault(FaultType.PROTOCOL, f"{key}: no tool {one_line(pattern, 80)}; {have}", data={"key": key})
     return found[0]
 
 
 class Allowed:
     """The tools that one run may use."""
 
-    def __init__(self, wanted: Iterable[str], names: Sequence[str]) -> None:
-        found = [(each, find(each, names, "tools_allowlist")) for each in wanted]
+    def __init__(self, patterns: Iterable[str], names: Sequence[str]) -> None:
+        found = [(each, find(each, names, "tools_allowlist")) for each in patterns]
         self.names = frozenset(name for _, those in found for name in those)
         self.missing = tuple(each for each, those in found if not those)
         # fast-agent ignores case when it looks up a tool.
         self._folded = frozenset(name.casefold() for name in self.names)
-        self._wanted = frozenset(each for each, _ in found)
+        self._patterns = frozenset(each for each, _ in found)
 
     def allows(self, name: str) -> bool:
         """Return whether a tool may be called by this name."""
@@ -67,7 +67,7 @@ class Allowed:
 
     def hides(self, name: str) -> bool:
         """Return whether a tool of the provider is hidden: it is in no list of the agent's."""
-        return name not in self._wanted
+        return name not in self._patterns
 
     @contextmanager
     def enforced(self, agent: Any) -> Iterator[None]:

@@ -62,13 +62,13 @@ class _Read(PassingStream):
         return self
 
     async def __anext__(self) -> Any:
-        return self._heard(await self._stream.__anext__())
+        return self._record(await self._stream.__anext__())
 
     async def receive(self) -> Any:
         """Return the next message."""
-        return self._heard(await self._stream.receive())
+        return self._record(await self._stream.receive())
 
-    def _heard(self, item: Any) -> Any:
+    def _record(self, item: Any) -> Any:
         if self._awaited:
             message = getattr(item, "message", None)
             if not hasattr(message, "method") and (number := getattr(message, "id", None)) is not None:

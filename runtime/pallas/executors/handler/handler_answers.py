@@ -43,16 +43,16 @@ class Drafting:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._over = False
+        self._is_ended = False
 
     def add(self, text: str) -> None:
         """Add a piece."""
-        if text and not self._over:
+        if text and not self._is_ended:
             self._tell(sanitize(text))
 
     def end(self) -> None:
         """Stop emitting: no caller listens any more."""
-        self._over = True
+        self._is_ended = True
 
 
 async def answer_of(shape: HandlerMethods, request: PromptRequest, drafting: Drafting) -> HandlerAnswer:

@@ -133,10 +133,10 @@ class HandlerExecutor(Executor):
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
         """Call ``on_session_create``. Raises Fault (UPSTREAM, TIMEOUT): then there is no session (DR-27)."""
-        made = Session(session, self._config.name, MappingProxyType(dict(metadata)))
+        opened = Session(session, self._config.name, MappingProxyType(dict(metadata)))
         if self._shape is not None and self._shape.created is not None:
-            await self._hook("on_session_create", self._shape.created(made))
-        _open[session] = made
+            await self._hook("on_session_create", self._shape.created(opened))
+        _open[session] = opened
         while len(_open) > _MAX_SESSIONS:
             _open.popitem(last=False)
 
@@ -180,8 +180,8 @@ class HandlerExecutor(Executor):
         finally:
             drafting.end()
         answer = self._result_of(task, turn)
-        said = Message("user", turn.text, turn.images), Message("assistant", answer.text)
-        return TurnResult((answer.text,), said, answer.usage, answer.stop_reason)
+        messages = Message("user", turn.text, turn.images), Message("assistant", answer.text)
+        return TurnResult((answer.text,), messages, answer.usage, answer.stop_reason)
 
     def _result_of(self, task: asyncio.Task[HandlerAnswer], turn: ExecutorTurn) -> HandlerAnswer:
         if task.cancelled():  # not by us: our own cancellation does not come here

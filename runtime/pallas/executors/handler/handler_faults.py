@@ -35,19 +35,19 @@ def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Faul
 
     ``what`` is the hook that raised it, empty for an answer.
     """
-    who = f"{what} of {agent}" if what else agent
+    name = f"{what} of {agent}" if what else agent
     if isinstance(error, Fault):
-        return passed_on(error, f"{who}: ")
+        return passed_on(error, f"{name}: ")
     kind = error.kind if isinstance(error, Exited) else type(error).__name__
     place = _place(error, root)
     at = f" at {place}" if place else ""
-    said = f"{kind}: {words(error)}"
-    log.error("%s failed%s: %s", who, at, said, exc_info=error, extra={"agent": agent})
-    return Fault(FaultType.UPSTREAM, f"{who} failed; the log has the details", cause=f"{said}{at}")
+    error_text = f"{kind}: {words(error)}"
+    log.error("%s failed%s: %s", name, at, error_text, exc_info=error, extra={"agent": agent})
+    return Fault(FaultType.UPSTREAM, f"{name} failed; the log has the details", cause=f"{error_text}{at}")
 
 
-def passed_on(fault: Fault, who: str = "") -> Fault:
-    """Return a Fault that a handler raised, for callers: ``who`` is put before its message.
+def passed_on(fault: Fault, name: str = "") -> Fault:
+    """Return a Fault that a handler raised, for callers: ``name`` is put before its message.
 
     A handler may have put anything in it, so every field is checked.
     """
@@ -55,14 +55,14 @@ def passed_on(fault: Fault, who: str = "") -> Fault:
     kind = given.type if isinstance(given.type, FaultType) else FaultType.UPSTREAM
     retryable = given.retryable if isinstance(given.retryable, bool) else None
     cause = words(given.cause) if isinstance(getattr(given, "cause", None), str) else ""
-    text = f"{who}{words(fault.message)}"
+    text = f"{name}{words(fault.message)}"
     return Fault(kind, text, retryable=retryable, data=_plain(fault.data), cause=cause)
 
 
-def words(said: Any) -> str:
-    """Return ``said`` as text: ``str()`` of it runs code of the handler."""
+def words(error_text: Any) -> str:
+    """Return ``error_text`` as text: ``str()`` of it runs code of the handler."""
     try:
-        text = str(said)
+        text = str(error_text)
     except BaseException as error:
         return f"no words ({type(error).__name__})"
     return one_line(redact_text(text), 300)

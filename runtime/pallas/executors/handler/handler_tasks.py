@@ -32,7 +32,7 @@ class HandlerTasks:
         Exited."""
         task = asyncio.create_task(_guarded(work), name=one_line(name, 200))
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._ended)
         return task
 
     async def leave(self, task: asyncio.Task[Any], what: str) -> None:
@@ -61,7 +61,7 @@ class HandlerTasks:
                 async with asyncio.timeout(timeout):
                     await asyncio.wait(tasks)
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # no caller retrieves the exception of a task that was left

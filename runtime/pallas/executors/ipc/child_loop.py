@@ -60,7 +60,7 @@ class ChildLoop(ABC):
         self._agent = ""
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = asyncio.Event()
+        self._ended = asyncio.Event()
         self._is_accepted = False
         self._close_timeout_s = _CLOSE_TIMEOUT_S
         self._lost = 0
@@ -68,12 +68,12 @@ class ChildLoop(ABC):
     async def serve(self) -> None:
         """Serve until the fleet goes away or says to close, or until a SIGTERM comes."""
         self._loop.set_exception_handler(self._loop_failed)
-        self._loop.add_signal_handler(signal.SIGTERM, self._is_over.set)
+        self._loop.add_signal_handler(signal.SIGTERM, self._ended.set)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key in the fleet's terminal
         self.send(ChildHello(__version__, PROTOCOL, os.getpid()))
         listening = asyncio.create_task(self._listen())
         looking = asyncio.create_task(self._look())
-        over = asyncio.create_task(self._is_over.wait())
+        over = asyncio.create_task(self._ended.wait())
         await asyncio.wait({listening, over}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
             if not listening.cancelled() and (error := listening.exception()) is not None:
@@ -145,7 +145,7 @@ class ChildLoop(ABC):
             case FleetHello():
                 self._is_accepted = (message.version, message.protocol) == (__version__, PROTOCOL)
                 if not self._is_accepted:  # the fleet says why
-                    self._is_over.set()
+                    self._ended.set()
             case CancelCall(call=number):
                 if (call := self._calls.get(number)) is not None:
                     call.cancel()
@@ -155,7 +155,7 @@ class ChildLoop(ABC):
                 self.questions.resolve(message)
             case CloseChild():
                 self._close_timeout_s = message.seconds
-                self._is_over.set()
+                self._ended.set()
             case _:
                 if self._is_accepted:
                     self._on_message(message)

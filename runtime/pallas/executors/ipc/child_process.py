@@ -132,7 +132,7 @@ class InterpreterProcess(ChildProcess):
         self.channel = channel
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._readers = [
-            asyncio.create_task(log_lines(stream, agent, source, keep=keep), name=f"{agent}: {source}")
+            asyncio.create_task(log_lines(stream, agent, source, on_line=keep), name=f"{agent}: {source}")
             for stream, source, keep in (
                 (process.stdout, "stdout", None),
                 (process.stderr, "stderr", self._keep),
@@ -251,11 +251,11 @@ async def log_lines(
     source: str,
     *,
     clean: Callable[[str], str] = str,
-    keep: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
 ) -> None:
     """Log what an agent's program writes line by line, 200 a second at most, until the stream ends.
 
-    ``clean`` is applied to each line first; ``keep`` gets each line as it is logged.
+    ``clean`` is applied to each line first; ``on_line`` gets each line as it is logged.
     """
     logger = logging.getLogger(f"pallas.agents.{agent}")
     extra = {"agent": agent, "source": source}
@@ -275,8 +275,8 @@ async def log_lines(
             return
         if not line.strip():
             continue
-        if keep is not None:
-            keep(line)
+        if on_line is not None:
+            on_line(line)
         logged += 1
         if logged > _LINES_A_SECOND:
             left_out += 1

@@ -37,9 +37,9 @@ def main(parent: int, status: int, channel: int, command: list[str]) -> None:
     os.set_blocking(waking, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    heard: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, lambda which, _: heard.append(which))
+        signal.signal(number, lambda which, _: signals.append(which))
     signal.signal(signal.SIGCHLD, lambda *_: None)
     keeper = os.getpid()
     pid = os.fork()
@@ -58,14 +58,14 @@ def main(parent: int, status: int, channel: int, command: list[str]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # the fleet reads these until they are closed
         os.dup2(nothing, descriptor)
-    ended = _wait(pid, waking, heard)
+    ended = _wait(pid, waking, signals)
     code = os.waitstatus_to_exitcode(ended)
     with suppress(OSError):
         os.write(status, (f"exit {code}\n" if code >= 0 else f"signal {-code}\n").encode())
     _sweep()
 
 
-def _wait(pid: int, waking: int, heard: list[int]) -> int:
+def _wait(pid: int, waking: int, signals: list[int]) -> int:
     """Wait until the program ends, and return its wait status. Other children that ended are reaped."""
     by_force: float | None = None
     while True:
@@ -78,8 +78,8 @@ def _wait(pid: int, waking: int, heard: list[int]) -> int:
                 return how
             if found == 0:
                 break
-        while heard:
-            if heard.pop() == signal.SIGUSR1:
+        while signals:
+            if signals.pop() == signal.SIGUSR1:
                 by_force = 0.0
             elif by_force is None:
                 by_force = monotonic() + GRACE

@@ -146,13 +146,13 @@ class AgentChild(ChildLoop):
             info=self._executor.info if self._executor is not None else None,
         )
 
-    async def _run(self, asked: AgentTurn, history: list[Message]) -> None:
-        call, turn = asked.call, asked.turn
+    async def _run(self, request: AgentTurn, history: list[Message]) -> None:
+        call, turn = request.call, request.turn
         if turn.bearer:
             redact(turn.bearer)
         self._peers.begin_run(turn.run_id, call)
         try:
-            await self._answer(asked, history)
+            await self._answer(request, history)
         except MemoryError:
             _die()
         except Fault as fault:
@@ -168,12 +168,12 @@ class AgentChild(ChildLoop):
             self._peers.end_run(turn.run_id)
             self._report()
 
-    async def _answer(self, asked: AgentTurn, history: list[Message]) -> None:
+    async def _answer(self, request: AgentTurn, history: list[Message]) -> None:
         """Answer a turn, and send the result. Raises Fault."""
-        call, lease = asked.call, asked.turn.lease
-        thread = self._threads.begin(call, lease, asked.keep, history)
-        result = await self._ask(asked, thread)
-        for part in tuple(message_parts(result.messages, whole=True)):  # before any of it is sent
+        call, lease = request.call, request.turn.lease
+        thread = self._threads.begin(call, lease, request.keep, history)
+        result = await self._ask(request, thread)
+        for part in tuple(message_parts(result.messages, complete=True)):  # before any of it is sent
             self.send(TurnMessages(call, part))
             await self._channel.room()
         self._threads.end(call, lease, result.messages, replaces=result.replaces)
@@ -189,28 +189,28 @@ class AgentChild(ChildLoop):
             )
         )
 
-    async def _ask(self, asked: AgentTurn, history: list[Message]) -> TurnResult:
+    async def _ask(self, request: AgentTurn, history: list[Message]) -> TurnResult:
         assert self._executor is not None
-        turn = replace(asked.turn, history=history)
-        wire = self._wire_of(asked)
-        trace = RunTrace(turn.run_id, turn.agent, asked.trace or child_of(None), wire)
+        turn = replace(request.turn, history=history)
+        wire = self._wire_of(request)
+        trace = RunTrace(turn.run_id, turn.agent, request.trace or child_of(None), wire)
 
         def emit(event: Event) -> None:
-            said = RunEventMessage(asked.call, encode_event(event))
-            self.send(said, may_be_lost=isinstance(event, TextDelta))
+            message = RunEventMessage(request.call, encode_event(event))
+            self.send(message, may_be_lost=isinstance(event, TextDelta))
 
         with running(trace):
             return await self._executor.run(turn, emit)
 
-    def _wire_of(self, asked: AgentTurn) -> RunWire | None:
+    def _wire_of(self, request: AgentTurn) -> RunWire | None:
         """Where the exchanges of a turn are recorded; each is sent to the fleet as it changes."""
-        if not asked.record:
+        if not request.record:
             return None
 
         def send_update(exchange: OpenExchange) -> None:
-            self.send(ExchangeUpdate(asked.call, exchange.number, exchange.value), may_be_lost=True)
+            self.send(ExchangeUpdate(request.call, exchange.number, exchange.value), may_be_lost=True)
 
-        wire = self._wire.open(asked.turn.run_id)
+        wire = self._wire.open(request.turn.run_id)
         wire.tell = send_update
         return wire
 

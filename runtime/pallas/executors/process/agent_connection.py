@@ -130,12 +130,12 @@ class AgentConnection(ChildConnection[AgentCall]):
         if self._is_other_release:
             return Fault(FaultType.CONFIG, f"its process {how}")
         last = self.process.last_lines
-        said = f"{LAST_SAID}{last[-1]}" if last and not self.is_loaded and "exit status" in how else ""
+        last_line = f"{LAST_SAID}{last[-1]}" if last and not self.is_loaded and "exit status" in how else ""
         return Fault(
             FaultType.TRANSPORT,
             f"{self.name}: its process {how}; try again in a moment"
             if self.is_started
-            else f"its process {how}{said}",
+            else f"its process {how}{last_line}",
             data={"agent": self.name, "ended": how},
         )
 

@@ -33,10 +33,10 @@ class HistoryMessage:
     summary: bool = False
 
     @staticmethod
-    def of(message: Message, *, whole: bool) -> "HistoryMessage":
-        """Return ``message`` as it travels; ``whole`` repeats in fields what its native form contains."""
+    def of(message: Message, *, complete: bool) -> "HistoryMessage":
+        """Return ``message`` as it travels; ``complete`` repeats in fields what its native form contains."""
         native = packed_of(message.native)
-        if native is not None and not whole:
+        if native is not None and not complete:
             return HistoryMessage(message.role, native=native, summary=message.summary)
         return HistoryMessage(
             message.role,

@@ -44,19 +44,19 @@ class PeerAnswers:
         self._sent = tools
         return PeerList(tools)
 
-    def answer(self, asked: PeerQuestion, asker: PeerAsker | None) -> None:
+    def answer(self, question: PeerQuestion, asker: PeerAsker | None) -> None:
         """Ask the peer; ``asker`` is None if the run that the process names is over."""
         if self._calls is None or asker is None:
             fault = Fault(FaultType.PROTOCOL, "there is no run for which a peer could be asked")
-            self._questions.refuse(asked.question, fault)
+            self._questions.refuse(question.question, fault)
         elif self._questions.count() >= MAX_OPEN:
             text = f"{MAX_OPEN} questions to peers are open already; ask for less at once"
-            self._questions.refuse(asked.question, Fault(FaultType.TRANSPORT, text))
+            self._questions.refuse(question.question, Fault(FaultType.TRANSPORT, text))
         else:
-            trace = asker.trace if _SPAN.fullmatch(asked.span) else None
-            trace = replace(trace, span_id=asked.span) if trace is not None else None
-            work = partial(self._calls.ask, asked.peer, asked.text, asker.turn, trace, asker.emit)
-            self._questions.answer(asked.question, asked.call, work)
+            trace = asker.trace if _SPAN.fullmatch(question.span) else None
+            trace = replace(trace, span_id=question.span) if trace is not None else None
+            work = partial(self._calls.ask, question.peer, question.text, asker.turn, trace, asker.emit)
+            self._questions.answer(question.question, question.call, work)
 
 
 class PeersThroughFleet:

@@ -133,7 +133,7 @@ class ProcessExecutor(Executor):
         result: TurnResult | None = None
         try:
             await connection.wait_for_room()
-            for part in message_parts(turn.history[keep:], whole=False):
+            for part in message_parts(turn.history[keep:], complete=False):
                 connection.send(HistoryPart(call.number, part))
                 await connection.wait_for_room()
             connection.send(AgentTurn(call.number, _turn_to_send(turn), keep, context, wire is not None))
@@ -149,9 +149,9 @@ class ProcessExecutor(Executor):
         finally:
             if call.answer.done():
                 connection.forget(call)
-            made = result.messages if result is not None else None
+            messages = result.messages if result is not None else None
             replaces = result is not None and result.replaces
-            for lease in threads.end(turn.lease, turn.history, made, replaces=replaces):
+            for lease in threads.end(turn.lease, turn.history, messages, replaces=replaces):
                 connection.send(ForgetThread(lease))
         return result
 

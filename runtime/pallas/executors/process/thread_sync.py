@@ -47,9 +47,14 @@ class SentThreads:
         return keep
 
     def end(
-        self, lease: str | None, history: Sequence[Message], made: Sequence[Message] | None, *, replaces: bool
+        self,
+        lease: str | None,
+        history: Sequence[Message],
+        messages: Sequence[Message] | None,
+        *,
+        replaces: bool,
     ) -> list[str]:
-        """End a run that continued ``history`` and added ``made``, which is None for a run that failed.
+        """End a run that continued ``history`` and added ``messages``, which is None for a run that failed.
 
         Returns the conversations whose threads the process need not keep any more.
         """
@@ -58,9 +63,9 @@ class SentThreads:
         self._busy[lease] -= 1
         if not self._busy[lease]:
             del self._busy[lease]
-        if made is not None and lease in self._known:
+        if messages is not None and lease in self._known:
             keep = len(self._known[lease])
-            new = made if replaces else (*history[keep:], *made)
+            new = messages if replaces else (*history[keep:], *messages)
             before = () if replaces else self._known[lease]
             size = 0 if replaces else self._sizes[lease]
             self._put(lease, (*before, *new), size + sum(map(_size, new)))
@@ -102,14 +107,14 @@ class ReceivedThreads[T]:
         self._owner[lease] = call
         return list(thread)
 
-    def end(self, call: int, lease: str | None, made: Sequence[T], *, replaces: bool) -> None:
+    def end(self, call: int, lease: str | None, messages: Sequence[T], *, replaces: bool) -> None:
         """Add what a run made to its thread, or replace it; ignored once another run continues the thread."""
         if lease is None or self._owner.get(lease) != call:
             return
         thread = self._known[lease]
         if replaces:
             thread.clear()
-        thread += made
+        thread += messages
 
     def forget(self, lease: str) -> None:
         """Forget the messages of a conversation."""
@@ -117,15 +122,15 @@ class ReceivedThreads[T]:
         self._owner.pop(lease, None)
 
 
-def message_parts(messages: Iterable[Message], *, whole: bool) -> Iterator[tuple[HistoryMessage, ...]]:
-    """Yield messages as they travel, in parts that fit a frame; ``whole`` as in ``HistoryMessage.of``.
+def message_parts(messages: Iterable[Message], *, complete: bool) -> Iterator[tuple[HistoryMessage, ...]]:
+    """Yield messages as they travel, in parts that fit a frame; ``complete`` as in ``HistoryMessage.of``.
 
     Raises Fault (UPSTREAM) for a message that fits no frame.
     """
     part: list[HistoryMessage] = []
     filled = 0
     for message in messages:
-        entry = HistoryMessage.of(message, whole=whole)
+        entry = HistoryMessage.of(message, complete=complete)
         size = _wire_size(entry)
         if size > MAX_FRAME // 2:
             raise Fault(

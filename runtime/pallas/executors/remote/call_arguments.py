@@ -113,7 +113,7 @@ def _rows(history: Sequence[Message], room: int) -> list[dict[str, Any]]:
 
 def _with_block(history: Sequence[Message], text: str) -> str:
     """Return the question after a clearly marked block with the history."""
-    said: list[str] = []
+    lines: list[str] = []
     room = MAX_TOLD
     for message in reversed(history):
         if message.role == "tool" or not message.text:
@@ -121,12 +121,12 @@ def _with_block(history: Sequence[Message], text: str) -> str:
         line = f"{message.role}: {message.text}"
         room -= len(line)
         if room < 0:
-            said.append("(What was said before this is left out: it is too long.)")
+            lines.append("(What was said before this is left out: it is too long.)")
             break
-        said.append(line)
-    if not said:
+        lines.append(line)
+    if not lines:
         return text
-    return "\n\n".join((_OPENING, *reversed(said), _CLOSING, text))
+    return "\n\n".join((_OPENING, *reversed(lines), _CLOSING, text))
 
 
 def _check_size(turn: ExecutorTurn, arguments: dict[str, Any]) -> None:

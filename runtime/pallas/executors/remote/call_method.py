@@ -221,10 +221,10 @@ def _is(schema: Any, kind: str) -> bool:
     """Return whether a schema accepts values of that kind; one without a type accepts any."""
     if not isinstance(schema, dict):
         return False
-    told = schema.get("type")
-    if told is None and (either := schema.get("anyOf") or schema.get("oneOf")):
+    declared = schema.get("type")
+    if declared is None and (either := schema.get("anyOf") or schema.get("oneOf")):
         return any(_is(each, kind) for each in either) if isinstance(either, list) else False
-    return told == kind or (isinstance(told, list) and kind in told)
+    return declared == kind or (isinstance(declared, list) and kind in declared)
 
 
 def _tools(offers: Sequence[OfferedTool]) -> str:

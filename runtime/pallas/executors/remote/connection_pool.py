@@ -19,24 +19,24 @@ class ConnectionPool:
     ``make`` returns a connection that is not open yet.
     """
 
-    def __init__(self, make: Callable[[ConnectionKey], RemoteConnection], keep: int = KEEP) -> None:
+    def __init__(self, make: Callable[[ConnectionKey], RemoteConnection], max_idle: int = KEEP) -> None:
         self._make = make
-        self._keep = keep
+        self._max_idle = max_idle
         self._idle: list[tuple[RemoteConnection, float]] = []
         self._lent: set[RemoteConnection] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def take(self, key: ConnectionKey, told: int | None = None) -> RemoteConnection:
+    def take(self, key: ConnectionKey, sent_messages: int | None = None) -> RemoteConnection:
         """Return a connection for that key, idle or new. Give it back.
 
-        With ``told``, only an idle one that knows this number of messages is used.
+        With ``sent_messages``, only an idle one that knows this number of messages is used.
         """
         for each in reversed(self._idle):
             connection = each[0]
             if connection.key != key or key.once:
                 continue
             self._idle.remove(each)
-            if connection.lost or (told is not None and connection.told != told):
+            if connection.lost or (sent_messages is not None and connection.sent_messages != sent_messages):
                 self._end(connection)
                 continue
             self._lent.add(connection)
@@ -45,16 +45,16 @@ class ConnectionPool:
         self._lent.add(connection)
         return connection
 
-    def give(self, connection: RemoteConnection, *, keep: bool) -> None:
-        """Take a connection back; with ``keep`` it may be used again."""
+    def give(self, connection: RemoteConnection, *, reusable: bool) -> None:
+        """Take a connection back; with ``reusable`` it may be used again."""
         if connection not in self._lent:
             return  # the pool was emptied in the meantime
         self._lent.discard(connection)
-        if not keep or connection.lost or not connection.used or connection.key.once:
+        if not reusable or connection.lost or not connection.used or connection.key.once:
             self._end(connection)
             return
         self._idle.append((connection, monotonic()))
-        while len(self._idle) > self._keep:
+        while len(self._idle) > self._max_idle:
             self._end(self._idle.pop(0)[0])
 
     def forget(self, lease: str) -> None:

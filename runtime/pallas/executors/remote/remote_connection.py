@@ -43,8 +43,8 @@ class ConnectionKey(NamedTuple):
 class RemoteConnection:
     """An MCP client of ``url`` and the task that owns it.
 
-    ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``told`` is how many messages of its
-    conversation the session behind it knows; 0 if it knows none.
+    ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``sent_messages`` is how many messages
+    of its conversation the session behind it knows; 0 if it knows none.
     """
 
     client: "Client"
@@ -62,7 +62,7 @@ class RemoteConnection:
     ) -> None:
         self.key = key
         self.slot = LeaseSlot()
-        self.told = 0
+        self.sent_messages = 0
         self.auth = auth
         self._url, self._era, self._headers = url, era, headers
         self._verify, self._read_timeout = verify, read_timeout

@@ -65,8 +65,8 @@ class RemoteAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send one request and report its outcome."""
-        grant, noted = current_lease(), _noted.get()
-        credential, source = self._credential(request, grant.bearer if grant is not None else None)
+        lease, noted = current_lease(), _noted.get()
+        credential, source = self._credential(request, lease.bearer if lease is not None else None)
         if not self._configured:
             # A redirect repeats the headers of the previous request.
             request.headers.pop("Authorization", None)
@@ -89,9 +89,9 @@ class RemoteAuth(httpx2.Auth):
         finally:
             if exchange is not None and status is None:
                 exchange.close()
-            if grant is not None:
+            if lease is not None:
                 named = request.headers.get("mcp-method")
-                grant.report(self._name, source, credential, status, named or _method(request))
+                lease.report(self._name, source, credential, status, named or _method(request))
 
     def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
         if self._configured:

@@ -47,18 +47,18 @@ class OtherSide:
         if self.way is not None and self.way.memory != "session":
             self.pool.empty()
 
-    async def find(self, credential: str, noted: Noted, grant: BearerLease | None = None) -> CallMethod:
+    async def find(self, credential: str, noted: Noted, lease: BearerLease | None = None) -> CallMethod:
         """Detect how to call it. Raises Fault: CONFIG if that is ambiguous."""
         connection = self.pool.take(ConnectionKey(credential, once=True))
         try:
-            with lending(grant, connection.slot) if grant is not None else nullcontext():
+            with lending(lease, connection.slot) if lease is not None else nullcontext():
                 await connection.open(self._whom.connect)
                 tools = await connection.tools(self._whom.connect)
             version, client = connection.version, connection.client
         except Exception as error:  # any error of the transport becomes one Fault
             raise await self._fault(connection, error, noted) from None
         finally:
-            self.pool.give(connection, keep=False)
+            self.pool.give(connection, reusable=False)
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         speaker = client.server_info.name if client.server_info is not None else ""

@@ -52,8 +52,8 @@ class Handles:
     """Handles by lease; the longest unused are forgotten first. A handle opens a conversation: never
     show it."""
 
-    def __init__(self, keep: int = KEEP) -> None:
-        self._keep = keep
+    def __init__(self, limit: int = KEEP) -> None:
+        self._limit = limit
         self._all: OrderedDict[str, _Known] = OrderedDict()
 
     def __len__(self) -> int:
@@ -73,13 +73,13 @@ class Handles:
         self._all.move_to_end(lease)
         return known.handle
 
-    def keep(self, lease: str | None, handle: str, messages: int) -> None:
+    def store(self, lease: str | None, handle: str, messages: int) -> None:
         """Record that the other side knows this number of messages under that handle."""
         if lease is None or not handle or len(handle) > MAX_HANDLE:
             return
         self._all[lease] = _Known(handle, messages)
         self._all.move_to_end(lease)
-        while len(self._all) > self._keep:
+        while len(self._all) > self._limit:
             self._all.popitem(last=False)
 
     def forget(self, lease: str | None) -> None:
@@ -123,7 +123,7 @@ class RemoteExecutor(Executor):
         self._handles = Handles()
         self._room = asyncio.Semaphore(max(1, remote.capacity))
         self._waiting = self._active = 0
-        self._over = False
+        self._is_closed = False
         self._left_out: set[str] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._watch = EndpointWatch(
@@ -173,7 +173,7 @@ class RemoteExecutor(Executor):
         ambiguous. An endpoint that requires the caller's own token is detected with the first caller that
         has one.
         """
-        self._not_over()
+        self._check_open()
         self._there.forget()
         self._handles.clear()
         with noting() as noted:
@@ -182,23 +182,23 @@ class RemoteExecutor(Executor):
             except Fault as fault:
                 if not (self._forwards and fault.type is FaultType.AUTH and noted.status == 401):
                     raise
-        self._not_over()
+        self._check_open()
         self._watch.start(self._there.verify)
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
         async with self._place():
-            self._not_over()
+            self._check_open()
             try:
                 answer = await self._answer(turn, emit)
             except Fault as fault:
                 if fault.type in (FaultType.TRANSPORT, FaultType.TIMEOUT):
                     self._watch.soon()
                 raise
-        said = Message("user", turn.text, turn.images), Message("assistant", "\n\n".join(answer.texts))
+        messages = Message("user", turn.text, turn.images), Message("assistant", "\n\n".join(answer.texts))
         return TurnResult(
             texts=answer.texts,
-            messages=said,
+            messages=messages,
             usage=answer.usage,
             stop_reason=answer.stop_reason,
             backend=answer.backend,
@@ -216,7 +216,7 @@ class RemoteExecutor(Executor):
 
     async def close(self, timeout: float) -> None:
         """Close all connections, for good."""
-        self._tell_failed, self._over = None, True
+        self._tell_failed, self._is_closed = None, True
         await self.park(timeout)
 
     async def _answer(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
@@ -242,24 +242,24 @@ class RemoteExecutor(Executor):
             if way is None:
                 way = self._learned(await self._there.find(credential, noted, _grant(turn, emit)))
             connection = self._there.connection(way, turn, credential)
-            kept = False
+            is_reusable = False
             try:
                 # The connection's own requests also belong to the run that holds it.
                 with lending(_grant(turn, emit), connection.slot):
                     answer = await self._ask(connection, way, turn, emit, noted)
-                kept = True
+                is_reusable = True
                 return answer
             finally:
-                if not kept:  # the state of the conversation on the other side is unknown
+                if not is_reusable:  # the state of the conversation on the other side is unknown
                     self._handles.forget(turn.lease)
-                self._there.pool.give(connection, keep=kept)
+                self._there.pool.give(connection, reusable=is_reusable)
 
     async def _ask(
         self, connection: RemoteConnection, way: CallMethod, turn: ExecutorTurn, emit: Emit, noted: Noted
     ) -> RemoteAnswer:
         handle = self._handles.of(turn.lease, turn.history)
         reused = connection.used
-        knows = bool(handle) or (way.memory == "session" and connection.told > 0)
+        knows = bool(handle) or (way.memory == "session" and connection.sent_messages > 0)
         given = handle or self._new_handle(way, turn)
         call = call_arguments(way, turn, given, knows=knows)
         self._tell_left_out(way, turn, emit)
@@ -293,9 +293,9 @@ class RemoteExecutor(Executor):
             raise reported(words, self._whom)
         answer = answer_of(result, way)
         known = len(turn.history) + 2
-        self._handles.keep(turn.lease, answer.handle or (given if way.memory == "given" else ""), known)
+        self._handles.store(turn.lease, answer.handle or (given if way.memory == "given" else ""), known)
         if way.memory == "session" and connection.auth.session:
-            connection.told = known
+            connection.sent_messages = known
         return answer
 
     def _tell_left_out(self, way: CallMethod, turn: ExecutorTurn, emit: Emit) -> None:
@@ -333,9 +333,9 @@ class RemoteExecutor(Executor):
             self._active -= 1
             self._room.release()
 
-    def _not_over(self) -> None:
+    def _check_open(self) -> None:
         # A caller that waited or was about to start when it closed: a new connection would never be closed.
-        if self._over:
+        if self._is_closed:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping", data=self._whom.data)
 
     def _busy(self) -> bool:

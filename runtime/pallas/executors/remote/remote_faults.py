@@ -202,19 +202,19 @@ def _broken(whom: Whom) -> Fault:
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known keys of a Fault's data whose values are plain."""
-    kept: dict[str, Any] = {}
+    safe_fields: dict[str, Any] = {}
     for key in _KEPT:
         value = data.get(key)
         if isinstance(value, str):
-            kept[key] = one_line(redact_text(value[:2_000]), 200)
+            safe_fields[key] = one_line(redact_text(value[:2_000]), 200)
         elif _is_number(value):
-            kept[key] = value
+            safe_fields[key] = value
     if data.get("type") == FaultType.PROTOCOL and data.get("system") == "validation":
         # The message does not fit the class of a typed handler there: its sender may correct it.
-        kept["system"] = "validation"
+        safe_fields["system"] = "validation"
         if isinstance(field := data.get("field"), str):
-            kept["field"] = one_line(redact_text(field[:2_000]), 100)
-    return kept
+            safe_fields["field"] = one_line(redact_text(field[:2_000]), 100)
+    return safe_fields
 
 
 def _is_number(value: Any) -> bool:

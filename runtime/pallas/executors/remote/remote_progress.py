@@ -36,11 +36,11 @@ class Progress:
         self._characters = 0
         self._ids = count(1)
         self._open: dict[tuple[str, str], list[str]] = {}
-        self._over = False
+        self._is_ended = False
 
     async def hear(self, progress: float, total: float | None, message: str | None) -> None:
         """Convert one notification; its numbers add nothing to its message."""
-        if not message or self._over or self._lines >= MAX_LINES:
+        if not message or self._is_ended or self._lines >= MAX_LINES:
             return
         self._lines += 1
         if match := _TEXT.fullmatch(message[: 2 * _MAX_PIECE]):
@@ -57,12 +57,12 @@ class Progress:
 
     def end(self) -> None:
         """End calls of the other side that are still open."""
-        if self._over:
+        if self._is_ended:
             return
         for (server, tool), calls in list(self._open.items()):
             for _ in tuple(calls):
                 self._tool(server, tool, "failed")
-        self._over = True
+        self._is_ended = True
 
     def _actor(self, name: str) -> str:
         """Return the name to show: no agent further away may use the name of our own agent."""

@@ -25,7 +25,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.routing.choice import Candidate, Choice, choose, kept
+from pallas.routing.choice import Candidate, Choice, choose, resume
 from pallas.routing.route_prompt import route_prompt
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import begin_call, current_run
@@ -138,8 +138,8 @@ class RouterExecutor(Executor):
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Choose an agent, report it, and run it. Its Fault comes back with ``data.routed``."""
-        who = self._reach.principal(turn.run_id)
-        choice = await self._choose(turn, who, emit)
+        principal = self._reach.principal(turn.run_id)
+        choice = await self._choose(turn, principal, emit)
         emit(
             Routed(
                 run_id=turn.run_id,
@@ -150,13 +150,13 @@ class RouterExecutor(Executor):
                 others=tuple(each.agent for each in choice.others[:_OTHERS]),
             )
         )
-        session, history = self._where(turn, choice.agent, who)
+        session, history = self._session_of(turn, choice.agent, principal)
         vision = self._reach.vision(choice.agent)
         request = RunRequest(
             agent=choice.agent,
             text=turn.text,
             images=turn.images,
-            principal=who,
+            principal=principal,
             session=session or None,
             history=history if vision else _without_images(history),
             stream_text=turn.stream_text,
@@ -169,7 +169,7 @@ class RouterExecutor(Executor):
         except Fault as fault:
             raise _told(fault, choice.agent) from fault
         if turn.lease is not None:
-            self._keep(turn.lease, _Kept(choice.agent, who, session, len(turn.history) + 2))
+            self._keep(turn.lease, _Kept(choice.agent, principal, session, len(turn.history) + 2))
         said = Message("user", turn.text, turn.images), Message("assistant", result.text)
         return TurnResult(
             texts=result.texts,
@@ -180,14 +180,14 @@ class RouterExecutor(Executor):
             notices=result.notices,
         )
 
-    async def _choose(self, turn: ExecutorTurn, who: Principal, emit: Emit) -> Choice:
+    async def _choose(self, turn: ExecutorTurn, principal: Principal, emit: Emit) -> Choice:
         rules = self._rules
-        among = self._reach.candidates(self._members, who)
+        among = self._reach.candidates(self._members, principal)
         if turn.images:
             among = tuple(self._if_it_sees(each) for each in among)
         changed = ""
         if turn.lease is not None and (before := self._kept.get(turn.lease)) is not None:
-            found = kept(before.agent, among)
+            found = resume(before.agent, among)
             if isinstance(found, Choice):
                 return found
             changed = f"{found}; "
@@ -196,12 +196,14 @@ class RouterExecutor(Executor):
         first = next((each.text for each in turn.history if each.role == "user"), "") if begun else ""
         question = first or turn.text
         listed = tuple(each for each in among if each.id in rules.agents)
-        said = None
+        model_answer = None
         if rules.by == "model" and sum(each.status != "unavailable" for each in listed) > 0:
-            said = await self._said(question, listed, turn, who, emit)
+            model_answer = await self._ask_model(question, listed, turn, principal, emit)
         fallback = next((each for each in among if each.id == rules.fallback), None)
         # Off the loop: the first time, the examples of many agents are read.
-        choice = await asyncio.to_thread(choose, question, listed, by=rules.by, said=said, fallback=fallback)
+        choice = await asyncio.to_thread(
+            choose, question, listed, by=rules.by, model_answer=model_answer, fallback=fallback
+        )
         return replace(choice, why=changed + choice.why) if changed else choice
 
     def _if_it_sees(self, candidate: Candidate) -> Candidate:
@@ -209,13 +211,13 @@ class RouterExecutor(Executor):
             return candidate
         return replace(candidate, status="unavailable", reason="it takes no images")
 
-    async def _said(
-        self, question: str, among: Sequence[Candidate], turn: ExecutorTurn, who: Principal, emit: Emit
+    async def _ask_model(
+        self, question: str, among: Sequence[Candidate], turn: ExecutorTurn, principal: Principal, emit: Emit
     ) -> str | None:
         """Return the answer of the model that chooses; None if it gives none."""
         able = [each for each in among if each.status != "unavailable"]
         request = RunRequest(
-            agent=self._rules.ask, text=route_prompt(question, able), principal=who, timeout=ASK_SECONDS
+            agent=self._rules.ask, text=route_prompt(question, able), principal=principal, timeout=ASK_SECONDS
         )
         try:
             return (await self._ask(turn, emit, request)).text
@@ -251,7 +253,9 @@ class RouterExecutor(Executor):
         finally:
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
-    def _where(self, turn: ExecutorTurn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
+    def _session_of(
+        self, turn: ExecutorTurn, agent: str, principal: Principal
+    ) -> tuple[str, tuple[Message, ...]]:
         """Return the conversation in which the chosen agent answers, and the messages that it needs to get.
 
         Until it has answered it counts as knowing nothing: after a failure its state is unknown.
@@ -260,27 +264,27 @@ class RouterExecutor(Executor):
         if turn.lease is None:
             return "", history
         before = self._kept.get(turn.lease)
-        self._keep(turn.lease, _Kept(agent, who))
+        self._keep(turn.lease, _Kept(agent, principal))
         if before is not None and (before.agent, before.known) == (agent, len(history)) and before.session:
             return before.session, ()
         if before is not None:
             self._end(before)
         return f"router-{secrets.token_hex(16)}", history
 
-    def _keep(self, lease: str, kept: _Kept) -> None:
-        self._kept[lease] = kept
+    def _keep(self, lease: str, session: _Kept) -> None:
+        self._kept[lease] = session
         self._kept.move_to_end(lease)
         if len(self._kept) > MAX_KEPT:
             self._end(self._kept.popitem(last=False)[1])
 
-    def _end(self, kept: _Kept) -> None:
-        if kept.session:
-            self._reach.end(kept.agent, kept.session, kept.principal)
+    def _end(self, session: _Kept) -> None:
+        if session.session:
+            self._reach.end(session.agent, session.session, session.principal)
 
     def release(self, lease: str) -> None:
         """Forget the agent of a conversation that is over."""
-        if (kept := self._kept.pop(lease, None)) is not None:
-            self._end(kept)
+        if (session := self._kept.pop(lease, None)) is not None:
+            self._end(session)
 
     async def park(self, timeout: float) -> None:
         """Do nothing: it runs nothing."""

@@ -106,14 +106,14 @@ class HandlerChild(ChildLoop):
     async def _close(self, timeout_s: float) -> None:
         await super()._close(min(timeout_s, _CLOSE_TIMEOUT_S))
 
-    async def _load(self, asked: LoadHandler) -> None:
+    async def _load(self, request: LoadHandler) -> None:
         assert self._host is not None
         assert self._sources is not None
-        self.send(await self._host.describe(asked.call, self._sources))
+        self.send(await self._host.describe(request.call, self._sources))
 
-    async def _handle_message(self, asked: HandleMessage) -> None:
+    async def _handle_message(self, request: HandleMessage) -> None:
         assert self._host is not None
-        self.send(await self._host.answer(asked))
+        self.send(await self._host.answer(request))
 
 
 class ChildHost(InProcessHost):
@@ -142,12 +142,12 @@ class ChildHost(InProcessHost):
         gc.freeze()  # what the start made stays; the garbage collector need not look through it again
         return loaded
 
-    async def answer(self, asked: HandleMessage) -> HandlerReturned | HandlerFailed:
+    async def answer(self, request: HandleMessage) -> HandlerReturned | HandlerFailed:
         """Have it handle a message. Raises CancelledError alone, and ends the process for want of memory."""
-        call = asked.call
-        models = ModelsThroughFleet(call, self._setup.bytes, self._questions) if asked.models else None
+        call = request.call
+        models = ModelsThroughFleet(call, self._setup.bytes, self._questions) if request.models else None
         try:
-            delivery = Delivery(self._payload(asked), asked.metadata, asked.frame, "", 0.0, models)
+            delivery = Delivery(self._payload(request), request.metadata, request.frame, "", 0.0, models)
             self._send(HandlingBegun(call))
             return self._returned(call, await self.handle(delivery))
         except asyncio.CancelledError:
@@ -172,22 +172,22 @@ class ChildHost(InProcessHost):
         _check_memory()  # not before: the exception holds all that the handler had
         return HandlerFailed(call, "raised", "MemoryError")
 
-    def _payload(self, asked: HandleMessage) -> Payload:
+    def _payload(self, request: HandleMessage) -> Payload:
         """The fleet's message, of a class that this code knows, else as a document (HC-7)."""
         assert self._loaded is not None
-        xml, most = asked.xml.encode(), self._setup.bytes
-        if not asked.key:  # it was sent as bytes: ``bind_payload`` finds its class
+        xml, most = request.xml.encode(), self._setup.bytes
+        if not request.key:  # it was sent as bytes: ``bind_payload`` finds its class
             return untyped(elements_of(xml, most)[0])
-        known = self._loaded.known.get(asked.key)
+        known = self._loaded.known.get(request.key)
         if known is not None:
             try:
                 return PayloadType.of(known).parse(xml, limit=most)
             except PayloadFault as fault:  # another version of the class
                 if known is self._loaded.kind:
-                    text = f"{asked.tag} was changed meanwhile: {fault.message}"
+                    text = f"{request.tag} was changed meanwhile: {fault.message}"
                     raise Fault(FaultType.TRANSPORT, text) from None
         # As text in an element of its own it is longer: "<" becomes "&lt;".
-        return PayloadType.of(Document).pack(Document(asked.tag, asked.xml), limit=8 * most)
+        return PayloadType.of(Document).pack(Document(request.tag, request.xml), limit=8 * most)
 
     def _returned(self, call: int, reply: HandlerReply) -> HandlerReturned:
         if reply.raw:
@@ -223,15 +223,15 @@ class ModelsThroughFleet:
         self._room = asyncio.Semaphore(MAX_MODEL_QUESTIONS)
         self._is_closed = False
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
+    async def complete(self, completion: Completion) -> LLMResponse:
         """Have the fleet ask. Raises Fault."""
-        messages = tuple(dict(each) for each in wanted.messages)
+        messages = tuple(dict(each) for each in completion.messages)
 
         def question(number: int) -> ModelQuestion:
-            asked = ModelQuestion(self._call, number, wanted.model, messages, dict(wanted.params))
-            if len(dumps(encode_message(asked))) > self._max_bytes:
+            request = ModelQuestion(self._call, number, completion.model, messages, dict(completion.params))
+            if len(dumps(encode_message(request))) > self._max_bytes:
                 raise Fault(FaultType.UPSTREAM, f"a model is asked {self._max_bytes:,} bytes at most")
-            return asked
+            return request
 
         async with self._room:
             if self._is_closed:

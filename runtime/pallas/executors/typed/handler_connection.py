@@ -214,9 +214,9 @@ class HandlerConnection(ChildConnection[HandlerCall]):
             text = f"a handler asks {MAX_MODEL_QUESTIONS} models at a time at most"
             self.questions.refuse(asked.question, Fault(FaultType.UPSTREAM, text))
         else:
-            wanted = Completion(asked.model, asked.messages, asked.params)
-            self.questions.answer(asked.question, call.number, partial(_complete, call.completer, wanted))
+            completion = Completion(asked.model, asked.messages, asked.params)
+            self.questions.answer(asked.question, call.number, partial(_complete, call.completer, completion))
 
 
-async def _complete(completer: Completer, wanted: Completion) -> dict[str, Any]:
-    return encode_response(await completer.complete(wanted))
+async def _complete(completer: Completer, completion: Completion) -> dict[str, Any]:
+    return encode_response(await completer.complete(completion))

@@ -69,12 +69,12 @@ def _data_bytes() -> int:
     return pages * _PAGE
 
 
-def _set_limit(which: int, most: int) -> None:
+def _set_limit(resource_kind: int, most: int) -> None:
     """Lower a soft and a hard limit; never raise one, which only root may."""
     with suppress(ValueError, OSError):
-        hard = resource.getrlimit(which)[1]
+        hard = resource.getrlimit(resource_kind)[1]
         value = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (value, value))
+        resource.setrlimit(resource_kind, (value, value))
 
 
 # In the fleet.
@@ -109,11 +109,11 @@ async def oversee(
 def usage_below(keeper: int) -> HandlerUsage:
     """Return what runs below a process; nothing where the system does not say. Blocks a little."""
     found: list[int] = []
-    wanted = [keeper]
-    while wanted and len(found) <= MAX_PROCESSES:
-        below = children_of(wanted.pop())
+    processes = [keeper]
+    while processes and len(found) <= MAX_PROCESSES:
+        below = children_of(processes.pop())
         found += below
-        wanted += below
+        processes += below
     return HandlerUsage(len(found), sum(map(_own_memory, found)))
 
 

@@ -173,7 +173,7 @@ class _LeasedCompleter:
         self._asks: Completer | None = asks
         self._under_way: set[asyncio.Timeout] = set()
 
-    async def complete(self, wanted: Completion) -> LLMResponse:
+    async def complete(self, completion: Completion) -> LLMResponse:
         """As ``Completer.complete``. Raises Fault, also once the lease has ended."""
         asks = self._asks
         if asks is None:
@@ -182,7 +182,7 @@ class _LeasedCompleter:
             async with asyncio.timeout(None) as scope:
                 self._under_way.add(scope)
                 try:
-                    return await asks.complete(wanted)
+                    return await asks.complete(completion)
                 finally:
                     self._under_way.discard(scope)
         except TimeoutError:

@@ -57,11 +57,11 @@ def hide(hidden: Sequence[Path], *, readable: Iterable[Path], own: Iterable[Path
         return False
     try:
         hidden = [Path(os.path.realpath(each)) for each in hidden]
-        wanted = chain(
+        rights = chain(
             ((path, _READ_FILE) for path in readable),
-            ((path, handled) for path in (*own, *_beside(Path("/"), hidden))),
+            ((path, handled) for path in (*own, *_siblings(Path("/"), hidden))),
         )
-        for path, access in islice(wanted, MAX_RULES):
+        for path, access in islice(rights, MAX_RULES):
             _allow(calls, rules, path, access)
         return bool(calls.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
@@ -125,7 +125,7 @@ def _allow(calls: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
         os.close(descriptor)
 
 
-def _beside(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+def _siblings(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     """Yield all below ``folder`` except ``hidden``, as few paths as possible; links are not followed."""
     inner = [each for each in hidden if each.is_relative_to(folder)]
     if not inner:
@@ -136,4 +136,4 @@ def _beside(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     with suppress(OSError):
         for entry in os.scandir(folder):
             if not entry.is_symlink():
-                yield from _beside(Path(entry.path), inner)
+                yield from _siblings(Path(entry.path), inner)

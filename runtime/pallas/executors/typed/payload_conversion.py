@@ -26,9 +26,9 @@ _sent: WeakValueDictionary[int, type] = WeakValueDictionary()
 def pack_payload(value: Any) -> Payload:
     """Return an instance of a dataclass as a message of its own class. Raises Fault."""
     kind = type(value)
-    made = PayloadType.of(kind)
-    payload = made.pack(value, limit=LARGEST)
-    _sent[id(made)] = kind
+    payload_type = PayloadType.of(kind)
+    payload = payload_type.pack(value, limit=LARGEST)
+    _sent[id(payload_type)] = kind
     return payload
 
 

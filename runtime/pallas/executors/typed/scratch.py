@@ -63,7 +63,7 @@ class Scratches:
         try:
             yield lent
         finally:
-            lent.over = True
+            lent.is_closed = True
             if others := self._lent.get(frame):
                 others.discard(lent)
                 if not others:
@@ -73,25 +73,25 @@ class Scratches:
         """Drop the storage of a frame that is over; a handler that still runs cannot use it either."""
         self._frames.pop(frame, None)
         for lent in self._lent.pop(frame, ()):
-            lent.over = True
+            lent.is_closed = True
 
 
 class _Lent(MutableMapping[str, Any]):
     """A frame's storage that is only made when something is put in: most handlers never use theirs."""
 
-    __slots__ = ("_frame", "_frames", "over")
+    __slots__ = ("_frame", "_frames", "is_closed")
     __hash__ = object.__hash__
 
     def __init__(self, frames: dict[str, Scratch], frame: str) -> None:
         self._frames = frames
         self._frame = frame
-        self.over = False
+        self.is_closed = False
 
     def __getitem__(self, key: str) -> Any:
         return self._frames[self._frame][key] if self._frame in self._frames else _NOTHING[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if self.over:
+        if self.is_closed:
             raise RuntimeError("the message is handled, and its conversation may be over: nothing is kept")
         self._frames.setdefault(self._frame, Scratch())[key] = value
 

@@ -111,8 +111,8 @@ class TypedExecutor(Executor):
         text = "" if answer is None else sanitize(answer.type.write(answer, form))
         if text:
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text))
-        said = Message("user", turn.text), Message("assistant", text)
-        return TurnResult((text,), said, usage)
+        messages = Message("user", turn.text), Message("assistant", text)
+        return TurnResult((text,), messages, usage)
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """``tell`` is called when its own process ended."""

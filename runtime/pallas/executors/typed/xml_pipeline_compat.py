@@ -39,8 +39,8 @@ def xmlify[T: type](cls: T) -> T:
 def parse_bytes[T](cls: type[T], xml_bytes: bytes) -> T:
     """Return an instance of the dataclass that the XML holds. Raises PayloadFault."""
     kind = PayloadType.of(cls)
-    made: T = kind.bind(kind.parse(xml_bytes), cls)
-    return made
+    value: T = kind.bind(kind.parse(xml_bytes), cls)
+    return value
 
 
 def parse_string[T](cls: type[T], xml_str: str) -> T:

@@ -53,12 +53,14 @@ class AcpDialect:
 
     model = ""
 
-    def __init__(self, name: str, config: WorkerConfig, peer: JsonRpcPeer, said: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, config: WorkerConfig, peer: JsonRpcPeer, handshake: Mapping[str, Any]
+    ) -> None:
         self._name = name
         self._config = config
         self._peer = peer
         try:
-            answer = InitializeResponse.model_validate(said)
+            answer = InitializeResponse.model_validate(handshake)
         except ValidationError as error:
             raise Fault(
                 FaultType.PROTOCOL,
@@ -190,8 +192,12 @@ class AcpDialect:
 
 def _details(refused: JsonRpcError) -> str:
     """Return its details in brackets: the message alone is often just "Internal error"."""
-    told = refused.data.get("details") if isinstance(refused.data, Mapping) else refused.data
-    return f" ({one_line(redact_text(told), _MAX_DETAILS)})" if isinstance(told, str) and told.strip() else ""
+    detail = refused.data.get("details") if isinstance(refused.data, Mapping) else refused.data
+    return (
+        f" ({one_line(redact_text(detail), _MAX_DETAILS)})"
+        if isinstance(detail, str) and detail.strip()
+        else ""
+    )
 
 
 def _option(options: Sequence[PermissionOption], *kinds: str) -> str | None:

@@ -81,7 +81,7 @@ class JsonRpcPeer:
         self._lines: deque[bytes] = deque()
         self._queued = 0
         self._more, self._room = asyncio.Event(), asyncio.Event()
-        self._over: Fault | None = None
+        self._fault: Fault | None = None
         self._garbage_times: deque[float] = deque(maxlen=limits.garbage)
         # Only this queue holds lines: the transport takes one when the one before is sent.
         writer.transport.set_write_buffer_limits(high=0)
@@ -140,8 +140,8 @@ class JsonRpcPeer:
 
     def fail(self, fault: Fault) -> None:
         """Fail every call in flight, and each later one, with ``fault``: the worker has ended."""
-        if self._over is None:
-            self._over = fault
+        if self._fault is None:
+            self._fault = fault
         self._fail_all(fault)
         self._lines.clear()
         self._room.set()
@@ -158,7 +158,7 @@ class JsonRpcPeer:
             )
         try:
             async with asyncio.timeout(limits.backpressure):
-                while self._over is None and self._queued and self._queued + size > limits.queue:
+                while self._fault is None and self._queued and self._queued + size > limits.queue:
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
@@ -167,8 +167,8 @@ class JsonRpcPeer:
                 f"{self._name}: the worker does not read: {self._queued:,} bytes wait for it since "
                 f"{limits.backpressure:g} s; try again in a moment",
             ) from None
-        if self._over is not None:
-            raise self._over
+        if self._fault is not None:
+            raise self._fault
 
     def _enqueue(self, line: bytes) -> None:
         self._lines.append(line)
@@ -177,7 +177,7 @@ class JsonRpcPeer:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         line = encode_line(message)
-        if self._over is not None:
+        if self._fault is not None:
             return
         if self._queued + len(line) > 2 * self._limits.queue:  # it sends requests and reads no answer
             self._on_broken("does not read what it is answered")

@@ -19,7 +19,7 @@ _MAX_NOTICES: Final = 10
 class TurnOutput:
     """Emits the text, steps and tools of one turn of a worker, sanitised.
 
-    Emits nothing once it ``is_over``. ``full`` is done when the text has more than ``limit`` characters.
+    Emits nothing once ``is_ended``. ``full`` is done when the text has more than ``limit`` characters.
     """
 
     def __init__(self, turn: ExecutorTurn, emit: Emit, limit: int) -> None:
@@ -34,7 +34,7 @@ class TurnOutput:
         self._notices = 0
         self._step = 0
         self._in_tools = False
-        self.is_over = False
+        self.is_ended = False
         self.full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class TurnOutput:
 
     def text(self, text: str, *, reasoning: bool = False, message: str | None = None) -> None:
         """Add a piece of the answer or of its reasoning; ``message`` is the id of its message."""
-        if self.is_over or self.full.done() or not text:
+        if self.is_ended or self.full.done() or not text:
             return
         if self._in_tools:
             self._step_to(tools=False)
@@ -69,7 +69,7 @@ class TurnOutput:
 
     def tool(self, call: str, *, title: str = "", kind: str = "", status: str = "") -> None:
         """Report that a tool of the worker was called or changed its ``status``, as in ACP."""
-        if self.is_over:
+        if self.is_ended:
             return
         call = one_line(call, 64)
         if call not in self._open:
@@ -86,17 +86,17 @@ class TurnOutput:
     def notice(self, text: str) -> None:
         """Emit a notice for people; only the first few of a turn are emitted."""
         self._notices += 1
-        if not self.is_over and self._notices <= _MAX_NOTICES:
+        if not self.is_ended and self._notices <= _MAX_NOTICES:
             self._emit(Notice(level="warning", agent=self._turn.agent, text=one_line(text, 300)))
 
     def end(self, *, ok: bool) -> tuple[str, ...]:
         """End the turn and return its texts in order. Tools that still run end as the turn did."""
-        if not self.is_over:
+        if not self.is_ended:
             for call in list(self._open):
                 self._tool(call, "completed" if ok else "failed")
             self._open.clear()
             self._end_block()
-            self.is_over = True
+            self.is_ended = True
         return tuple(self._blocks)
 
     def _tool(self, call: str, phase: str) -> None:

@@ -61,7 +61,7 @@ class WorkerProcess(ChildProcess):
         self._pid: int | None = None
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         # No code reads its stderr: it goes to the log.
-        reading = log_lines(process.stderr, agent, "stderr", clean=_clean, keep=self._keep)
+        reading = log_lines(process.stderr, agent, "stderr", clean=_clean, on_line=self._keep)
         self._readers = [asyncio.create_task(reading, name=f"{agent}: stderr")]
 
     @classmethod
@@ -240,8 +240,8 @@ class WorkerConnection:
 
     def _stderr_hint(self) -> str:
         """The last lines of its stderr, for operators."""
-        said = self.process.last_said
-        return f"{LAST_SAID}{said}".removeprefix("; ") if said else ""
+        last_line = self.process.last_said
+        return f"{LAST_SAID}{last_line}".removeprefix("; ") if last_line else ""
 
     async def _wait_ended(self, seconds: float) -> None:
         if seconds > 0:
@@ -272,8 +272,8 @@ class WorkerConnection:
         fault = self.end_fault()
         self.peer.fail(fault)
         if not self._is_leaving:
-            said = self.process.last_said
-            how = f"its worker {self._how_it_ended()}{LAST_SAID if said else ''}{said}"
+            last_line = self.process.last_said
+            how = f"its worker {self._how_it_ended()}{LAST_SAID if last_line else ''}{last_line}"
             self._on_end(one_line(how, 400))
 
     def _start_task[T](self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
@@ -301,7 +301,7 @@ class WorkerConnection:
         if method == "session/request_permission" and self._dialect is not None:
             session = params.get("sessionId")
             output = self.outputs.get(session) if isinstance(session, str) else None
-            live = output if output is not None and not output.is_over else None
+            live = output if output is not None and not output.is_ended else None
             return self._dialect.permit(params, live)
         raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {one_line(method, 60)}")
 

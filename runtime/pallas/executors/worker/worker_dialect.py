@@ -87,18 +87,18 @@ class WorkerDialect(Protocol):
 class SimpleDialect:
     """The dialect of mcp-agentic: requests for sessions and prompts with a text, without updates.
 
-    ``said`` is its answer to the handshake.
+    ``handshake`` is its answer to the handshake.
     """
 
     vision = False
 
-    def __init__(self, name: str, config: WorkerConfig, peer: JsonRpcPeer, said: Any = None) -> None:
+    def __init__(self, name: str, config: WorkerConfig, peer: JsonRpcPeer, handshake: Any = None) -> None:
         self._name = name
         self._config = config
         self._peer = peer
-        said = said if isinstance(said, dict) else {}
-        self.model = _word(said.get("model"), 120)
-        words = said.get("capabilities")
+        handshake = handshake if isinstance(handshake, dict) else {}
+        self.model = _word(handshake.get("model"), 120)
+        words = handshake.get("capabilities")
         found = (_word(each, 64) for each in words[:_MAX_WORDS]) if isinstance(words, list) else ()
         self.capabilities = tuple(word for word in found if word)
 
@@ -190,9 +190,9 @@ def malformed(name: str) -> Fault:
     )
 
 
-def stop_reason(said: str) -> str:
+def stop_reason(wire_reason: str) -> str:
     """Return a stop reason as other agents write it: ``max_tokens`` as ``maxTokens``."""
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), one_line(said, 40)) or "endTurn"
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), one_line(wire_reason, 40)) or "endTurn"
 
 
 def _word(value: Any, limit: int) -> str:

@@ -200,11 +200,11 @@ class WorkerExecutor(Executor):
         try:
             answer = await self._begin(connection, session, turn, output)
             await self._wait_answer(answer, output)
-            said = dialect.parse_answer(answer.result(), output)
+            response = dialect.parse_answer(answer.result(), output)
             question = Message("user", turn.text, turn.images)
-            messages = (question, Message("assistant", "\n\n".join(said.texts)))
-            session.heard(turn.history, messages)
-            return TurnResult(said.texts or ("",), messages, said.usage, said.stop_reason)
+            messages = (question, Message("assistant", "\n\n".join(response.texts)))
+            session.remember(turn.history, messages)
+            return TurnResult(response.texts or ("",), messages, response.usage, response.stop_reason)
         except asyncio.CancelledError:
             session.loose = True
             if answer is not None and not answer.done() and not connection.is_over:

@@ -15,7 +15,7 @@ class WorkerSession:
     lease: str | None
     id: str = ""
     """Empty until the worker has opened it."""
-    said: tuple[int, ...] = ()
+    known_marks: tuple[int, ...] = ()
     """Marks of the messages that it knows."""
     loose: bool = False
     """It got a turn that may not have become part of the conversation."""
@@ -28,13 +28,13 @@ class WorkerSession:
         """Return whether its messages are those of a conversation with that history."""
         marks = marks_of(history)
         if self.loose:
-            return marks[: len(self.said)] == self.said
+            return marks[: len(self.known_marks)] == self.known_marks
         # The older part of a long conversation may have been dropped.
-        return marks == (self.said[-len(marks) :] if marks else self.said)
+        return marks == (self.known_marks[-len(marks) :] if marks else self.known_marks)
 
-    def heard(self, history: Sequence[Message], new: Sequence[Message]) -> None:
+    def remember(self, history: Sequence[Message], new: Sequence[Message]) -> None:
         """Add the messages of a turn that is over."""
-        self.said = marks_of(history) + marks_of(new)
+        self.known_marks = marks_of(history) + marks_of(new)
         self.loose = False
 
 

@@ -39,7 +39,7 @@ class SelfWrites:
         self._span = (0.0, 0.0)
         self._counts: dict[Path, int] = {}
 
-    def over(self, began: float, ended: float) -> None:
+    def finish(self, began: float, ended: float) -> None:
         """A reload was under way in that time (Unix seconds)."""
         self._span = (began, ended)
 
@@ -143,7 +143,7 @@ class FileFingerprints:
                 later.add(path)
         return frozenset(later)
 
-    def keep(self, paths: frozenset[Path]) -> None:
+    def store(self, paths: frozenset[Path]) -> None:
         """Forget all others."""
         self._marks = {path: mark for path, mark in self._marks.items() if path in paths}
 

@@ -40,7 +40,7 @@ _Changes = Iterable[tuple[bool, str]]
 
 
 class FileWatcher:
-    """Tells ``heard`` of the paths that changed below ``root``, some 25 ms after the last of them.
+    """Tells ``on_change`` of the paths that changed below ``root``, some 25 ms after the last of them.
 
     A folder may be among them, for everything in it. ``missed`` is called when changes may have gone unheard.
     The system's notifications are used where there are any, else (or with ``WATCHFILES_FORCE_POLLING``) every
@@ -50,17 +50,17 @@ class FileWatcher:
     def __init__(
         self,
         root: Path,
-        heard: Callable[[frozenset[Path]], None],
+        on_change: Callable[[frozenset[Path]], None],
         missed: Callable[[], None],
         tell: Tell,
         *,
         polling: bool | None = None,
     ) -> None:
         self._root = root
-        self._heard = heard
+        self._on_change = on_change
         self._missed = missed
         self._tell = tell
-        self._polling = _polling_wanted() if polling is None else polling
+        self._polling = _should_poll() if polling is None else polling
         self._others: frozenset[Path] = frozenset()
         self._regroup = asyncio.Event()
         self._anew = False
@@ -123,9 +123,9 @@ class FileWatcher:
                         await asyncio.sleep(_LAST_WORDS)  # it may have heard something already
                         await _ended(before)
                         # What it had no time to tell, and what stood in new folders before that.
-                        told = await asyncio.to_thread(changed_since, known, began - _LAST_WORDS)
-                        told |= await asyncio.to_thread(changed_since, folders - known, 0.0)
-                        self._heard(frozenset(p for p in told if self._lately.get(p) != changed_at(p)))
+                        changed = await asyncio.to_thread(changed_since, known, began - _LAST_WORDS)
+                        changed |= await asyncio.to_thread(changed_since, folders - known, 0.0)
+                        self._on_change(frozenset(p for p in changed if self._lately.get(p) != changed_at(p)))
                 known = folders
                 self.ready.set()
                 assert following is not None
@@ -144,7 +144,7 @@ class FileWatcher:
             if len(self._lately) > _MAX_LATELY:
                 self._lately.clear()
             self._lately |= {path: changed_at(path) for path in paths}
-            self._heard(paths)
+            self._on_change(paths)
 
     async def _notified(self, folders: frozenset[str], begun: asyncio.Event) -> AsyncIterator[_Changes]:
         batches = awatch(
@@ -204,6 +204,6 @@ async def _ended(task: asyncio.Future[Any]) -> None:
         task.exception()  # it was told where it happened, or does not matter any more
 
 
-def _polling_wanted() -> bool:
-    said = os.environ.get("WATCHFILES_FORCE_POLLING", "").strip().lower()
-    return bool(said) and said not in ("false", "disable", "disabled", "0", "no")
+def _should_poll() -> bool:
+    setting = os.environ.get("WATCHFILES_FORCE_POLLING", "").strip().lower()
+    return bool(setting) and setting not in ("false", "disable", "disabled", "0", "no")

@@ -73,10 +73,10 @@ class Reloader:
         self._uses: FileUsage | None = None
         # What the files said when they could be read last; the fleet may lag behind where that failed.
         self._latest: Project | None = None
-        self._heard: set[Path] = set()
+        self._changed: set[Path] = set()
         self._unknown = False  # something changed that nothing is known of
         self._all = False
-        self._asked = False
+        self._requested = False
         self._since: float | None = None
         self._broken: tuple[Mistake, ...] = ()
         self._wake = asyncio.Event()
@@ -94,7 +94,7 @@ class Reloader:
     async def watch(self) -> None:
         """Hear of changed files for ever; the owner cancels."""
         root = self._fleet.project.root
-        self._watcher = FileWatcher(root, self.heard, self._missed, self._tell)
+        self._watcher = FileWatcher(root, self.note_changes, self._missed, self._tell)
         self._mode_since = time()
         await self._watcher.run()
 
@@ -105,7 +105,7 @@ class Reloader:
             await asyncio.wait({ready}, timeout=3.0)
             ready.cancel()
 
-    def heard(self, paths: Iterable[Path]) -> None:
+    def note_changes(self, paths: Iterable[Path]) -> None:
         """Note that these paths changed, or files below them. Returns at once."""
         root = self._fleet.project.root
         if self._uses is None:
@@ -124,17 +124,17 @@ class Reloader:
         if not found and not self._unknown:
             return
         self._since = monotonic() if self._since is None else self._since
-        self._heard |= found
-        if len(self._heard) > MAX_HEARD:
+        self._changed |= found
+        if len(self._changed) > MAX_HEARD:
             self._all = True
-            self._heard.clear()
+            self._changed.clear()
         self._show_waiting()
         self._wake.set()
 
     def control(self, verb: FleetVerb) -> None:
         """Do as asked; returns at once, events tell. In the fleet's loop."""
         if verb == "reload":
-            self._asked = True
+            self._requested = True
             self._wake.set()
         elif verb not in ("pause", "resume"):
             self._tell(
@@ -172,11 +172,11 @@ class Reloader:
             await self._awake()
             if self._fleet.lifecycle.state is not FleetState.RUNNING:
                 return
-            asked, self._asked = self._asked, False
-            if not asked and (self._mode == "paused" or not self._is_due()):
+            requested, self._requested = self._requested, False
+            if not requested and (self._mode == "paused" or not self._is_due()):
                 continue
             try:
-                await self._turn(asked)
+                await self._turn(requested)
             except Exception:
                 log.exception("changed files could not be applied")
                 self._tell("error", "changed files could not be applied; the log has the details")
@@ -199,27 +199,27 @@ class Reloader:
         self._wake.clear()
 
     def _is_due(self) -> bool:
-        return bool(self._heard or self._unknown or self._all)
+        return bool(self._changed or self._unknown or self._all)
 
-    async def _turn(self, asked: bool) -> None:
+    async def _turn(self, requested: bool) -> None:
         """Reload once: find what changed and what that affects, and apply it."""
         self._aside = set()
         try:
-            await self._reload(asked)
+            await self._reload(requested)
         finally:
             aside, self._aside = self._aside, None
             if aside:
-                self.heard(aside)
+                self.note_changes(aside)
 
-    async def _reload(self, asked: bool) -> None:
-        await until_quiet(self._fleet.project.root, lambda: len(self._heard), lambda: self._heard)
+    async def _reload(self, requested: bool) -> None:
+        await until_quiet(self._fleet.project.root, lambda: len(self._changed), lambda: self._changed)
         began = monotonic() if self._since is None else self._since
         read = time()
-        heard, everything, unknown = frozenset(self._heard), self._all or asked, self._unknown
-        self._heard.clear()
+        changed_paths, everything, unknown = frozenset(self._changed), self._all or requested, self._unknown
+        self._changed.clear()
         self._since, self._all, self._unknown = None, False, False
         uses = self._uses or FileUsage()
-        files = await self._different(uses, uses.files if everything else heard, heard)
+        files = await self._different(uses, uses.files if everything else changed_paths, changed_paths)
         if restless := await asyncio.to_thread(self._restless.among, files):
             files -= restless
             names = ", ".join(self._names(restless))
@@ -227,38 +227,38 @@ class Reloader:
         config = files & uses.config
         changed = ChangeSet(files=files - config, mentions=WordSearch())
         old, new = self._fleet.project, self._now(self._latest or self._fleet.project)
-        if config or asked or (self._broken and (unknown or files)):
-            found = await self._read(files, began, told=bool(config) or asked)
+        if config or requested or (self._broken and (unknown or files)):
+            found = await self._read(files, began, report_unchanged=bool(config) or requested)
             if found is not None:
                 new, variables = found
                 self._latest = new
                 changed = ChangeSet(files, variables, reread=True, mentions=changed.mentions)
         down = [each.config.name for each in self._programs if each.state in _DOWN]
-        wanted = await asyncio.to_thread(
+        plan = await asyncio.to_thread(
             plan_reload, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
-        outcomes = await self._apply(wanted, changed, _as_started(new, old), old, began, asked=asked)
+        outcomes = await self._apply(plan, changed, _as_started(new, old), old, began, requested=requested)
         # When the last of the new versions took over: who saves after that has waited for it.
         live = max((began + each.seconds for each in outcomes), default=began)
-        self._restless.over(read, time() - monotonic() + live)
+        self._restless.finish(read, time() - monotonic() + live)
         self._show_waiting()
         await self._look_around(read)
 
     async def _different(
-        self, uses: FileUsage, candidates: frozenset[Path], heard: frozenset[Path]
+        self, uses: FileUsage, candidates: frozenset[Path], changed_paths: frozenset[Path]
     ) -> frozenset[Path]:
         """Return the files whose contents are new, and remember them as acted on."""
         different = await asyncio.to_thread(self._contents.different, candidates)
         # Saving a file of an agent that does not answer means: try it again.
         failed = [each for each in self._known(uses) if each.failed]
-        different |= {path for each in failed for path in heard & each.files}
+        different |= {path for each in failed for path in changed_paths & each.files}
         if self._broken:
-            different |= heard & uses.config
+            different |= changed_paths & uses.config
         await asyncio.to_thread(self._contents.note, different)
         return different
 
     async def _read(
-        self, files: frozenset[Path], began: float, *, told: bool
+        self, files: frozenset[Path], began: float, *, report_unchanged: bool
     ) -> tuple[Project, frozenset[str]] | None:
         """Read the project again, with the changed variables of ``.env``; None if it has mistakes."""
         root = self._fleet.project.root
@@ -269,7 +269,7 @@ class Reloader:
                 raise ConfigError((_gone(where, self._only),))
             variables = export_env(root)
         except ConfigError as error:
-            if told or error.mistakes != self._broken:
+            if report_unchanged or error.mistakes != self._broken:
                 self._broken_files(error.mistakes, files, began)
             self._broken = error.mistakes
             return None
@@ -282,21 +282,28 @@ class Reloader:
         return new, variables
 
     async def _apply(
-        self, wanted: ReloadPlan, changed: ChangeSet, new: Project, old: Project, began: float, *, asked: bool
+        self,
+        plan: ReloadPlan,
+        changed: ChangeSet,
+        new: Project,
+        old: Project,
+        began: float,
+        *,
+        requested: bool,
     ) -> tuple[Reloaded, ...]:
         files = self._names(changed.files)
-        if wanted.script and new.scripted is not None:
+        if plan.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
-        found = config_changes(wanted, old, new) if changed.reread else ()
-        outcomes = await self._applier.apply(wanted, new, began)
+        found = config_changes(plan, old, new) if changed.reread else ()
+        outcomes = await self._applier.apply(plan, new, began)
         failed = sorted({each.agent for each in outcomes if each.outcome == "failed"})
         live = any(each.outcome == "live" for each in outcomes)
         outcome: ReloadOutcome = "unchanged"
-        if found or (asked and live):
+        if found or (requested and live):
             outcome = "live"
-        elif asked and failed:
+        elif requested and failed:
             outcome = "failed"
-        if not (found or asked or (changed.reread and wanted.is_empty)):
+        if not (found or requested or (changed.reread and plan.is_empty)):
             return outcomes  # the agents have told all that there is to tell
         error = f"not reloaded: {', '.join(failed)}" if failed and outcome == "failed" else ""
         seconds = monotonic() - began
@@ -335,15 +342,15 @@ class Reloader:
         known = self._facts()
         uses = await asyncio.to_thread(usage_of, self._fleet.project, known, only=self._only is not None)
         later = await asyncio.to_thread(self._contents.note_new, uses.files, since)
-        await asyncio.to_thread(self._contents.keep, uses.files)
+        await asyncio.to_thread(self._contents.store, uses.files)
         first = self._uses is None
         self._uses = uses
         if self._watcher is not None:
             self._watcher.also(uses.folders)
         if first:
-            self._heard = set(uses.among(self._heard))
+            self._changed = set(uses.among(self._changed))
             if self._watcher is not None:  # nothing was heard before the watch began
-                self._heard |= later
+                self._changed |= later
             if not self._is_due():  # changes seen while it started affect no agent
                 self._since = None
             elif self._since is None:
@@ -391,7 +398,7 @@ class Reloader:
         self._wake.set()
 
     def _show_waiting(self) -> None:
-        self._waiting = self._names(self._heard)
+        self._waiting = self._names(self._changed)
 
     def _names(self, paths: Iterable[Path]) -> tuple[str, ...]:
         root = self._fleet.project.root

@@ -51,8 +51,8 @@ def file_changes(
         was, is_ = before.files.get(path), (after.files.get(path) if after is not None else None)
         if old is None or new is None:
             if was is None or is_ is None or was.digest != is_.digest:
-                said = "its text is not known or too long to compare"
-                found.append(Change("file", "changed", name, after=said))
+                problem = "its text is not known or too long to compare"
+                found.append(Change("file", "changed", name, after=problem))
             continue
         if old != new:
             found.append(Change("file", _kind(old, new), name, diff=text_diff(old, new)))
@@ -210,10 +210,10 @@ def _cut(text: str) -> str:
 
 def bounded(found: Iterable[Change]) -> tuple[Change, ...]:
     """Return ``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs; count those left out."""
-    told: list[Change] = []
+    changes: list[Change] = []
     left, more = MAX_ALL, 0
     for change in found:
-        if len(told) == MAX_CHANGES:
+        if len(changes) == MAX_CHANGES:
             more += 1
             continue
         if change.diff and len(change.diff) > left:
@@ -221,7 +221,7 @@ def bounded(found: Iterable[Change]) -> tuple[Change, ...]:
                 change, diff="", after=change.after or "its lines are left out: there are too many"
             )
         left -= len(change.diff)
-        told.append(change)
+        changes.append(change)
     if more:
-        told[-1] = Change("file", "changed", "…", after=f"and {more + 1} more changes")
-    return tuple(told)
+        changes[-1] = Change("file", "changed", "…", after=f"and {more + 1} more changes")
+    return tuple(changes)

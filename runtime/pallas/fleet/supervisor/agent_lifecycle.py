@@ -38,7 +38,7 @@ class StartAttempt:
         something else blocked the event loop (``done_within``).
         """
         try:
-            await self.over()
+            await self.finish()
         except BaseException:
             work.close()
             raise
@@ -55,7 +55,7 @@ class StartAttempt:
             raise TimeoutError
         return task.result()
 
-    async def over(self) -> None:
+    async def finish(self) -> None:
         """Wait until an abandoned attempt has cleaned up; the caller bounds it."""
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
@@ -200,7 +200,7 @@ class AgentLifecycle:
     async def end(self) -> None:
         """End what answers; only while ``taken``. Returns when what it ran is gone."""
         await self.versions.end()
-        await self._attempt.over()
+        await self._attempt.finish()
 
     def took_over(self) -> None:
         """Note that the executor takes runs; it may have broken on its way."""
@@ -236,7 +236,7 @@ class AgentLifecycle:
             return
         if agent.executor is not None:  # it broke
             await self.versions.end()
-        await self._attempt.over()
+        await self._attempt.finish()
         if not fresh:  # two harnesses of one definition would end one another's servers
             await self.versions.all_ended()
         self._broken.clear()

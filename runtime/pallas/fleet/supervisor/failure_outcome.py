@@ -46,8 +46,8 @@ def outcome_of(decision: RestartDecision, cause: str, config: RestartConfig) -> 
         times = "1 failure" if decision.crashes == 1 else f"{decision.crashes} failures"
         reason = f"{times} within {config.within:g} s, the last: {cause}; correct that and start it again"
         return FailureOutcome(AgentState.CRASH_LOOP, reason, f"crash loop: {reason}")
-    told = f"{cause} (restart: never)" if config.policy == "never" else cause
-    return FailureOutcome(AgentState.ERROR, told, told)
+    reason_text = f"{cause} (restart: never)" if config.policy == "never" else cause
+    return FailureOutcome(AgentState.ERROR, reason_text, reason_text)
 
 
 def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) -> Fault:

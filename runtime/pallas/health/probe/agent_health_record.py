@@ -63,9 +63,9 @@ def health_of(
         return Health(HealthStatus.ERROR, message, now, now)
     found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
     unconfigured = []
-    told = frozenset[str]().union(*(lack.servers for lack in lacks))
+    missing_servers = frozenset[str]().union(*(lack.servers for lack in lacks))
     for each in downstreams:
-        if each.name in told:
+        if each.name in missing_servers:
             continue
         if each.reach is ProbeResult.NOT_CONFIGURED:
             unconfigured.append(f"{each.name} {each.detail}")

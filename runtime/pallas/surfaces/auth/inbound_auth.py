@@ -64,9 +64,9 @@ class Verifier:
         if not auth.issuers or not looks_like_jwt(token):
             raise TokenRefused("nobody has such a token")
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)
-        who = subject_id(issuer.name, issuer.issuer, claims["sub"])
+        principal = subject_id(issuer.name, issuer.issuer, claims["sub"])
         scopes = scopes_of(claims)
-        return Verified(Principal(who, fingerprint(token), scopes), scopes)
+        return Verified(Principal(principal, fingerprint(token), scopes), scopes)
 
     def close(self) -> None:
         """Cancel pending fetches."""
@@ -96,7 +96,7 @@ class Inbound:
     The rules are those of the last valid read of the project's files: a version of an agent that is rolled
     back, or does not become ready, changes nothing here.
 
-    ``grants`` says which caller may run which agent. ``asked_for`` says whether a call with some span comes
+    ``grants`` says which caller may run which agent. ``is_run_call`` says whether a call with some span comes
     from a run in flight: such a call needs no grant, since a caller that may run an agent may have it do
     its work.
     """
@@ -107,11 +107,11 @@ class Inbound:
         dev: bool,
         loopback: bool,
         attempts: Attempts | None = None,
-        asked_for: Callable[[str, TraceContext | None], bool] = lambda agent, trace: False,
+        is_run_call: Callable[[str, TraceContext | None], bool] = lambda agent, trace: False,
     ) -> None:
         self.verifier = Verifier()
         self.grants = Grants(dev=dev, loopback=loopback, admits=self.admits)
-        self._asked_for = asked_for
+        self._is_run_call = is_run_call
         self._anywhere = False
         redact(self.verifier.own)
         self._dev = dev
@@ -171,7 +171,7 @@ class Inbound:
         except for a call that a run in flight makes, as ``trace`` shows. Raises it in any case for a caller
         that the agent's own ``auth:`` does not accept.
         """
-        asked = self.grants.ruled and self.admits(agent, principal) and self._asked_for(agent, trace)
+        asked = self.grants.ruled and self.admits(agent, principal) and self._is_run_call(agent, trace)
         if not asked:
             self.grants.require_run(principal, agent)
 

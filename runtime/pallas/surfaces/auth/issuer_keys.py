@@ -49,7 +49,7 @@ class KeySet:
         self._fetch = fetch or fetch_keys
         self._clock = clock
         self._keys: Sequence[Key] | None = None
-        self._made: dict[tuple[int, str], PyJWK] = {}
+        self._jwks: dict[tuple[int, str], PyJWK] = {}
         self._fetched = self._tried = float("-inf")
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
@@ -97,13 +97,13 @@ class KeySet:
             found = await self._fetch(self._url)
         except Unavailable as problem:
             self._problem = str(problem)
-            kept = "none are held" if self._keys is None else "those of before hold"
-            log.warning("keys at %s: %s; %s", _shown(self._url), problem, kept)
+            current_keys = "none are held" if self._keys is None else "those of before hold"
+            log.warning("keys at %s: %s; %s", _shown(self._url), problem, current_keys)
         except Exception as error:
             self._problem = type(error).__name__
             log.exception("keys at %s could not be read", _shown(self._url))
         else:
-            self._keys, self._made = found, {}
+            self._keys, self._jwks = found, {}
             self._fetched = self._clock()
         finally:
             self._task = None
@@ -119,20 +119,20 @@ class KeySet:
             if not fitting and len(keys) == 1 and "kid" not in keys[0]:
                 fitting = [(0, keys[0])]
         for number, key in fitting:
-            if _fits(key, algorithm) and (made := self._as_key(number, key, algorithm)) is not None:
-                return made
+            if _fits(key, algorithm) and (jwk := self._as_key(number, key, algorithm)) is not None:
+                return jwk
         return None
 
     def _as_key(self, number: int, key: Key, algorithm: str) -> PyJWK | None:
-        if (made := self._made.get((number, algorithm))) is None:
+        if (jwk := self._jwks.get((number, algorithm))) is None:
             try:
-                made = PyJWK(dict(key), algorithm)
+                jwk = PyJWK(dict(key), algorithm)
             except (PyJWTError, ValueError, TypeError, KeyError):
                 return None
-            if getattr(made.key, "key_size", _MIN_RSA_BITS) < _MIN_RSA_BITS and key["kty"] == "RSA":
+            if getattr(jwk.key, "key_size", _MIN_RSA_BITS) < _MIN_RSA_BITS and key["kty"] == "RSA":
                 return None
-            self._made[number, algorithm] = made
-        return made
+            self._jwks[number, algorithm] = jwk
+        return jwk
 
 
 def _fits(key: Key, algorithm: str) -> bool:

@@ -22,7 +22,7 @@ LISTING: Final = HEALTH | {"tools/list"}
 _TOOL: Final = "get_health"
 
 
-class _Odd(ValueError):
+class _AmbiguousJson(ValueError):
     """JSON that two parsers might read differently."""
 
 
@@ -31,28 +31,28 @@ class Incoming:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._over = False
+        self._is_complete = False
 
     async def read(self) -> bytes | None:
         """Return the whole body; None if it is too large, too slow or broken off."""
         body = bytearray()
         try:
             async with asyncio.timeout(READ_TIMEOUT):
-                while not self._over and len(body) <= MAX_BODY:
+                while not self._is_complete and len(body) <= MAX_BODY:
                     body += await self._more()
         except TimeoutError:
-            self._over = True  # a client that slow may miss the answer
+            self._is_complete = True  # a client that slow may miss the answer
             return None
         return bytes(body) if len(body) <= MAX_BODY else None
 
     async def drain(self) -> None:
         """Read and discard the rest: a client that still sends does not read the answer."""
-        if not self._over:
+        if not self._is_complete:
             await drain_body(self._receive)
 
     async def _more(self) -> bytes:
         message = await self._receive()
-        self._over = message["type"] != "http.request" or not message.get("more_body", False)
+        self._is_complete = message["type"] != "http.request" or not message.get("more_body", False)
         return bytes(message.get("body", b""))
 
     def replay(self, body: bytes) -> Receive:
@@ -83,8 +83,8 @@ async def read_public(
     if call is None or not _is_one_of(call, methods) or not _headers_agree(scope, call):
         return None
     raw = json.dumps(call).encode()
-    kept = (b"content-length", b"transfer-encoding")
-    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in kept]
+    body_headers = (b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in body_headers]
     headers.append((b"content-length", str(len(raw)).encode()))
     return {**scope, "headers": headers}, incoming.replay(raw)
 
@@ -93,7 +93,10 @@ def _understood(body: bytes) -> dict[str, Any] | None:
     try:
         # Decode first: given bytes, json would also guess UTF-16 and UTF-32.
         value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_odd, parse_float=_float
+            body.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
         )
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
@@ -102,20 +105,20 @@ def _understood(body: bytes) -> dict[str, Any] | None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _Odd("a key twice")
-    return made
+    arguments = dict(pairs)
+    if len(arguments) != len(pairs):
+        raise _AmbiguousJson("a key twice")
+    return arguments
 
 
-def _odd(constant: str) -> NoReturn:
-    raise _Odd(constant)
+def _refuse_constant(constant: str) -> NoReturn:
+    raise _AmbiguousJson(constant)
 
 
 def _float(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise _Odd(text)
+        raise _AmbiguousJson(text)
     return value
 
 
@@ -131,9 +134,11 @@ def _is_one_of(call: dict[str, Any], methods: Collection[str]) -> bool:
 def _headers_agree(scope: Scope, call: dict[str, Any]) -> bool:
     """Return whether the headers that name the call, if any, name this one."""
     named = call["params"].get("name") if call["method"] == "tools/call" else None
-    for header, said in ((b"mcp-method", call["method"]), (b"mcp-name", named)):
+    for header, expected in ((b"mcp-method", call["method"]), (b"mcp-name", named)):
         values = _values(scope, header)
-        if len(values) > 1 or (values and said is not None and decode_header_value(values[0]) != said):
+        if len(values) > 1 or (
+            values and expected is not None and decode_header_value(values[0]) != expected
+        ):
             return False
     return True
 

@@ -146,9 +146,11 @@ class BridgeWork:
     async def create(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         """Open a session, or reopen a failed one (``metadata.resume``)."""
         self._admit()
-        who = caller_of(context)
+        principal = caller_of(context)
         with self._parts.admission.taken():
-            record = await self._parts.sessions.create(given.agent(), who, metadata=given.mapping("metadata"))
+            record = await self._parts.sessions.create(
+                given.agent(), principal, metadata=given.mapping("metadata")
+            )
         return document(session_created(record))
 
     async def prompt(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
@@ -227,9 +229,9 @@ class BridgeWork:
             return one_line(given.agent() or "", 80)
 
     async def _delegate(
-        self, text: str, who: Principal, hear: Listener | None, **more: Any
+        self, text: str, principal: Principal, hear: Listener | None, **more: Any
     ) -> "DelegationOutcome":
-        return await self._parts.sessions.delegate(text, who, listener=hear, **more)
+        return await self._parts.sessions.delegate(text, principal, listener=hear, **more)
 
     def _start(self) -> None:
         """Raise Fault (INTERNAL) while no agent is available yet (DR-8)."""

@@ -18,7 +18,7 @@ from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 from pallas.surfaces.send_message_call import caller_of
 from pallas.surfaces.send_message_task import as_json
-from pallas.tasks import TaskOutcome, is_over
+from pallas.tasks import TaskOutcome, is_ended
 
 from ..tasks_extension import Begin
 from .bridge_tools import BridgeTool, BridgeWork, delegated
@@ -110,7 +110,7 @@ def bridge_tools(tasks: "Callable[[], Tasks | None]") -> Sequence[Tool]:
     async def result(given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         wait = min(given.seconds("timeout") or 0.0, RESULT_WAIT)
         found = await there().wait(given.text("taskId"), caller_of(context), wait)
-        if not is_over(found):
+        if not is_ended(found):
             text = "the task is not over; ask tasks_status how far it is, or come again"
             raise Fault(FaultType.TIMEOUT, text, data={"taskId": found.id, "status": found.status})
         if found.result is None:
@@ -168,11 +168,11 @@ def _about(task: TaskRecord) -> dict[str, Any]:
         "createdAt": millis(task.created_at),
         "lastActivityAt": millis(task.updated_at),
     }
-    if is_over(task) and task.ttl is not None:
+    if is_ended(task) and task.ttl is not None:
         body["expiresAt"] = millis(task.updated_at + task.ttl)
     reason = one_line(str((task.fault or {}).get("error") or ""), 300)
-    told = {"progress": task.progress, "reason": reason, "requestId": task.run_id, "threadId": task.thread}
-    return body | {name: value for name, value in told.items() if value}
+    details = {"progress": task.progress, "reason": reason, "requestId": task.run_id, "threadId": task.thread}
+    return body | {name: value for name, value in details.items() if value}
 
 
 def _failure(body: Mapping[str, Any]) -> ToolResult:

@@ -35,9 +35,9 @@ _STOPPED: Final[Mapping[str, str]] = {
 }
 
 
-def stop_reason(said: str) -> str:
+def stop_reason(wire_reason: str) -> str:
     """Return why an answer ended as one of the five words of SPEC 7.4, for any executor's word."""
-    return _STOPPED.get(said.replace("_", "").replace("-", "").casefold(), "end_turn")
+    return _STOPPED.get(wire_reason.replace("_", "").replace("-", "").casefold(), "end_turn")
 
 
 def millis(seconds: float) -> int:
@@ -71,8 +71,13 @@ def agent_document(info: AgentInfo) -> dict[str, Any]:
         "status": info.status,
         "kind": info.kind,
     }
-    told = {"title": info.title, "description": info.description, "reason": info.reason, "match": info.match}
-    body |= {name: value for name, value in told.items() if value}
+    details = {
+        "title": info.title,
+        "description": info.description,
+        "reason": info.reason,
+        "match": info.match,
+    }
+    body |= {name: value for name, value in details.items() if value}
     if info.shadows:
         body["shadows"] = list(info.shadows)
     if info.providers is not None:
@@ -100,8 +105,8 @@ def session_status(record: SessionRecord) -> dict[str, Any]:
     }
     if record.expires_at:
         body["expiresAt"] = millis(record.expires_at)
-    told = {"reason": record.reason, "threadId": record.thread, "provider": record.provider}
-    return body | {name: value for name, value in told.items() if value}
+    details = {"reason": record.reason, "threadId": record.thread, "provider": record.provider}
+    return body | {name: value for name, value in details.items() if value}
 
 
 def answer(result: RunResult) -> dict[str, Any]:
@@ -132,8 +137,8 @@ def _provider(facts: ProviderFacts) -> dict[str, Any]:
     body: dict[str, Any] = {"id": facts.id, "models": list(facts.models), "kind": facts.kind}
     if facts.capabilities:
         body["capabilities"] = dict(facts.capabilities)
-    told = {"displayName": facts.display_name, "description": facts.description}
-    return body | {name: value for name, value in told.items() if value}
+    details = {"displayName": facts.display_name, "description": facts.description}
+    return body | {name: value for name, value in details.items() if value}
 
 
 def _usage(usage: Usage) -> dict[str, int]:

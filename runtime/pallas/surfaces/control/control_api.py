@@ -216,9 +216,9 @@ def open_control(
         return None
     path: Path | None = None
     if not tokens.full and (is_loopback(bind) or bind in _EVERYWHERE):
-        made = make_token()
+        new_token = make_token()
         try:
-            path = store_token(made, project, port)
+            path = store_token(new_token, project, port)
         except (OSError, TokenFileExposed) as error:
             reason = (
                 str(error) if isinstance(error, TokenFileExposed) else error.strerror or type(error).__name__
@@ -226,7 +226,7 @@ def open_control(
             level = logging.WARNING if is_loopback(bind) else logging.INFO
             log.log(level, "no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
         else:
-            tokens = replace(tokens, full=made, local=True)
+            tokens = replace(tokens, full=new_token, local=True)
     if not tokens.given:
         log.info(
             "the control API is off: the fleet listens on %s and no token was given; to attach a workbench "

@@ -94,20 +94,20 @@ def find_project_tokens(project: Path, folder: Path | None = None) -> tuple[Stor
     if not folder.is_dir():
         return ()
     _check_folder(folder, fix=False)
-    wanted = str(project.resolve())
+    matches = str(project.resolve())
     found = _named(folder, lambda name: name.endswith(file_name(project, 0).removeprefix("0")))
-    return tuple(each for each in found if each.project == wanted and _alive(each.pid))
+    return tuple(each for each in found if each.project == matches and _alive(each.pid))
 
 
 def _of_port(folder: Path, port: int) -> Iterator[StoredToken]:
     return _named(folder, lambda name: name.startswith(f"{port}-"))
 
 
-def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[StoredToken]:
+def _named(folder: Path, matches: Callable[[str], bool]) -> Iterator[StoredToken]:
     names = sorted(
         name
         for name in os.listdir(folder)  # noqa: PTH208 - names only
-        if _NAME.fullmatch(name) and wanted(name)
+        if _NAME.fullmatch(name) and matches(name)
     )
     for name in names[:_MAX_FILES]:
         with contextlib.suppress(OSError, ValueError):

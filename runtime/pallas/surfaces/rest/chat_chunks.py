@@ -55,18 +55,18 @@ class Chunks:
         """Yield the part of the answer that was not sent yet, and the last chunk."""
         yield from self._settle()
         texts = [clean for text in result.texts if (clean := sanitize(text))]
-        told = [*self._blocks, *([self._sent] if self._sent else [])]
-        if not told or len(texts) >= len(told):
-            yield from self._rest(told, texts)
+        sent_blocks = [*self._blocks, *([self._sent] if self._sent else [])]
+        if not sent_blocks or len(texts) >= len(sent_blocks):
+            yield from self._rest(sent_blocks, texts)
         yield final(result)
 
     def fault(self, fault: Fault) -> Iterator[Chunk]:
         """Yield the text that was not sent yet, and the last chunk of a failed run."""
         yield from self._settle()
         partial = fault.data.get("partial")
-        told = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
-        if isinstance(partial, str) and len(partial) > len(told) and partial.startswith(told):
-            yield from _parts("text", sanitize(partial[len(told) :]))
+        sent_text = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
+        if isinstance(partial, str) and len(partial) > len(sent_text) and partial.startswith(sent_text):
+            yield from _parts("text", sanitize(partial[len(sent_text) :]))
         yield error(fault)
 
     # Text
@@ -117,13 +117,13 @@ class Chunks:
             self._blocks.append(self._sent)
             self._sent = ""
 
-    def _rest(self, told: list[str], texts: list[str]) -> Iterator[Chunk]:
-        if told:
-            before, last = texts[len(told) - 1], told[-1]
+    def _rest(self, sent_blocks: list[str], texts: list[str]) -> Iterator[Chunk]:
+        if sent_blocks:
+            before, last = texts[len(sent_blocks) - 1], sent_blocks[-1]
             if len(before) > len(last) and before.startswith(last):
                 yield from _parts("text", before[len(last) :])
-        for number, text in enumerate(texts[len(told) :]):
-            yield from _parts("text", (_BETWEEN if told or number else "") + text)
+        for number, text in enumerate(texts[len(sent_blocks) :]):
+            yield from _parts("text", (_BETWEEN if sent_blocks or number else "") + text)
 
     # Tools
 

@@ -82,8 +82,8 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
                 return _failed(fault, known)
         if streamed:
             return _streamed(found, after, numbered=True)
-        with found.wanted():
-            await found.over()
+        with found.reading():
+            await found.wait_ended()
         return _result(found)
 
     async def _request(request: Request, name: str, body: Chat) -> RunRequest:
@@ -126,7 +126,7 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
 
     async def _whole(request: Request, log: RunLog) -> Response:
         """Return the complete answer; a caller that disconnects before cancels the run."""
-        over = asyncio.ensure_future(log.over())
+        over = asyncio.ensure_future(log.wait_ended())
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)

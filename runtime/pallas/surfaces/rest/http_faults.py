@@ -140,6 +140,6 @@ def invalid(errors: Sequence[Any]) -> Fault:
     if not problem:
         problem = str(first.get("msg", "is not understood"))
         problem = one_line(problem[:1].lower() + problem[1:], 300)
-    said = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
+    text = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return Fault(FaultType.PROTOCOL, said + more, data={"key": key} if key else {})
+    return Fault(FaultType.PROTOCOL, text + more, data={"key": key} if key else {})

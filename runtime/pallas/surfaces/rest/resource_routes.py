@@ -155,9 +155,9 @@ def _add(routes: Routes, kind: ResourceRoute) -> None:
 
     async def create(request: Request, response: Response, body: kind.made) -> BaseModel:  # type: ignore[name-defined]
         """A name that exists, also one from a file of the project, is refused (409)."""
-        made = await catalog.create(word, body.get("name"), _spec(kind, body), principal_of(request).id)
-        response.headers["location"] = f"{request.scope.get('root_path', '')}{kind.path}/{made.name}"
-        return kind.send(made)
+        resource = await catalog.create(word, body.get("name"), _spec(kind, body), principal_of(request).id)
+        response.headers["location"] = f"{request.scope.get('root_path', '')}{kind.path}/{resource.name}"
+        return kind.send(resource)
 
     async def get(name: Which) -> BaseModel:
         """By its name or its id."""

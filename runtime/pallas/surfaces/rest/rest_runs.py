@@ -52,49 +52,49 @@ class RestRuns:
         if not started.done():
             task.result()  # the Fault that it was refused with
             raise Fault(FaultType.INTERNAL, "the run ended before it began; the log has the details")
-        made = started.result()
+        run_log = started.result()
         if not task.done():
-            self._tasks[task] = made.run_id
+            self._tasks[task] = run_log.run_id
         if leave:
-            made.when_left = partial(self._left, made)
-            self._left(made)
-        return made
+            run_log.when_left = partial(self._left, run_log)
+            self._left(run_log)
+        return run_log
 
     def watch(self, run: ActiveRun) -> RunLog:
         """Return the log of a run that another surface started: the text so far, then everything new."""
-        made = self._replay.open(run.id, kept=False)
+        run_log = self._replay.open(run.id, is_stored=False)
         chunks, before, task = Chunks(run.agent), run.listener, run.task
         if written := run.draft.text():
-            _tell(made, chunks.hear, TextDelta(run_id=run.id, agent=run.agent, text=written))
+            _tell(run_log, chunks.hear, TextDelta(run_id=run.id, agent=run.agent, text=written))
 
         def hear(event: Event) -> None:
             if before is not None:
                 with suppress(Exception):  # as for a run started here
                     before(event)
-            _tell(made, chunks.hear, event)
+            _tell(run_log, chunks.hear, event)
             if isinstance(event, RunFinished):
                 # Its task reports the result; close does not wait for a task that does not end.
                 asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, late)
 
         def late() -> None:
-            if not made.done:
-                _tell(made, chunks.fault, _cancelled(run))
-                made.end()
+            if not run_log.done:
+                _tell(run_log, chunks.fault, _cancelled(run))
+                run_log.end()
 
         def over(done: asyncio.Task[RunResult]) -> None:
-            if made.done:
+            if run_log.done:
                 return
             error = None if done.cancelled() else done.exception()
             if done.cancelled() or error is not None:
-                _tell(made, chunks.fault, error if isinstance(error, Fault) else _cancelled(run))
+                _tell(run_log, chunks.fault, error if isinstance(error, Fault) else _cancelled(run))
             else:
-                _tell(made, chunks.result, done.result())
-            made.end()
+                _tell(run_log, chunks.result, done.result())
+            run_log.end()
 
         run.listener = hear
         if task is not None:
             task.add_done_callback(over)
-        return made
+        return run_log
 
     def abandon(self, run_id: str) -> None:
         """Cancel a run whose answer no client wants, and forget it."""
@@ -115,52 +115,52 @@ class RestRuns:
 
     async def _run(self, request: RunRequest, started: asyncio.Future[RunLog], keyed: bool) -> None:
         chunks = Chunks(request.agent)
-        told: RunLog | None = None
+        run_log: RunLog | None = None
 
         def hear(event: Event) -> None:
-            nonlocal told
-            if isinstance(event, RunStarted) and told is None:
-                told = self._replay.open(event.run_id)
-                told.agent, told.owner = request.agent, request.principal.id
+            nonlocal run_log
+            if isinstance(event, RunStarted) and run_log is None:
+                run_log = self._replay.open(event.run_id)
+                run_log.agent, run_log.owner = request.agent, request.principal.id
                 if self._kernel.remembers(request.agent):
-                    told.thread = request.conversation or ""
-                started.set_result(told)
-            elif told is not None:
-                _tell(told, chunks.hear, event)
+                    run_log.thread = request.conversation or ""
+                started.set_result(run_log)
+            elif run_log is not None:
+                _tell(run_log, chunks.hear, event)
 
         try:
             result = await self._kernel.run(request, hear)
-            if told is not None:
-                told.result = result
-                _tell(told, chunks.result, result)
+            if run_log is not None:
+                run_log.result = result
+                _tell(run_log, chunks.result, result)
                 if keyed:
-                    told.keep({"type": "answer", **answer_of(result)})
+                    run_log.store({"type": "answer", **answer_of(result)})
         except Fault as fault:
-            if told is None:
+            if run_log is None:
                 raise
-            told.fault = fault
-            _tell(told, chunks.fault, fault)
+            run_log.fault = fault
+            _tell(run_log, chunks.fault, fault)
         except asyncio.CancelledError:
-            if told is not None:
-                told.fault = _cancelled()
-                _tell(told, chunks.fault, told.fault)
+            if run_log is not None:
+                run_log.fault = _cancelled()
+                _tell(run_log, chunks.fault, run_log.fault)
             raise
         finally:
-            if told is not None:
-                told.end()
+            if run_log is not None:
+                run_log.end()
 
-    def _left(self, made: RunLog) -> None:
+    def _left(self, run_log: RunLog) -> None:
         """Cancel a run that no client reads, unless one comes back in time."""
-        if (timer := self._timers.pop(made.run_id, None)) is not None:
+        if (timer := self._timers.pop(run_log.run_id, None)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[made.run_id] = loop.call_later(self._come_back, self._give_up, made)
+        self._timers[run_log.run_id] = loop.call_later(self._come_back, self._give_up, run_log)
 
-    def _give_up(self, made: RunLog) -> None:
-        self._timers.pop(made.run_id, None)
-        if made.readers or made.done:
+    def _give_up(self, run_log: RunLog) -> None:
+        self._timers.pop(run_log.run_id, None)
+        if run_log.readers or run_log.done:
             return
-        if (run := self._kernel.in_flight.get(made.run_id)) is not None:
+        if (run := self._kernel.in_flight.get(run_log.run_id)) is not None:
             run.cut(GONE)  # the text it has written so far stays in the thread
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -177,11 +177,11 @@ def _cancelled(run: ActiveRun | None = None) -> Fault:
     return Fault(FaultType.UPSTREAM, f"the run was cancelled{because}", data={"cancelled": True})
 
 
-def _tell[T](made: RunLog, say: Callable[[T], object], what: T) -> None:
+def _tell[T](run_log: RunLog, say: Callable[[T], object], what: T) -> None:
     """Add the chunks that ``say`` makes of ``what``; an exception there is logged and does not end the
     run."""
     try:
         for chunk in say(what):  # type: ignore[attr-defined]
-            made.add(chunk)
+            run_log.add(chunk)
     except Exception:
-        log.exception("run %s: an event could not be told", made.run_id)
+        log.exception("run %s: an event could not be told", run_log.run_id)

@@ -55,22 +55,22 @@ def audit(
     if not denied and request.method in ("GET", "HEAD", "OPTIONS"):
         return
     outcome = DENIED if denied else CHANGED if status < 400 else "failed"
-    who = principal.id if principal is not None else "nobody"
-    made = answer.headers.get("location", "").rpartition("/")[2]
+    caller = principal.id if principal is not None else "nobody"
+    new_id = answer.headers.get("location", "").rpartition("/")[2]
     path = path_shown(request.scope["path"])
-    target = str(next(iter(request.path_params.values()), made))
+    target = str(next(iter(request.path_params.values()), new_id))
     audit_log.log(
         logging.WARNING if denied else logging.INFO,
         "api: %s: %s %s by %s from %s (%d)",
         outcome,
         request.method,
         path,
-        who,
+        caller,
         request.client.host if request.client is not None else "unknown",
         status,
         extra={
             "audit": outcome,
-            "principal": who,
+            "principal": caller,
             "verb": endpoint.verb or request.method.lower(),
             "resource": endpoint.resource or endpoint.path.split("/")[1],
             "target": handle_start(target) if _by_handle(endpoint) else one_line(target, 200),
@@ -105,7 +105,7 @@ class Routes:
         """Return a decorator: the function answers that endpoint. ``more`` as for FastAPI's own."""
         endpoint = _BY_PLACE[method, path]
 
-        def made(function: Callable[P, T]) -> Callable[P, T]:
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
             self.missing.discard((method, path))
             kind = _guarded(endpoint, self.parts)
             documented = {**_responses(endpoint), **more.pop("responses", {})}
@@ -125,7 +125,7 @@ class Routes:
             )
             return function
 
-        return made
+        return decorate
 
 
 def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
@@ -183,20 +183,26 @@ def _fault_of(error: Exception, endpoint: RestEndpoint) -> Fault:
 
 def _responses(endpoint: RestEndpoint) -> dict[int | str, dict[str, Any]]:
     """Return the other answers of an endpoint, for the document."""
-    said: dict[int, str] = {400: "Something in the request is wrong; `data.key` says what", 401: "Who asks?"}
+    descriptions: dict[int, str] = {
+        400: "Something in the request is wrong; `data.key` says what",
+        401: "Who asks?",
+    }
     if endpoint.verb is not None:
-        said[403] = "A grant is missing"
+        descriptions[403] = "A grant is missing"
     if "{" in endpoint.path:
-        said[404] = "There is none, or it is another's"
+        descriptions[404] = "There is none, or it is another's"
     if endpoint.method in ("POST", "PUT", "PATCH"):
-        said |= {413: "Larger than 4 MiB", 415: "No JSON"}
+        descriptions |= {413: "Larger than 4 MiB", 415: "No JSON"}
     if endpoint.method in ("POST", "PUT", "PATCH", "DELETE"):
-        said |= {409: "It is there already, declared in a file, or in use", 422: "Cannot be done as written"}
-    said |= {503: "Not now; see `Retry-After`"}
+        descriptions |= {
+            409: "It is there already, declared in a file, or in use",
+            422: "Cannot be done as written",
+        }
+    descriptions |= {503: "Not now; see `Retry-After`"}
     # For models, FastAPI would build a validator each: half a second for all.
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
     every: dict[int | str, dict[str, Any]] = {
-        status: {"description": text, "content": content} for status, text in sorted(said.items())
+        status: {"description": text, "content": content} for status, text in sorted(descriptions.items())
     }
     every["default"] = {"description": "What went wrong", "content": content}
     return every

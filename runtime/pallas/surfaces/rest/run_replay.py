@@ -115,13 +115,13 @@ class RunLog:
                 self._flush()
         self._wake()
 
-    def keep(self, chunk: Chunk) -> None:
+    def store(self, chunk: Chunk) -> None:
         """Store a chunk in the ledger only, after those so far."""
         if self._store is not None:
             self._pending.append((self.last + 1, chunk))
 
     @contextmanager
-    def wanted(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Count a waiting reader until the end of the block."""
         self.readers += 1
         try:
@@ -131,7 +131,7 @@ class RunLog:
             if not self.readers and not self.done and self.when_left is not None:
                 self.when_left()
 
-    async def over(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until no more chunks come."""
         while not self.done:
             await self._more.wait()
@@ -152,7 +152,7 @@ class RunLog:
 
         Raises Fault (TRANSPORT) if the next chunk is no longer stored anywhere.
         """
-        with self.wanted():
+        with self.reading():
             while True:
                 if after + 1 < self._first:
                     for number, chunk in await self._older(after):
@@ -210,8 +210,8 @@ class RunLog:
                     continue
                 # The run goes on: a client that comes back in time reads it from memory.
                 level = logging.DEBUG if unknown else logging.WARNING
-                said = one_line(str(error)) or type(error).__name__
-                log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, said)
+                problem = one_line(str(error)) or type(error).__name__
+                log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, problem)
                 self._store = None
                 self._pending.clear()
                 return
@@ -227,12 +227,12 @@ class RunReplay:
         self._clock = clock
         self._logs: OrderedDict[str, RunLog] = OrderedDict()
 
-    def open(self, run_id: str, *, kept: bool = True) -> RunLog:
-        """Return the log of a run that begins; with ``kept`` it is stored in the ledger as well."""
+    def open(self, run_id: str, *, is_stored: bool = True) -> RunLog:
+        """Return the log of a run that begins; with ``is_stored`` it is stored in the ledger as well."""
         self._tidy()
-        store = RunEventStore(self._ledger, run_id) if kept else None
-        made = self._logs[run_id] = RunLog(run_id, store)
-        return made
+        store = RunEventStore(self._ledger, run_id) if is_stored else None
+        run_log = self._logs[run_id] = RunLog(run_id, store)
+        return run_log
 
     def get(self, run_id: str) -> RunLog | None:
         """Return the log of a run while it is in memory."""
@@ -252,11 +252,11 @@ class RunReplay:
                 writer.cancel()
 
     def _tidy(self) -> None:
-        over = [each for each in self._logs.values() if each.done]
-        over.sort(key=lambda each: each.ended_at)
-        size = sum(each.size for each in over)
+        wait_ended = [each for each in self._logs.values() if each.done]
+        wait_ended.sort(key=lambda each: each.ended_at)
+        size = sum(each.size for each in wait_ended)
         many = len(self._logs) - MAX_RUNS
-        for each in over:
+        for each in wait_ended:
             old = self._clock() - each.ended_at >= KEEP_SECONDS
             if not old and size <= MAX_KEPT and many < 0:
                 return

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import Fault, FaultType, Principal, TaskRecord
-from pallas.tasks import Tasks, is_over
+from pallas.tasks import Tasks, is_ended
 
 from .chat_chunks import Chunk
 from .chunk_stream import MEDIA, event_stream
@@ -29,7 +29,7 @@ _NONE: Final = (
 
 def task_out(record: TaskRecord) -> Task:
     """Return a task as it is sent."""
-    over = is_over(record)
+    over = is_ended(record)
     return Task(
         id=record.id,
         agent=record.agent,
@@ -88,16 +88,16 @@ def add_tasks(routes: Routes, heartbeat: float) -> None:
     async def follow_task(request: Request, id: Id) -> Response:  # noqa: A002 - the word of the path
         """The task as it is, and again after each change, to its end: `{type: task, task}`."""
         plain(id)
-        tasks, who = there(), principal_of(request)
-        await tasks.find(id, who)
+        tasks, principal = there(), principal_of(request)
+        await tasks.find(id, principal)
         if request.scope.get(HEAD):
             return Response(headers={"cache-control": "no-cache"}, media_type=MEDIA)
-        return event_stream(_chunks(tasks, id, who), numbered=True, headers={}, heartbeat=heartbeat)
+        return event_stream(_chunks(tasks, id, principal), numbered=True, headers={}, heartbeat=heartbeat)
 
 
-async def _chunks(tasks: Tasks, which: str, who: Principal) -> AsyncIterator[tuple[int, Chunk]]:
+async def _chunks(tasks: Tasks, task_id: str, principal: Principal) -> AsyncIterator[tuple[int, Chunk]]:
     number = 0
-    async with aclosing(tasks.follow(which, who)) as told:
-        async for record in told:
+    async with aclosing(tasks.follow(task_id, principal)) as records:
+        async for record in records:
             number += 1
             yield number, {"type": "task", "task": task_out(record).model_dump(mode="json")}

@@ -106,11 +106,11 @@ def add_threads(routes: Routes) -> None:
         body: Annotated[ThreadMade | None, Body()] = None,
     ) -> ThreadModel:
         """An empty thread; without a title, its first message becomes the title."""
-        made = await parts.threads.create(
+        thread = await parts.threads.create(
             known(name), principal_of(request), title=body.title if body is not None else "", origin="rest"
         )
-        response.headers["location"] = f"{request.scope.get('root_path', '')}/threads/{made.id}"
-        return thread_out(made)
+        response.headers["location"] = f"{request.scope.get('root_path', '')}/threads/{thread.id}"
+        return thread_out(thread)
 
     @routes.add("GET", "/threads", "Threads", response=PageOf[ThreadModel])
     async def list_threads(

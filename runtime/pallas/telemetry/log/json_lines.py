@@ -95,8 +95,8 @@ def _clip(text: str, limit: int) -> str:
     if len(text) <= limit:
         return redact_text(text)
     overlap = max(_OVERLAP, longest_secret())
-    kept = redact_text(text[: limit + overlap])[:-overlap]
-    return f"{kept}… [{len(text) - limit} characters left out]"
+    shortened = redact_text(text[: limit + overlap])[:-overlap]
+    return f"{shortened}… [{len(text) - limit} characters left out]"
 
 
 def _extra(name: str, value: Any, depth: int = 0) -> Any:

@@ -46,14 +46,14 @@ class _State:
     """The installed handlers, and the arguments of the last call."""
 
     file: LogFileHandler | Forwarder | None = None
-    wanted: Path | None = None
+    requested_path: Path | None = None
     stderr: Stderr | None = None
     level: str | None = None
     path: Path | None = None
     to_stderr: bool | None = None
     last_resort: logging.Handler | None = None
     raised: bool = True
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
 
 
 _state = _State()
@@ -80,8 +80,8 @@ def setup_logging(level: str | None = None, *, path: Path | None = None, stderr:
         _silence_terminal()
         _attach(first)
         for warning in (trouble, *doubtful):
-            if warning and warning not in _state.told:
-                _state.told.add(warning)
+            if warning and warning not in _state.warned:
+                _state.warned.add(warning)
                 _logger.warning(warning)
         assert _state.file is not None
         return _state.file.path
@@ -94,7 +94,7 @@ def forward_logging(handler: Forwarder, level: str | None = None) -> None:
     """
     with _lock:
         _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
-        _state.file, _state.wanted = handler, handler.path
+        _state.file, _state.requested_path = handler, handler.path
         setup_logging(level, path=handler.path, stderr=False)
 
 
@@ -124,7 +124,7 @@ def reopen_logging() -> Path:
     A log that fell back to a temporary file returns to its own file if that can be written again.
     """
     with _lock:
-        _state.wanted = None
+        _state.requested_path = None
         return setup_logging()
 
 
@@ -133,17 +133,17 @@ class LogState:
     """The state of the log."""
 
     path: Path  # the file in use
-    wanted: Path  # the file it should use
+    requested_path: Path  # the file it should use
     lost: int = 0  # records lost so far
     trouble: str = ""  # why the last record was lost, empty if it was not
 
 
 def log_state() -> LogState | None:
     """The state of the log; None if this process has no log file. Safe from any thread."""
-    file, wanted = _state.file, _state.wanted
+    file, requested_path = _state.file, _state.requested_path
     if not isinstance(file, LogFileHandler):
         return None
-    return LogState(file.path, wanted or file.path, file.failed, file.trouble)
+    return LogState(file.path, requested_path or file.path, file.failed, file.trouble)
 
 
 def is_on_stderr() -> bool:
@@ -171,13 +171,13 @@ def close_logging(*, for_good: bool = False) -> None:
         _state = _State()
 
 
-def _open_file(wanted: Path) -> str:
+def _open_file(requested_path: Path) -> str:
     """Open the file unless it is open; returns a warning if another file had to be used."""
-    if _state.file is not None and wanted == _state.wanted:
+    if _state.file is not None and requested_path == _state.requested_path:
         return ""
     warning = ""
     try:
-        opened = LogFileHandler(wanted)
+        opened = LogFileHandler(requested_path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         try:
@@ -185,13 +185,13 @@ def _open_file(wanted: Path) -> str:
         except OSError:  # no temporary folder either: go on without a log
             opened = LogFileHandler(Path(os.devnull))
         warning = (
-            f"cannot write the log to {wanted} ({reason}); writing to {opened.path}."
+            f"cannot write the log to {requested_path} ({reason}); writing to {opened.path}."
             " Set PALLAS_LOG_FILE to another file"
         )
     if _state.file is not None:
         logging.getLogger().removeHandler(_state.file)
         _state.file.close()
-    _state.file, _state.wanted = opened, wanted
+    _state.file, _state.requested_path = opened, requested_path
     return warning
 
 
