@@ -348,7 +348,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     def action_instances(self) -> None:
         """Open the list of fleets elsewhere, and chat with the agent chosen there."""
-        from .screens.instances_screen import InstancesScreen
+        from .screens.record_screens import InstancesScreen
 
         def chosen(name: str | None) -> None:
             if name is not None:

@@ -1,4 +1,4 @@
-"""Screens of what the fleet keeps: durable threads, durable tasks, and the board of todos."""
+"""Screens of lists: durable threads, durable tasks, the board of todos, and fleets elsewhere."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -9,15 +9,33 @@ from textual.binding import BindingType
 from pallas.model import ThreadRecord
 
 from ..actions import binding, bindings
+from ..instances import Instances
 from ..records.task_book import TaskBook
 from ..records.thread_book import ThreadBook
 from ..records.todo_board import TodoBoard
 from ..targets import Target
 from ..text import Glyphs
+from ..widgets.instances import InstancesPane
 from ..widgets.tasks import TasksPane
 from ..widgets.threads import ThreadsPane
 from ..widgets.todos import TodosPane
 from .pane_screen import PaneScreen
+
+
+class InstancesScreen(PaneScreen[str | None]):
+    """Ends with the name of the agent to talk to, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("instances_screen"), binding("help")]
+    SHOWN_BY = "show.instances"
+
+    def __init__(self, instances: Instances, glyphs: Glyphs) -> None:
+        caption = f"attached agents are polled every {instances.pace.interval:g} s"
+        super().__init__(InstancesPane(instances, glyphs), glyphs, caption)
+
+    @on(InstancesPane.TalkToInstanceAgent)
+    def _open(self, event: InstancesPane.TalkToInstanceAgent) -> None:
+        event.stop()
+        self.dismiss(event.name)
 
 
 class TodosScreen(PaneScreen[tuple[str, bool] | None]):

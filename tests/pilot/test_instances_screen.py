@@ -22,7 +22,7 @@ from pallas_tui.instances.instance_store import InstanceStore
 from pallas_tui.launch import late_panes
 from pallas_tui.palette import commands
 from pallas_tui.screens.help_screen import HelpScreen
-from pallas_tui.screens.instances_screen import InstancesScreen
+from pallas_tui.screens.record_screens import InstancesScreen
 from pallas_tui.screens.sheet_screen import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane

@@ -21,7 +21,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.instances import Instances, RegistryListing
 from pallas_tui.instances.agent_poller import PollPace
 from pallas_tui.instances.registry_document import read_document
-from pallas_tui.screens.instances_screen import InstancesScreen
+from pallas_tui.screens.record_screens import InstancesScreen
 from pallas_tui.settings import Notify, Settings
 
 HEALTH = {
