@@ -19,7 +19,6 @@ from pallas.telemetry.log import reapply_logging
 from . import (
     answers_seam,
     auth_seam,
-    changes_seam,
     commands_seam,
     elicitation_seam,
     environment_seam,
@@ -53,7 +52,6 @@ HOOKS: Final = (
     *auth_seam.NO_OAUTH,
     *servers_seam.HOOKS,
     lean_seam.NO_SUMMARY_AFTER,
-    changes_seam.HOOK,
     *elicitation_seam.HOOKS,
     *environment_seam.HOOKS,
     *sampling_seam.HOOKS,

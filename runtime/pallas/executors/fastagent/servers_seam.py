@@ -1,12 +1,13 @@
 """Connects the servers of an agent all at once, so that none of them keeps the agent from starting.
 
 fast-agent connects them one after the other and gives up with the first failure. ``load_servers`` is
-replaced; ``attach`` and ``lost`` use its parts. ``tests/contract/test_servers_seam.py`` fails when one of
-these changes.
+replaced; ``attach`` and ``lost`` use its parts. For each ``tools/list_changed`` it starts a task with a
+request; ``LIST_CHANGED`` lists a server's tools again at most once a second, however often it notifies.
+``tests/contract/test_servers_seam.py`` and ``test_hooks.py`` fail when one of these changes.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from anyio import Lock
+from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
 from pallas.mcp_client.library_hooks import Hook
@@ -23,6 +25,8 @@ CONNECT_SECONDS: Final = 20.0
 _PLACE: Final = "{{serverInstructions}}"
 # Seconds that an attempt that is cut off has to release its resources.
 _CUT_SECONDS: Final = 5.0
+# Seconds between two listings of a server that keeps changing.
+_PAUSE: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -36,8 +40,16 @@ class ConnectPlan:
     skip: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(slots=True)
+class _Listing:
+    is_under_way: bool = False
+    is_outdated: bool = False
+
+
 _plan: ContextVar[ConnectPlan | None] = ContextVar("pallas_connect_plan", default=None)
 _errors: Final[WeakKeyDictionary[Any, dict[str, Exception]]] = WeakKeyDictionary()
+# Keyed by the aggregator of an instance and the server's name.
+_listings: Final[WeakKeyDictionary[Any, dict[str, _Listing]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -233,4 +245,34 @@ TOOLS_CHANGED: Final = Hook(
     parameters=("self", "server_name"),
     wrap=_in_order,
 )
-HOOKS: Final = (AT_ONCE, LISTED_AGAIN, TOOLS_CHANGED)
+
+
+def _once_at_a_time(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def notify_tool_list_changed(self: Any) -> None:
+        if self.aggregator is None:
+            await original(self)
+            return
+        listing = _listings.setdefault(self.aggregator, {}).setdefault(self.display_server_name, _Listing())
+        listing.is_outdated = True
+        if listing.is_under_way:
+            return
+        listing.is_under_way = True
+        try:
+            while listing.is_outdated:
+                listing.is_outdated = False
+                await original(self)
+                await asyncio.sleep(_PAUSE)
+        finally:
+            listing.is_under_way = False
+
+    return notify_tool_list_changed
+
+
+LIST_CHANGED: Final = Hook(
+    "list-changed",
+    MCPClientCallbackRuntime,
+    "_notify_tool_list_changed",
+    ("self",),
+    _once_at_a_time,
+)
+HOOKS: Final = (AT_ONCE, LISTED_AGAIN, TOOLS_CHANGED, LIST_CHANGED)
