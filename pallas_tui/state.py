@@ -50,7 +50,7 @@ class Tone(StrEnum):
 
 _STARTING: Final = frozenset({AgentState.WAITING, AgentState.IMPORTING, AgentState.CONNECTING})
 _FAILED: Final = {AgentState.BACKOFF: Tone.BACKOFF, AgentState.CRASH_LOOP: Tone.CRASH_LOOP}
-_HEALTH: Final = {
+TONE_OF_HEALTH: Final = {
     HealthStatus.OK: Tone.OK,
     HealthStatus.DEGRADED: Tone.DEGRADED,
     HealthStatus.ERROR: Tone.ERROR,
@@ -64,7 +64,7 @@ def tone_of(item: Item) -> Tone:
     if item.state in FAILED_STATES:
         return _FAILED.get(item.state, Tone.ERROR)
     if item.state is AgentState.READY:
-        return _HEALTH[item.health.status] if isinstance(item, AgentSnapshot) else Tone.OK
+        return TONE_OF_HEALTH[item.health.status] if isinstance(item, AgentSnapshot) else Tone.OK
     return Tone.STOPPED
 
 

@@ -7,18 +7,13 @@ from typing import Final
 from pallas.model import HealthStatus
 
 from ...instances import RegisteredInstance, Remote
-from ...state import Tone
+from ...state import TONE_OF_HEALTH, Tone
 from ...text import Glyphs, Line, Part, clock, count, cropped, fit, right, since, wrapped
 from ..fact_lines import ended, fact
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 
 _WORD_WIDTH: Final = 12
 _DESCRIBED: Final = 72
-_HEALTH: Final = {
-    HealthStatus.OK: Tone.OK,
-    HealthStatus.DEGRADED: Tone.DEGRADED,
-    HealthStatus.ERROR: Tone.ERROR,
-}
 _WORST_FIRST: Final = (Tone.ERROR, Tone.DEGRADED, Tone.STARTING)
 
 
@@ -73,7 +68,7 @@ def tone_of(row: InstanceRow) -> Tone:
 def _tone(agent: Remote) -> Tone:
     if not agent.attached:
         return Tone.STOPPED
-    return Tone.STARTING if agent.health is None else _HEALTH[agent.health.status]
+    return Tone.STARTING if agent.health is None else TONE_OF_HEALTH[agent.health.status]
 
 
 def state_of(row: InstanceRow) -> str:

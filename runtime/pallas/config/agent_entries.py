@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from pallas.model import AgentKind
+from pallas.model import AgentKind, Isolation
 
 from .auth_section import AgentAuthValue
 from .command import Command
-from .field_types import CHOICE, Isolation, Line, Loose, Maybe, Port, Secret, TextRule, Word, split
+from .field_types import CHOICE, Line, Loose, Maybe, Port, Secret, TextRule, Word, split
 from .file_model import FileModel, Given
 from .files import module_problem
 from .kinds import Dialect, Permissions, RouteBy

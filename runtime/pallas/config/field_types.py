@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -156,6 +156,5 @@ Word = Annotated[str, AfterValidator(_word), AsWritten()]
 Loose = Annotated[str, AfterValidator(sanitize)]
 """A text of a list, which is checked with the others."""
 Port = Annotated[int, Field(ge=1, le=65_535)]
-Isolation = Literal["none", "process"]
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -6,12 +6,11 @@ from typing import Final
 
 from .agent_kinds import Members
 from .agents import Draft
+from .kinds import TODO
 from .notes import Notes, allowed, did_you_mean
 from .section import Section
 
 _MAX_CYCLES: Final = 20
-TODO: Final = "system.todo"
-"""The watcher that reports to handlers what they wait for; it is always there."""
 
 
 def check_slugs(agents: Mapping[str, Draft], notes: Notes) -> None:

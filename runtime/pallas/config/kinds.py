@@ -12,6 +12,9 @@ from pallas.model import NO_PARAMS, Params, ProviderKind
 from .field_types import FileValue
 from .where import Where
 
+TODO: Final = "system.todo"
+"""The keeper of handlers' watchers, which reports to them what they wait for (HC-35); it is always there."""
+
 Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
 Permissions = Literal["reject", "allow"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pallas.model import NO_PARAMS, AgentKind, Params
+from pallas.model import NO_PARAMS, AgentKind, Isolation, Params
 from pallas.model.grant_rules import RbacConfig
 
 from .auth import AuthConfig
@@ -24,7 +24,6 @@ from .kinds import (
 from .where import Where as Where
 
 InstanceScope = Literal["pooled", "conversation", "request"]
-Isolation = Literal["none", "process"]
 RestartPolicy = Literal["on-failure", "always", "never"]
 Condition = Literal["started", "ready", "healthy"]
 

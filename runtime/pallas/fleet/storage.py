@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.access.grants import Grants
 from pallas.config import Project
+from pallas.config.database import MEMORY
 from pallas.config.kinds import TasksConfig
 from pallas.ledger import database_url_of
 from pallas.model import Fault, Notice
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MEMORY: Final = "memory"
 CLOSE_TIMEOUT: Final = 3.0
 RECORDS: Final = 0.5
 """The share of the time that a close has in which runs write down how they ended."""

@@ -4,13 +4,13 @@ from typing import Final
 
 from lxml import etree
 
+from pallas.config.kinds import TODO
 from pallas.contract import Text
 from pallas.model import Fault
 from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, opened
 from pallas.payloads.xml_element import Element
 
 from .messaging_port import HandlerEndpoint, MessagingPeers
-from .send_rules import TODO
 from .untyped_payload import untyped
 
 Addressed = tuple[str | None, Payload]

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from pallas.config.kinds import TODO
 from pallas.contract import TodoComplete, TodoUntil
 from pallas.payloads import PayloadType
 from pallas.safe_text import one_line, sanitize
 
 from .messaging_port import HandlerEndpoint, MessagingPeers, PeerFacts
-from .send_rules import TODO
 
 # These sentences are fixed: handlers and prompts may look for them (SPEC 5.1).
 WARNING: Final = (

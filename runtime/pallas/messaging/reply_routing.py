@@ -4,6 +4,7 @@ import logging
 import warnings
 from typing import TYPE_CHECKING
 
+from pallas.config.kinds import TODO
 from pallas.contract import TodoComplete, TodoUntil
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, Payload, PayloadFault
@@ -14,7 +15,7 @@ from .capacity import overloaded
 from .frames import HandlerFrame, Passing
 from .messaging_port import HandlerEndpoint, HandlerReply
 from .payload_fit import fit, system_error
-from .send_rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, TODO, Recipient, recipient_of
+from .send_rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, Recipient, recipient_of
 
 if TYPE_CHECKING:
     from .message_run import MessageRun

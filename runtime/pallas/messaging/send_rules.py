@@ -4,12 +4,12 @@ from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 from typing import Final
 
+from pallas.config.kinds import TODO
+
 CALLER: Final = "system.caller"
 """The sender of messages from outside the fleet: no agent can have that name."""
 SYSTEM: Final = "system"
 """The sender of refusals and of the boot message."""
-TODO: Final = "system.todo"
-"""The keeper of agents' watchers (HC-35)."""
 
 MAX_REFUSALS: Final = 8
 """Consecutive refusals after which a frame ends, so that a handler cannot send the same forever."""

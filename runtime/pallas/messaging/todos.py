@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
 
+from pallas.config.kinds import TODO
 from pallas.contract import TodoClosed, TodoComplete, TodoRegistered, TodoUntil
 from pallas.model import TodoStatus
 from pallas.payloads import Payload, PayloadFault, PayloadType
 from pallas.safe_text import one_line
-
-from .send_rules import TODO
 
 MAX_TODOS: Final = 50
 """Open watchers of one frame."""

@@ -2,10 +2,9 @@
 
 ``snapshot`` is the fleet at one moment, ``event_types`` what happens in it, ``run_values`` a run's request
 and result, ``ledger_records`` threads, messages and runs as stored, ``discovery`` agents, sessions and tasks
-as clients find them. ``port`` and ``operations`` declare what can be asked of a fleet. ``params`` and
+as clients find them. ``fleet_port`` and ``operations`` declare what can be asked of a fleet. ``params`` and
 ``param_checks`` are the parameters of a run, ``fault`` and ``refusals`` the errors, ``grant_rules`` the
-language of grants. ``codec`` writes all of these as JSON. ``safe_text`` and ``redaction`` clean text from
-outside and mask secrets.
+language of grants. ``codec`` writes all of these as JSON. ``redaction`` masks secrets.
 """
 
 from .discovery import (

@@ -24,7 +24,7 @@ _MOMENT: Final = re.compile(
 ).fullmatch
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
-_SPACE: Final = " \t\r\n"
+SPACE: Final = " \t\r\n"
 # An integer with more bits has more than MAX_DIGITS digits.
 _MAX_BITS: Final = int(MAX_DIGITS * math.log2(10))
 
@@ -92,7 +92,7 @@ def _int_of_json(value: Any) -> str:
 
 
 def _to_int(text: str) -> int:
-    text = text.strip(_SPACE)
+    text = text.strip(SPACE)
     if _INT(text) is None:
         raise wrong(text, _WHOLE)
     return int(text)
@@ -122,7 +122,7 @@ def _near(value: int) -> float:
 
 
 def _number(text: str) -> float:
-    text = text.strip(_SPACE)
+    text = text.strip(SPACE)
     if _FLOAT(text) is None or not math.isfinite(value := float(text)):
         raise wrong(text, _NUMBER)
     return value
@@ -137,7 +137,7 @@ def _truth_of(value: Any) -> str:
 
 
 def _truth(text: str) -> bool:
-    value = _TRUTH.get(text.strip(_SPACE))
+    value = _TRUTH.get(text.strip(SPACE))
     if value is None:
         raise wrong(text, _BOOL)
     return value
@@ -168,7 +168,7 @@ def _exact_of_json(value: Any) -> str:
 
 
 def _exact(text: str) -> Decimal:
-    text = text.strip(_SPACE)
+    text = text.strip(SPACE)
     if len(text) > 2 * MAX_DIGITS + 2 or _DECIMAL(text) is None:
         raise wrong(text, _EXACT)
     return _short(Decimal(text))
@@ -188,7 +188,7 @@ def _moment_of(value: Any) -> str:
 
 
 def _moment(text: str) -> datetime:
-    text = text.strip(_SPACE)
+    text = text.strip(SPACE)
     try:
         if _MOMENT(text):
             return datetime.fromisoformat(text)
@@ -212,7 +212,7 @@ def _day_of(value: Any) -> str:
 
 
 def _day(text: str) -> date:
-    text = text.strip(_SPACE)
+    text = text.strip(SPACE)
     try:
         if _DAY(text):
             return date.fromisoformat(text)

@@ -15,7 +15,7 @@ from pallas.payloads.xml_element import Element
 from .field_shape import PayloadField, PayloadShape
 from .payload_faults import Malformed, Misfit, shown
 from .payload_limits import MAX_ELEMENTS
-from .scalars import Scalar
+from .scalars import SPACE, Scalar
 from .xml_writer import NIL, XSI
 
 NONE: Final = "NoneType"
@@ -36,7 +36,6 @@ def item_name(field: PayloadField) -> str:
     return name[:1].upper() + name[1:]
 
 
-_SPACE: Final = " \t\r\n"
 _NIL: Final = f"{XSI}}}nil"
 
 
@@ -268,7 +267,7 @@ class _Reader:
             self._parts.append(text)
         elif self._wrapper is not None and not self._none:
             self._wrapper.parts.append(text)
-        elif text.strip(_SPACE):
+        elif text.strip(SPACE):
             raise self._misfit(
                 f"has the text {shown(text.strip())} where elements are expected", self._expected()
             )
@@ -305,17 +304,17 @@ class _Reader:
         """Finish a wrapper: its values were read, or its text is the value, or it is empty."""
         field, text = wrapper.field, "".join(wrapper.parts)
         if wrapper.count:
-            if text.strip(_SPACE):
+            if text.strip(SPACE):
                 what = f"has the text {shown(text.strip())} where elements are expected"
                 raise self._misfit(what, f"<{item_name(field)}>", field.name)
             if wrapper.count > 0:
                 return
-        elif wrapper.level is None and not (field.many and not text.strip(_SPACE)):
+        elif wrapper.level is None and not (field.many and not text.strip(SPACE)):
             self._field = field  # For the place in a refusal
             self._put(field, etree.SubElement(frame.element, field.element), text)
             self._field = None
             return
-        elif text.strip(_SPACE):
+        elif text.strip(SPACE):
             what = f"has the text {shown(text.strip())} where elements are expected"
             raise self._misfit(what, self._expected(), field.name)
         if field.nil:
@@ -355,10 +354,10 @@ class _Reader:
     def _nothing(self, attributes: dict[str, str], field: PayloadField) -> bool:
         nil = False
         for name, value in attributes.items():
-            if name != _NIL or not field.nil or value.strip(_SPACE) not in ("true", "1", "false", "0"):
+            if name != _NIL or not field.nil or value.strip(SPACE) not in ("true", "1", "false", "0"):
                 what = f"has the attribute {shown(name.rpartition('}')[2])}"
                 raise self._misfit(what, "elements only", field.name)
-            nil = value.strip(_SPACE) in ("true", "1")
+            nil = value.strip(SPACE) in ("true", "1")
         frame = self._stack[-1]
         if nil and field.many and frame.count:
             raise self._misfit("is nil, and has items", "", field.name)

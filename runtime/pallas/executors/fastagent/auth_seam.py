@@ -10,7 +10,6 @@ side chooses that address. The settings of each server say ``oauth: false``; ``N
 are configured in another way.
 """
 
-import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Final
 
@@ -25,13 +24,11 @@ from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
+from pallas.telemetry.wire_record import method_in
 
 from .seam import settings_of
 
 _KEY: Final = "pallas_forward"
-_METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
-# The method is at the beginning of a message, before parameters that may be large.
-_HEAD: Final = 4096
 _PROVIDER_PARAMETERS: Final = (
     "server_config",
     "event_handler",
@@ -177,7 +174,6 @@ def _method(request: httpx2.Request) -> str:
     if named:
         return str(named)
     try:
-        found = _METHOD.search(request.content[:_HEAD])
+        return method_in(request.content)
     except httpx2.RequestNotRead:
         return ""
-    return found[1].decode("ascii", "replace") if found else ""

@@ -18,9 +18,9 @@ from pallas.safe_text import one_line
 
 from ..base import Emit
 from .fastagent_faults import raise_if_cancelled
+from .tool_allowlist import SEPARATOR
 
 # fast-agent's separator between a server and its tool.
-_SEPARATOR: Final = "__"
 MAX_CALLS: Final = 200
 """Tool calls that a model may make in one answer."""
 
@@ -183,7 +183,7 @@ def _calls(calls: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
         shown = result.model_dump_json(include={"content", "structured_content", "is_error"})
         for part in (name, dumps(arguments, sort_keys=True, default=str), shown):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-        found[digest.digest()] = one_line(name, 160).replace(_SEPARATOR, "/", 1)
+        found[digest.digest()] = one_line(name, 160).replace(SEPARATOR, "/", 1)
     return found
 
 

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
 
+from pallas.executors.ipc.child_process import LINE, LINES_A_SECOND
 from pallas.mcp_client.library_hooks import Hook
 from pallas.safe_text import sanitize
 
 ASKED: Final = "PALLAS_SERVER_STDERR"
 """The environment variable that turns it on with ``1``."""
-_LINE: Final = 8_192
-_LINES_A_SECOND: Final = 200
 _AT_ONCE: Final = 64 * 1024
 
 
@@ -78,7 +77,7 @@ class _Reader:
         if data is None:  # nothing to read after all
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LINE or (self._rest and not data):
+        if len(self._rest) > LINE or (self._rest and not data):
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
             self._tell(line)
@@ -87,7 +86,7 @@ class _Reader:
             self._file.close()
 
     def _tell(self, raw: bytes) -> None:
-        line = sanitize(raw.decode(errors="replace").rstrip(), _LINE)
+        line = sanitize(raw.decode(errors="replace").rstrip(), LINE)
         if not line.strip():
             return
         if (second := int(monotonic())) != self._second:
@@ -95,7 +94,7 @@ class _Reader:
                 self._log.warning("%d more lines were left out", self._left_out, extra={"source": "stderr"})
             self._second, self._told, self._left_out = second, 0, 0
         self._told += 1
-        if self._told > _LINES_A_SECOND:
+        if self._told > LINES_A_SECOND:
             self._left_out += 1
             return
         self._log.info("%s", line, extra={"source": "stderr"})

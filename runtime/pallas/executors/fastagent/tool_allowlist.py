@@ -11,7 +11,7 @@ from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
 
 # fast-agent's separator between a server and its tool.
-_SEPARATOR: Final = "__"
+SEPARATOR: Final = "__"
 _ALL: Final = "*"
 # Names that a message lists.
 _SHOWN: Final = 12
@@ -26,12 +26,12 @@ def find(pattern: str, names: Sequence[str], key: str) -> tuple[str, ...]:
     """
     if pattern in names:
         return (pattern,)
-    spelled = pattern.replace("/", _SEPARATOR, 1)
+    spelled = pattern.replace("/", SEPARATOR, 1)
     if spelled.endswith(_ALL):
         return tuple(name for name in names if name.startswith(spelled[: -len(_ALL)]))
     if spelled in names:
         return (spelled,)
-    found = tuple(name for name in names if name.endswith(f"{_SEPARATOR}{pattern}"))
+    found = tuple(name for name in names if name.endswith(f"{SEPARATOR}{pattern}"))
     if len(found) > 1:
         raise Fault(
             FaultType.PROTOCOL,
@@ -108,7 +108,7 @@ class Allowed:
         name = str(call.params.name)
         handler = request_params.tool_execution_handler if request_params is not None else None
         if handler is not None:
-            server, separator, tool = name.partition(_SEPARATOR)
+            server, separator, tool = name.partition(SEPARATOR)
             await handler.on_tool_permission_denied(tool if separator else name, server, "")
         there = f"these are: {_listed(sorted(self.names))}" if self.names else "none is"
         text = f"{name} was not called: it is not allowed in this turn (tools_allowlist); {there}."

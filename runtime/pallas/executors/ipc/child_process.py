@@ -23,8 +23,9 @@ from .child_messages import OUT_OF_MEMORY
 
 LINE: Final = 8_192
 """Characters of a line that are read at most."""
+LINES_A_SECOND: Final = 200
+"""Lines of a program's stderr that are logged in a second at most."""
 _PROGRAM: Final = "pallas.executors.ipc.child"
-_LINES_A_SECOND: Final = 200
 _LAST_LINES: Final = 100
 # Seconds to read the last lines after the end, and to wait for the keeper beyond its own grace.
 _READ_TIMEOUT_S: Final = 0.5
@@ -278,7 +279,7 @@ async def log_lines(
         if on_line is not None:
             on_line(line)
         logged += 1
-        if logged > _LINES_A_SECOND:
+        if logged > LINES_A_SECOND:
             left_out += 1
         else:
             logger.info("%s", line, extra=extra)

@@ -13,6 +13,7 @@ import httpx2
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from pallas.config.issuer_keys import MIN_RSA_BITS
 from pallas.config.network import local_port
 from pallas.safe_text import one_line
 
@@ -29,7 +30,6 @@ REFRESH: Final = 30.0
 RETRY: Final = 5.0
 STALE: Final = 600.0
 _MAX_REDIRECTS: Final = 3
-_MIN_RSA_BITS: Final = 2_048
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 type Key = Mapping[str, Any]
@@ -129,7 +129,7 @@ class KeySet:
                 jwk = PyJWK(dict(key), algorithm)
             except (PyJWTError, ValueError, TypeError, KeyError):
                 return None
-            if getattr(jwk.key, "key_size", _MIN_RSA_BITS) < _MIN_RSA_BITS and key["kty"] == "RSA":
+            if getattr(jwk.key, "key_size", MIN_RSA_BITS) < MIN_RSA_BITS and key["kty"] == "RSA":
                 return None
             self._jwks[number, algorithm] = jwk
         return jwk

@@ -13,6 +13,7 @@ from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
 from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, Principal
+from pallas.runs.kernel import RETRY_AFTER
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from pallas.tasks import Tasks
 
 NOT_STARTED: Final = "Executor not started"
-_RETRY_AFTER: Final = 5.0
 _REASON: Final = 200
 
 Answer = Callable[[Arguments, FastMCPRequestContext | None], Awaitable[ToolResult]]
@@ -249,7 +249,7 @@ class BridgeWork:
         else:
             self._start()
             return
-        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": _RETRY_AFTER})
+        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
 
 
 def delegated(done: "DelegationOutcome") -> ToolResult:

@@ -16,6 +16,10 @@ SEND_TIMEOUT: Final = 20.0
 """Seconds after which a client that does not read is disconnected."""
 DONE: Final = b"data: [DONE]\n\n"
 MEDIA: Final = "text/event-stream"
+STREAM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}
+}
+"""How a route that answers with events is described."""
 # Chunks that the ledger keeps but that are not sent.
 HIDDEN: Final = frozenset({"answer"})
 

@@ -1,6 +1,6 @@
 """The endpoints of runs: show, follow, cancel. A run's owner may use them (SPEC AG-21)."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from starlette.requests import Request
@@ -8,16 +8,13 @@ from starlette.responses import Response
 
 from pallas.model import RunRecord
 
-from .chunk_stream import MEDIA, event_stream, last_event
+from .chunk_stream import MEDIA, STREAM_RESPONSES, event_stream, last_event
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .response_models import PageOf, RunModel, TokensModel, iso, iso_or_none
 from .route_table import HEAD, Routes, principal_of
 from .run_recall import Recall
 
 Status = Literal["running", "ok", "error", "cancelled"]
-_STREAM: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}
-}
 
 
 def run_out(record: RunRecord) -> RunModel:
@@ -82,7 +79,9 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         parts.kernel.cancel(record.id)
         return run_out(record)
 
-    @routes.add("GET", "/runs/{id}/events", "Follow a run", response_class=Response, responses=_STREAM)
+    @routes.add(
+        "GET", "/runs/{id}/events", "Follow a run", response_class=Response, responses=STREAM_RESPONSES
+    )
     async def follow_run(request: Request, id: Id) -> Response:  # noqa: A002 - the word of the path
         """Its chunks from the start, or after `Last-Event-ID`, to its end; each message has an `id`."""
         plain(id)

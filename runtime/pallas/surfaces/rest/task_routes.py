@@ -12,15 +12,12 @@ from pallas.model import Fault, FaultType, Principal, TaskRecord
 from pallas.tasks import Tasks, is_ended
 
 from .chat_chunks import Chunk
-from .chunk_stream import MEDIA, event_stream
+from .chunk_stream import MEDIA, STREAM_RESPONSES, event_stream
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
 from .response_models import PageOf, Task, iso
 from .route_table import HEAD, Routes, principal_of
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
-_STREAM: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}
-}
 _NONE: Final = (
     "this fleet has no tasks: it keeps what is said in memory alone; database_url: in agents.yaml or "
     "PALLAS_DATABASE_URL says where to keep it"
@@ -84,7 +81,9 @@ def add_tasks(routes: Routes, heartbeat: float) -> None:
         plain(id)
         return task_out(await there().cancel(id, principal_of(request)))
 
-    @routes.add("GET", "/tasks/{id}/events", "Follow a task", response_class=Response, responses=_STREAM)
+    @routes.add(
+        "GET", "/tasks/{id}/events", "Follow a task", response_class=Response, responses=STREAM_RESPONSES
+    )
     async def follow_task(request: Request, id: Id) -> Response:  # noqa: A002 - the word of the path
         """The task as it is, and again after each change, to its end: `{type: task, task}`."""
         plain(id)
