@@ -27,6 +27,17 @@ SERVERS = {
 
 
 @pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one downstream, for what holds or fails at each."""
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    return write_project(
+        tmp_path / "project",
+        {"one": agent_module("one", ("shop",)), "plain": None},
+        config={"mcp": {"servers": {"shop": SERVERS["shop"]}}},
+    )
+
+
+@pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
     return write_project(
@@ -52,7 +63,7 @@ def test_it_proves_every_downstream_with_a_url_and_shows_no_token(
 
 
 def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a table keyed by server, or a connection that keeps its first caller, would do.
     first: list[str] = []
@@ -67,7 +78,7 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
     monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor.BearerLease", Stuck)
     assert run(["check", "--json"]) == 2  # the other check is not in the way
     capsys.readouterr()
-    assert run(["check", "bearer", str(project), "--callers", "2", "--json"]) == 1
+    assert run(["check", "bearer", str(small), "--callers", "2", "--json"]) == 1
     out = capsys.readouterr().out
     body = json.loads(out)
     assert body["ok"] is False
@@ -78,22 +89,22 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
 
 
 def test_a_bearer_that_goes_missing_is_told(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth_seam, "current_lease", lambda: None)
-    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    assert run(["check", "bearer", str(small), "--callers", "2"]) == 1
     assert "LEAK one -> shop: the call of caller 2026-07-28/1 carried no bearer" in capsys.readouterr().out
 
 
 def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whose a conversation is by the bytes of a token alone, as it was.
     for module in ("runs.conversations", "surfaces.mcp_sessions"):
         monkeypatch.setattr(
             f"pallas.{module}.may_continue", lambda owner, caller, *, secret: owner == caller.id
         )
-    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    assert run(["check", "bearer", str(small), "--callers", "2"]) == 1
     out = capsys.readouterr().out
     for era in ("2026-07-28", "legacy"):
         line = f"LEAK one -> shop: caller {era}/1 lost its conversation with the token of its next turn"
@@ -101,21 +112,21 @@ def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
 
 
 def test_a_conversation_that_another_subject_goes_on_with_is_told(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("runs.conversations", "surfaces.mcp_sessions"):
         monkeypatch.setattr(f"pallas.{module}.may_continue", lambda owner, caller, *, secret: True)
-    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    assert run(["check", "bearer", str(small), "--callers", "2"]) == 1
     out = capsys.readouterr().out
     for era in ("2026-07-28", "legacy"):
         assert f"LEAK one -> shop: another subject went on with the conversation of caller {era}/1" in out
 
 
 def test_an_agent_that_does_not_load_is_told_and_the_others_are_checked(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "agents" / "plain.py").write_text("undefined_name\n")
-    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    (small / "agents" / "plain.py").write_text("undefined_name\n")
+    assert run(["check", "bearer", str(small), "--callers", "2"]) == 1
     out = capsys.readouterr().out
     assert "ok   one -> shop" in out
     assert "FAIL plain: could not be checked: agents/plain.py:1: NameError" in out

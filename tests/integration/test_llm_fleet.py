@@ -17,7 +17,7 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import BackendChosen, Event, Notice, RunRequest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 DESK = """
     from dataclasses import dataclass

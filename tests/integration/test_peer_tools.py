@@ -30,7 +30,7 @@ from pallas.model import (
 )
 from pallas.model.codec import decode_event
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 both_eras = pytest.mark.parametrize("era", ERAS)
 WHOLE = [
     ("desk", "", ""),

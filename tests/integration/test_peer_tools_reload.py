@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from support.live import all_ready, ask, client, running
 from support.offline import model_record
@@ -14,6 +15,8 @@ from pallas.executors import ExecutorTurn
 from pallas.fleet.delegation import Delegation
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 def agent(fleet: Fleet, name: str) -> Any:

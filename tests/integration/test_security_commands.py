@@ -7,6 +7,8 @@ from support.live import ERAS, agent_module, all_ready, ask, client, running
 from support.typed import typed_project
 from support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_no_caller_has_a_file_written(tmp_path: Path, isolation: str) -> None:

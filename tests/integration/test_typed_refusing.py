@@ -13,7 +13,7 @@ from support.typed import typed_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault, FaultType, RunRequest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 
 DESK = '''
     from dataclasses import dataclass

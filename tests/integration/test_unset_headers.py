@@ -11,6 +11,8 @@ from support.outages import outages
 from pallas.model import HealthStatus
 from pallas.model.redaction import redact_text
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 META = "local.pallas/missingServers"
 WHY = "not configured: UNSET_TOKEN is unset"
 

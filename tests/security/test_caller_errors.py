@@ -15,7 +15,7 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, RunFinished
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 HIDDEN = re.compile(
     r"\w+Error\b|\w+Exception\b|Traceback|\.py\b|line \d|swordfish|/opt/|licence|stderr|SystemExit|\bexit\("
 )

@@ -14,7 +14,7 @@ from support.typed import typed_project
 from pallas.executors.typed.landlock import abi_version
 from pallas.fleet.fleet import Fleet
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
 SECRET = "swordfish-of-the-project"
 DESK = """
     import os
