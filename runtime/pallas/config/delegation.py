@@ -19,7 +19,7 @@ def warn_of_delegation(topology: Topology, downstreams: Mapping[str, DownstreamC
         name = None if sends or downstream.transport == "stdio" else agent_at(downstream.url, topology)
         if name is None:
             continue
-        auth = auth_of(topology.auth, topology.agents[name].auth)
+        auth = auth_of(topology.project.auth, topology.agents[name].auth)
         if auth is None or auth.off:
             continue
         notes.warn(
@@ -34,7 +34,7 @@ def warn_of_delegation(topology: Topology, downstreams: Mapping[str, DownstreamC
 def agent_at(url: str, topology: Topology) -> str | None:
     """The agent of this fleet that is called at ``url``; None for a server that is none of them."""
     agents = {name: draft.config for name, draft in topology.agents.items()}
-    return _agent_at(url, topology.host, topology.public_url, agents)
+    return _agent_at(url, topology.project.host, topology.project.public_url, agents)
 
 
 def leads_to(url: str, agent: str, project: Project) -> bool:

@@ -97,10 +97,13 @@ def read_project(
     found = notes.sorted([agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
-    project = _project(root, agents_path, topology, files, found)
-    if organism is not None:
-        project = replace(project, organism_file=root / organism.file)
-    return replace(project, tls=_tls(root, variables) or (organism.tls if organism else None)), found
+    project = replace(
+        _project(topology, files),
+        organism_file=root / organism.file if organism else None,
+        tls=_tls(root, variables) or (organism.tls if organism else None),
+        warnings=found,
+    )
+    return project, found
 
 
 def _files(root: Path, agents: Path, variables: Mapping[str, str]) -> tuple[Path, Path | None]:
@@ -151,7 +154,7 @@ def _topology(
         organism = read_organism(found, shown(root, agents_file), root, notes, variables)
     if table is None:
         return None, organism
-    return read_topology(table, file, root, notes, variables, organism), organism
+    return read_topology(table, path, root, notes, variables, organism), organism
 
 
 def _table(path: Path, file: str, variables: Mapping[str, str], notes: Notes) -> Table | None:
@@ -159,43 +162,20 @@ def _table(path: Path, file: str, variables: Mapping[str, str], notes: Notes) ->
     return read_table(path, file, notes, variables)
 
 
-def _project(
-    root: Path, agents_path: Path, topology: Topology, files: FastAgentFiles, found: tuple[Mistake, ...]
-) -> Project:
-    return Project(
-        root=root,
-        agents_file=agents_path,
-        name=topology.name,
+def _project(topology: Topology, files: FastAgentFiles) -> Project:
+    """The project with its agents, and with what the files of fast-agent say."""
+    project = topology.project
+    return replace(
+        project,
         agents={
             name: replace(
                 draft.config,
                 model_capabilities=capabilities_of(files.capabilities, draft.own),
-                auth=auth_of(topology.auth, draft.auth),
-                required=required_of(draft, topology.servers, files.downstreams),
+                auth=auth_of(project.auth, draft.auth),
+                required=required_of(draft, project.servers, files.downstreams),
             )
             for name, draft in topology.agents.items()
         },
-        version=topology.version,
-        host=topology.host,
-        namespace=topology.namespace,
-        registry_port=topology.registry_port,
-        port=topology.port,
-        public_url=topology.public_url,
-        drain_timeout=topology.drain_timeout,
-        loop_lag=topology.loop_lag,
-        auth=topology.auth,
-        rbac=topology.rbac,
-        bind=topology.bind,
-        allowed_hosts=topology.allowed_hosts,
-        server_cards=topology.server_cards,
-        database_url=topology.database_url,
-        sessions=topology.sessions,
-        tasks=topology.tasks,
-        messages=topology.messages,
-        llm=topology.llm,
-        default_agent=topology.default_agent,
-        servers=topology.servers,
-        scripted=topology.scripted,
         config_file=files.config_file,
         provider=files.provider,
         model=files.model,
@@ -204,5 +184,4 @@ def _project(
         log_level=files.log_level,
         settings=files.settings,
         unset=files.unset,
-        warnings=found,
     )

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pallas.model.grant_rules import RbacConfig
-
 from .agents import Draft, draft_of
 from .agents_file import AgentsFile
-from .auth import AuthConfig
 from .auth_section import auth_config, check_agent_auth
+from .files import shown
 from .graph import check_default_agent, check_depends_on, check_groups, check_peers, check_slugs
-from .kinds import LlmRouting, PumpLimits, SessionLimits, TasksConfig
-from .models import ScriptedConfig, ServerConfig
+from .kinds import SessionLimits, TasksConfig
+from .models import Project
 from .network import allowed_host_problem
 from .notes import Notes
 from .organism import Organism
@@ -34,44 +32,25 @@ _MAX_PUBLISHED: Final = 200
 class Topology:
     """What ``agents.yaml`` says, with stand-ins where it said something wrong."""
 
-    name: str
-    version: str
-    host: str
-    namespace: str
-    registry_port: int
-    port: int | None
-    public_url: str
-    drain_timeout: float
-    loop_lag: float
-    auth: AuthConfig | None
-    rbac: RbacConfig | None
-    bind: str | None
-    allowed_hosts: tuple[str, ...]
-    server_cards: bool
-    database_url: str
-    sessions: SessionLimits
-    tasks: TasksConfig
-    messages: PumpLimits
-    llm: LlmRouting
-    default_agent: str
-    scripted: ScriptedConfig | None
-    servers: Mapping[str, ServerConfig]
+    project: Project
+    """Without its agents, and without what the files of fast-agent say."""
     agents: Mapping[str, Draft]
 
 
 def read_topology(
     table: Table,
-    file: str,
+    path: Path,
     root: Path,
     notes: Notes,
     variables: Mapping[str, str],
     organism: Organism | None = None,
 ) -> Topology:
-    """All of ``agents.yaml``; every mistake is noted. ``variables`` hold the keys that it names.
+    """All of ``agents.yaml``, at ``path``; every mistake is noted. ``variables`` hold the keys that it names.
 
     The listeners of ``organism`` are agents beside its own; where there is no ``agents.yaml``, ``table`` is
     what the organism says of the project.
     """
+    file = shown(root, path)
     given = validate(AgentsFile, Section(table, "", Where(file), notes))
     top = given.at
     ports = Ports(notes)
@@ -89,7 +68,10 @@ def read_topology(
     check_default_agent(given.default_agent, agents, top)
     auth = auth_config(given.auth, top, root, variables)
     check_agent_auth(auth, {name: draft.auth for name, draft in agents.items()}, notes)
-    return Topology(
+    project = Project(
+        root=root,
+        agents_file=path,
+        agents={},
         name=given.name or "",
         version=given.version,
         host=given.host,
@@ -112,8 +94,8 @@ def read_topology(
         default_agent=given.default_agent or "",
         scripted=scripted_config(given.scripted, root, ports) if given.scripted else None,
         servers=server_configs(given.servers, root, ports),
-        agents=agents,
     )
+    return Topology(project, agents)
 
 
 def _registry_port(given: AgentsFile, ports: Ports) -> int:
