@@ -1,6 +1,7 @@
 """Converts messages to rows and back."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
@@ -149,48 +150,18 @@ def thread_record(row: Any) -> ThreadRecord:
     )
 
 
+_RUN_COLUMNS: Final = tuple(each.name for each in fields(RunRecord) if each.name != "thread")
+"""The fields of a run that are columns of the same name."""
+
+
 def run_values(run: RunRecord) -> dict[str, Any]:
     """A run as the values of its row, without its life."""
-    return {
-        "id": run.id,
-        "agent": run.agent,
-        "owner": run.owner,
-        "thread_id": run.thread or None,
-        "surface": run.surface,
-        "status": run.status,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-        "seconds": run.seconds,
-        "steps": run.steps,
-        "tools": run.tools,
-        "tokens_in": run.tokens_in,
-        "tokens_out": run.tokens_out,
-        "turn_index": run.turn_index,
-        "fault": run.fault,
-        "partial": run.partial,
-    }
+    return {name: getattr(run, name) for name in _RUN_COLUMNS} | {"thread_id": run.thread or None}
 
 
 def run_record(row: Any) -> RunRecord:
     """A row of ``runs``."""
-    return RunRecord(
-        id=row.id,
-        agent=row.agent,
-        owner=row.owner,
-        thread=row.thread_id or "",
-        surface=row.surface,
-        status=row.status,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        seconds=row.seconds,
-        steps=row.steps,
-        tools=row.tools,
-        tokens_in=row.tokens_in,
-        tokens_out=row.tokens_out,
-        turn_index=row.turn_index,
-        fault=row.fault,
-        partial=row.partial,
-    )
+    return RunRecord(thread=row.thread_id or "", **{name: getattr(row, name) for name in _RUN_COLUMNS})
 
 
 def _native_of(message: Message) -> str | None:

@@ -1,6 +1,7 @@
 """Tasks in the ledger."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, tuple_, update
@@ -173,24 +174,8 @@ def _all(*, with_expired: bool = True) -> Any:
 
 
 def _record(row: Any) -> TaskRecord:
-    return TaskRecord(
-        id=row.id,
-        agent=row.agent,
-        owner=row.owner,
-        status=row.status,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        run_id=row.run_id,
-        thread=row.thread,
-        kind=row.kind,
-        preview=row.preview,
-        progress=row.progress,
-        request=row.request,
-        text=getattr(row, "text", ""),
-        result=getattr(row, "result", None),
-        fault=row.fault,
-        ttl=row.ttl,
-    )
+    known = row._mapping
+    return TaskRecord(**{each.name: known[each.name] for each in fields(TaskRecord) if each.name in known})
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,8 @@
 """Report a run's messages: events for readers, the record and the log for operators."""
 
 import logging
+from dataclasses import replace
+from time import time
 from typing import Final
 
 from pallas.model import Fault, MessagePassed, TodoChanged, ToolEvent
@@ -69,23 +71,12 @@ class MessageEvents:
 
     def dropped(self, frame: HandlerFrame, passing: Passing) -> None:
         """Report a message that was routed and never handled, because its frame is over (HC-18)."""
-        event = passing.logged.event
-        again = MessagePassed(
-            run_id=event.run_id,
-            agent=event.agent,
-            number=event.number,
-            sender=event.sender,
-            to=event.to,
-            frame=event.frame,
-            route=event.route,
+        again = replace(
+            passing.logged.event,
+            seq=0,
+            at=time(),
             outcome="dropped",
-            parent=event.parent,
-            left=event.left,
-            payload=event.payload,
-            size=event.size,
-            code=event.code,
             detail="its frame ended before it was handled",
-            span_id=event.span_id,
         )
         passing.logged.event = again
         self._emit(again)

@@ -48,50 +48,6 @@ class DelegationOutcome:
     fault: Fault | None = None
 
 
-async def delegate(
-    sessions: "Sessions",
-    text: str,
-    principal: Principal,
-    *,
-    agent: str | None = None,
-    timeout: float | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    params: Params = NO_PARAMS,
-    listener: Listener | None = None,
-    bearer: str | None = None,
-    trace: TraceContext | None = None,
-    caller: str = "",
-) -> DelegationOutcome:
-    """Implement ``Sessions.delegate``."""
-    began = monotonic()
-    try:
-        opened = await sessions.create(agent, principal, metadata=metadata)
-    except Fault as fault:
-        return DelegationOutcome("", "", fault=fault)
-    reason = FAILED
-    try:
-        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
-        result = await sessions.prompt(
-            opened.id,
-            text,
-            principal,
-            timeout=left,
-            params=params,
-            listener=listener,
-            bearer=bearer,
-            trace=trace,
-            caller=caller,
-        )
-        reason = COMPLETE
-        return DelegationOutcome(opened.id, opened.agent, result)
-    except Fault as fault:
-        data = {**fault.data, VALID: False}
-        closed = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
-        return DelegationOutcome(opened.id, opened.agent, fault=closed)
-    finally:
-        await sessions.close(opened.id, principal, reason)
-
-
 AGAIN: float = 1.0
 """Seconds after which a refused client should try again."""
 
@@ -273,19 +229,33 @@ class Sessions:
         caller: str = "",
     ) -> DelegationOutcome:
         """Run one prompt in a session of its own, which is closed afterwards. Raises only CancelledError."""
-        return await delegate(
-            self,
-            text,
-            principal,
-            agent=agent,
-            timeout=timeout,
-            metadata=metadata,
-            params=params,
-            listener=listener,
-            bearer=bearer,
-            trace=trace,
-            caller=caller,
-        )
+        began = monotonic()
+        try:
+            opened = await self.create(agent, principal, metadata=metadata)
+        except Fault as fault:
+            return DelegationOutcome("", "", fault=fault)
+        reason = FAILED
+        try:
+            left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+            result = await self.prompt(
+                opened.id,
+                text,
+                principal,
+                timeout=left,
+                params=params,
+                listener=listener,
+                bearer=bearer,
+                trace=trace,
+                caller=caller,
+            )
+            reason = COMPLETE
+            return DelegationOutcome(opened.id, opened.agent, result)
+        except Fault as fault:
+            data = {**fault.data, VALID: False}
+            closed = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+            return DelegationOutcome(opened.id, opened.agent, fault=closed)
+        finally:
+            await self.close(opened.id, principal, reason)
 
     def look(self) -> None:
         """End the sessions of agents that left the fleet; busy ones end when they are no longer busy."""

@@ -27,13 +27,19 @@ from .request_models import (
 from .response_models import AgentModel, KeyRefModel, LlmModel, PageOf, ProjectModel, Ref, SecretModel, iso
 from .route_table import Routes, principal_of
 
+_AS_IT_IS: Final = (
+    "availability", "state", "health", "url", "reason", "problem", "shadowed", "shadows", "payload",
+)  # fmt: skip
+"""What is sent of an agent's status under its own key."""
+
 
 def agent_out(resource: Resource) -> AgentModel:
     """Return an agent: the fields its author wrote, and its current state."""
     spec, status = resource.spec, resource.status
+    as_it_is: dict[str, Any] = {key: status.get(key) or None for key in _AS_IT_IS}
     return AgentModel(
-        id=resource.id,
-        name=resource.name,
+        **_kept(resource),
+        **as_it_is,
         # Values from files may hold anything.
         description=sanitize(str(spec.get("description") or "")),
         systemPrompt=sanitize(str(spec.get("systemPrompt") or "")),
@@ -44,23 +50,10 @@ def agent_out(resource: Resource) -> AgentModel:
         maxIterations=spec.get("maxIterations"),
         loopRepeatThreshold=spec.get("loopRepeatThreshold"),
         extras=spec.get("extras") or None,
-        ownerId=resource.owner,
-        version=resource.version,
-        createdAt=iso(resource.created_at),
-        updatedAt=iso(resource.updated_at),
         source=str(status.get("source") or "api"),
         kind=status.get("kind") or "llm",
         capabilities=list(status.get("capabilities") or ()),
-        availability=status.get("availability") or None,
-        state=status.get("state") or None,
-        health=status.get("health") or None,
         healthMessage=status.get("health_message") or None,
-        url=status.get("url") or None,
-        reason=status.get("reason") or None,
-        problem=status.get("problem") or None,
-        shadowed=status.get("shadowed") or None,
-        shadows=status.get("shadows") or None,
-        payload=status.get("payload") or None,
     )
 
 
