@@ -204,6 +204,7 @@ async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_i
     # PI-10, PI-12
     async with dials(era="both") as (shop,), running(project(tmp_path, {"shop": shop}), pace=NEVER) as fleet:
         (agent,) = fleet.agents
+        agent.watched._prober._timeout = 0.5
         shop.deaf = True
         look_anew(fleet)
         answer = await health(fleet, ERAS[0])

@@ -103,9 +103,9 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def test_two_hundred_kills_on_sqlite(tmp_path: Path) -> None:
+async def test_eighty_kills_on_sqlite(tmp_path: Path) -> None:
     # AG-6
-    await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 200)
+    await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 80)
     # Locks of the dead are not left lying about.
     assert names_in(tmp_path) == ["ledger.sqlite3"]
 

@@ -144,7 +144,7 @@ rules:
     call: [{tool: ponder, arguments: {}}]
 """
     root = offline_project(tmp_path / "p", {"slow": BLOCKS}, script, top={"drain_timeout": 0.5})
-    with served(root) as fleet:
+    with served(root, constants={"pallas.cli.served_fleet.PATIENCE": 1.0}) as fleet:
         await fleet.says("] running")
         writer = await raw_client.call(fleet.url("slow"), ERAS[0], "block")
         await fleet.says("slow blocks the event loop of all agents at agents/slow.py")

@@ -68,7 +68,7 @@ async def test_a_fleet_whose_interpreter_is_held_while_it_drains_is_ended_and_sh
     tmp_path: Path,
 ) -> None:
     root = offline_project(tmp_path / "p", {"frozen": FREEZES}, SCRIPT, top={"drain_timeout": 60})
-    with served(root, wrap=confined()) as fleet:
+    with served(root, constants={"pallas.cli.served_fleet._STANDSTILL": 2.0}) as fleet:
         await fleet.says("] running")
         writer = await raw_client.call(fleet.url("frozen"), ERAS[0], "freeze")
         await until((root / "called").exists)
