@@ -50,11 +50,9 @@ def bare_environment(more: Mapping[str, str], own: Mapping[str, str] = os.enviro
     return {**_some(own, ALLOWED), **more}
 
 
-def program_environment(more: Mapping[str, str], own: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables of ``own`` that a program of the project gets, with those of its entry (``more``)
-    on top.
-    """
-    return {**_some(own, PROGRAMS), **more}
+def program_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a program of the project gets, with those of its entry (``more``) on top."""
+    return {**_some(os.environ, PROGRAMS), **more}
 
 
 def agent_environment(
@@ -74,11 +72,11 @@ def agent_environment(
     return {**_some(own, PROGRAMS), **needed, **more}
 
 
-def withheld_in(lines: Iterable[str], given: Mapping[str, str], own: Mapping[str, str] = os.environ) -> str:
+def withheld_in(lines: Iterable[str], given: Mapping[str, str]) -> str:
     """A hint if a program's error output names a variable that the fleet did not pass on, else empty."""
     for line in lines:
         for name in _NAME.findall(line):
-            if name in own and name not in given:
+            if name in os.environ and name not in given:
                 return f"{name} is set here and was not passed on; name it under env of this entry"
     return ""
 

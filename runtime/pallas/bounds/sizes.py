@@ -46,10 +46,10 @@ def json_size(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def fits(text: str, limit: int = MAX_RESULT) -> bool:
-    """Whether a text has at most ``limit`` bytes in JSON."""
+def fits(text: str) -> bool:
+    """Whether a text has at most ``MAX_RESULT`` bytes in JSON."""
     # A character takes at most six bytes, so short texts need not be encoded.
-    return len(text) * 6 + 2 <= limit or json_size(text) <= limit
+    return len(text) * 6 + 2 <= MAX_RESULT or json_size(text) <= MAX_RESULT
 
 
 def too_large(text: str, handle: str | None, *, is_stored: bool) -> Fault:

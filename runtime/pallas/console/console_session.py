@@ -38,10 +38,13 @@ WEEK: Final = 7 * 86_400.0
 
 
 class Hosted:
-    """A ``HandlerEndpoint`` with that name. ``kind`` is the class it takes, ``known`` the classes of replies.
+    """A ``HandlerEndpoint`` of that name. It takes a ``kind``; ``known`` are the classes of its replies."""
 
-    ``timeout`` in seconds: a handler that waits for a person waits long.
-    """
+    is_agent = True
+    forwards_freely = False
+    timeout = WEEK
+    """Seconds: a handler that waits for a person waits long."""
+    description = ""
 
     def __init__(
         self,
@@ -51,16 +54,9 @@ class Hosted:
         *,
         known: Iterable[type] = (),
         peers: Callable[[], Iterable[str]] = tuple,
-        is_agent: bool = True,
-        timeout: float = WEEK,
-        description: str = "",
     ) -> None:
         self.name = self.shown = name
         self.payload = PayloadType.of(kind)
-        self.is_agent = is_agent
-        self.forwards_freely = False
-        self.timeout = timeout
-        self.description = description
         self._peers = peers
         self._handler: Handler = check_handler(handler, name)
         classes = {key_of(each): each for each in (*known, kind)}

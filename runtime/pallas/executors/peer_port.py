@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pallas.model import Event, Image, RunResult, TraceContext
+from pallas.model import Event, RunResult, TraceContext
 
 from .base import ExecutorTurn
 
@@ -28,7 +28,6 @@ class PeerPort(Protocol):
         text: str,
         *,
         trace: TraceContext | None = None,
-        images: tuple[Image, ...] = (),
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
         """Return the answer of ``peer`` to ``text``, called by the run of ``turn`` with its principal.

@@ -11,7 +11,6 @@ from pallas.model import (
     Event,
     Fault,
     FaultType,
-    Image,
     Principal,
     RunRequest,
     RunResult,
@@ -107,7 +106,6 @@ class Delegation:
         text: str,
         *,
         trace: TraceContext | None = None,
-        images: tuple[Image, ...] = (),
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
         """Return what a peer answers.
@@ -120,7 +118,6 @@ class Delegation:
         request = RunRequest(
             agent=peer,
             text=text,
-            images=images,
             principal=who,
             stream_text=turn.stream_text,
             caller=f"agent {turn.agent}",

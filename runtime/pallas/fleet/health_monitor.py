@@ -172,7 +172,7 @@ class HealthMonitor:
             agent.watched.hear(event)
 
 
-async def watch_log(hub: EventHub, every: float = LOG_EVERY) -> None:
+async def watch_log(hub: EventHub) -> None:
     """Tell when records of the log are lost, and when it goes on, until cancelled."""
     reported, lost_before = "", 0
     while True:
@@ -190,4 +190,4 @@ async def watch_log(hub: EventHub, every: float = LOG_EVERY) -> None:
                 text = f"the log {state.path} is written again; {state.lost - lost_before} records were lost"
                 hub.publish(Notice(level="warning", text=one_line(text, 400)))
             reported = state.trouble
-        await asyncio.sleep(every)
+        await asyncio.sleep(LOG_EVERY)

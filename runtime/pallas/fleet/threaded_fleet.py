@@ -44,10 +44,10 @@ class ThreadedFleet(RunningFleet):
     from any thread.
     """
 
-    def __init__(self, root: Path, *, hub: EventHub | None = None, watch: bool = False) -> None:
+    def __init__(self, root: Path, *, watch: bool = False) -> None:
         self._root = root
         self._watch = watch
-        self._hub = hub or EventHub()
+        self._hub = EventHub()
         self._fleet: Fleet | None = None
         self._port: FleetPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, tuple_, update
@@ -168,16 +167,14 @@ class Ledger:
         connection.execute(delete(idempotency).where(idempotency.c.created_at <= old))
 
 
-async def open_ledger(
-    url: str, *, state: Path | None = None, clock: Callable[[], float] = time.time
-) -> Ledger:
+async def open_ledger(url: str, *, clock: Callable[[], float] = time.time) -> Ledger:
     """Open the ledger in the database of that URL; creates its tables or brings them up to date.
 
-    A relative SQLite file starts at ``state``, or at the current folder. Runs that dead fleets left are put
+    A relative SQLite file starts at the current folder. Runs that dead fleets left are put
     into error (``recovered``), now and every minute. Raises Fault (CONFIG) that names the URL without its
     password and says how to fix it.
     """
-    address = address_of(url, state)
+    address = address_of(url)
     database, locks = await _open(address)
     try:
         life = secrets.token_hex(8)

@@ -134,7 +134,6 @@ class Conversations:
     def __init__(
         self,
         max_idle: int = KEEP,
-        idle_seconds: float = IDLE_SECONDS,
         max_size: int = KEEP_SIZE,
         *,
         clock: Callable[[], float] = monotonic,
@@ -145,7 +144,6 @@ class Conversations:
         self._max_idle = max_idle
         self._max_size = max_size
         self._size = 0
-        self._idle_seconds = idle_seconds
         self._all: OrderedDict[str, Conversation] = OrderedDict()
         self._names: dict[str, Conversation] = {}
         # Threads of open sessions that are no longer in memory.
@@ -289,7 +287,7 @@ class Conversations:
         return found
 
     def _idle(self, conversation: Conversation) -> bool:
-        return not conversation.busy and self._clock() - conversation.used >= self._idle_seconds
+        return not conversation.busy and self._clock() - conversation.used >= IDLE_SECONDS
 
     def _drop(self, key: str) -> None:
         gone = self._all.pop(key)

@@ -18,8 +18,8 @@ class Leases:
     ``limits`` returns the project's limits and is called each time.
     """
 
-    def __init__(self, limits: Callable[[], SessionLimits] = SessionLimits) -> None:
-        self.limits = limits
+    def __init__(self) -> None:
+        self.limits: Callable[[], SessionLimits] = SessionLimits
         self._of: Counter[str] = Counter()
         self._in_process = 0
 

@@ -26,8 +26,7 @@ type Write = Callable[[], Coroutine[Any, Any, None]]
 class RetryQueue:
     """Writes that are still to be done, by run. One event loop only; ``close`` ends its task."""
 
-    def __init__(self, every: float = TRY_EVERY) -> None:
-        self._every = every
+    def __init__(self) -> None:
         self._owed: OrderedDict[str, tuple[str, Write]] = OrderedDict()
         self._one = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -61,7 +60,7 @@ class RetryQueue:
 
     async def _try(self) -> None:
         while self._owed:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(TRY_EVERY)
             with suppress(Fault):  # the ledger is not back yet
                 async with self._one:
                     for run_id in list(self._owed):

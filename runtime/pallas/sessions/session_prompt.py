@@ -3,7 +3,7 @@ session.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -12,7 +12,6 @@ from pallas.model import (
     NO_PARAMS,
     Fault,
     FaultType,
-    Image,
     Params,
     Principal,
     RunRequest,
@@ -41,7 +40,6 @@ class PromptRequestFacts:
 
     text: str
     principal: Principal
-    images: Sequence[Image] = ()
     timeout: float | None = None  # seconds from now on
     params: Params = NO_PARAMS
     listener: Listener | None = None
@@ -119,7 +117,6 @@ def _request(
     return RunRequest(
         agent=lease.agent,
         text=question.text,
-        images=tuple(question.images),
         conversation=lease.handle,
         principal=question.principal,
         stream_text=question.listener is not None,

@@ -1,7 +1,7 @@
 """The sessions of a fleet: open, prompt, close, expire (SPEC 7.4)."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, time
@@ -13,7 +13,6 @@ from pallas.model import (
     NO_PARAMS,
     Fault,
     FaultType,
-    Image,
     Params,
     Principal,
     RunResult,
@@ -165,7 +164,6 @@ class Sessions:
         bearer: str | None = None,
         trace: TraceContext | None = None,
         caller: str = "",
-        images: Sequence[Image] = (),
     ) -> RunResult:
         """Send a prompt to a session; ``timeout`` in seconds includes the wait.
 
@@ -182,9 +180,7 @@ class Sessions:
                 raise is_replaced(lease.id, lease.agent)
             if lease.busy and not queue:
                 raise is_busy(lease.id)
-            question = PromptRequestFacts(
-                text, principal, images, timeout, params, listener, bearer, trace, caller
-            )
+            question = PromptRequestFacts(text, principal, timeout, params, listener, bearer, trace, caller)
             return await self._ask(lease, question)
         except Fault as fault:
             raise about(fault, valid=not (lease.failed or lease.end_reason)) from fault.__cause__

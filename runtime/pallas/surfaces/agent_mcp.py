@@ -59,14 +59,14 @@ HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its dow
 _EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def prompt_messages(messages: Sequence[Message], limit: int = MAX_RESULT) -> list[PromptMessage]:
-    """Return the conversation within ``limit`` bytes of JSON, dropping the oldest messages first.
+def prompt_messages(messages: Sequence[Message]) -> list[PromptMessage]:
+    """Return the conversation within ``MAX_RESULT`` bytes of JSON, dropping the oldest messages first.
 
     The message at the limit is shortened rather than dropped, an image that does not fit is named, and the
     first message says what is missing. Tool results are not shown.
     """
     shown: list[PromptMessage] = []
-    room = limit - 2_000  # for the notes and the envelope
+    room = MAX_RESULT - 2_000  # for the notes and the envelope
     spoken = [message for message in messages if message.role != "tool"]
     for index in range(len(spoken) - 1, -1, -1):
         parts, room = _parts(spoken[index], room)

@@ -45,14 +45,13 @@ def one_length(app: ASGIApp) -> ASGIApp:
 
 
 class BodyLimit:
-    """ASGI middleware: 413 with a JSON-RPC error for a body above ``limit`` bytes, else the app's answer.
+    """ASGI middleware: 413 with a JSON-RPC error for a body above ``MAX_BODY`` bytes, else the app's answer.
 
     The MCP library has the same limit, but its error says only that it was exceeded.
     """
 
-    def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
@@ -60,8 +59,8 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         declared = _length(scope)
-        if declared is not None and declared > self._limit:
-            await _refuse(f"{declared} bytes", declared, self._limit, receive, send)
+        if declared is not None and declared > MAX_BODY:
+            await _refuse(f"{declared} bytes", declared, MAX_BODY, receive, send)
             return
         taken = 0
         refused = False
@@ -81,7 +80,7 @@ class BodyLimit:
 
         await self._app(scope, counting, in_words)
         if refused:  # no length was declared: the library found out while reading
-            await _refuse(f"more than {self._limit} bytes", taken, self._limit, receive, send)
+            await _refuse(f"more than {MAX_BODY} bytes", taken, MAX_BODY, receive, send)
 
 
 async def _refuse(size_text: str, size: int, limit: int, receive: Receive, send: Send) -> None:

@@ -15,7 +15,6 @@ import ipaddress
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -73,14 +72,10 @@ class _Session:
 
 
 class McpSessions:
-    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint. One event loop only.
+    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint. One event loop only."""
 
-    ``clock`` gives seconds.
-    """
-
-    def __init__(self, app: ASGIApp, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._clock = clock
         self._all: OrderedDict[str, _Session] = OrderedDict()  # the longest unused one is the first
         self._unused: dict[_Caller, OrderedDict[str, None]] = {}
         self._held: Counter[_Caller] = Counter()
@@ -143,7 +138,7 @@ class McpSessions:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
                 if session is not None:
-                    self._all[session] = _Session(principal, caller, self._clock())
+                    self._all[session] = _Session(principal, caller, monotonic())
                     self._unused.setdefault(caller, OrderedDict())[session] = None
             await send(message)
 
@@ -200,7 +195,7 @@ class McpSessions:
                 del self._unused[found.caller]
 
     def _touch(self, session: str, found: _Session) -> None:
-        found.last = self._clock()
+        found.last = monotonic()
         if session in self._all:
             self._all.move_to_end(session)
 
@@ -211,7 +206,7 @@ class McpSessions:
 
     def _drop_idle(self) -> None:
         """Forget sessions that the SDK has ended after their idle timeout."""
-        before = self._clock() - IDLE
+        before = monotonic() - IDLE
         while self._all:
             session, oldest = next(iter(self._all.items()))
             if oldest.last > before:
@@ -229,8 +224,8 @@ class McpSessions:
             self._unverified += by
 
     def _tell(self, problem: str, address: str) -> None:
-        if self._clock() - self._told >= _TELL_EVERY:
-            self._told = self._clock()
+        if monotonic() - self._told >= _TELL_EVERY:
+            self._told = monotonic()
             log.warning("an MCP session was refused, from %s: %s", address, problem)
 
 

@@ -36,19 +36,16 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     return "\n".join(lines)
 
 
-def pairs(rows: Sequence[tuple[str, str]], indent: int = 0) -> str:
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
     """Return ``label:  value`` lines with aligned values; multi-line values begin below their label."""
     space = max((cells_in(label) for label, _ in rows), default=0) + 1 + GAP
     lines: list[str] = []
     for label, value in rows:
-        head = " " * indent + f"{label}:"
+        head = f"{label}:"
         if "\n" in value:
-            lines += [
-                head,
-                *(f"{' ' * (indent + 2)}{line}".rstrip() for line in value.lstrip("\n").split("\n")),
-            ]
+            lines += [head, *(f"  {line}".rstrip() for line in value.lstrip("\n").split("\n"))]
         else:
-            lines.append((head + " " * (indent + space - cells_in(head)) + value).rstrip())
+            lines.append((head + " " * (space - cells_in(head)) + value).rstrip())
     return "\n".join(lines)
 
 

@@ -25,7 +25,7 @@ _LEEWAY: Final = 0.25
 
 
 class Prober:
-    """Probes ``downstreams`` together and caches the result for ``cache`` seconds (SPEC C3, PI-10).
+    """Probes ``downstreams`` together and caches the result for ``CACHE_SECONDS`` (SPEC C3, PI-10).
 
     One round runs at a time, no matter how many callers ask. It ends after ``timeout`` seconds; a downstream
     that has not answered by then is unreachable. Callers get the result itself; ``latest``, which the fleet
@@ -37,12 +37,10 @@ class Prober:
         downstreams: Sequence[DownstreamConfig],
         *,
         timeout: float = TIMEOUT,
-        cache: float = CACHE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._downstreams = tuple(downstreams)
         self._timeout = timeout
-        self._cache = cache
         self._clock = clock
         self._eras: dict[str, Era] = {}
         self._client: httpx2.AsyncClient | None = None
@@ -78,7 +76,7 @@ class Prober:
         executed proves little if the program ends at once. ``fresh`` ignores the cache.
         """
         self._problems = frozenset(problems)
-        known = not fresh and self._at is not None and self._clock() - self._at < self._cache
+        known = not fresh and self._at is not None and self._clock() - self._at < CACHE_SECONDS
         if self._downstreams and not known and not self._closed:
             if self._round is None or self._round.done():
                 self._round = asyncio.create_task(self._run(), name="probe downstreams")

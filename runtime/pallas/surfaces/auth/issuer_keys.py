@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from time import monotonic
 from typing import Any, Final
@@ -33,7 +33,6 @@ _MAX_REDIRECTS: Final = 3
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 type Key = Mapping[str, Any]
-type Fetch = Callable[[str], Awaitable[Sequence[Key]]]
 
 
 class KeySet:
@@ -42,11 +41,8 @@ class KeySet:
     At most one fetch runs at a time; all callers that need its outcome wait for the same one.
     """
 
-    def __init__(
-        self, url: str, *, fetch: Fetch | None = None, clock: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], float] = monotonic) -> None:
         self._url = url
-        self._fetch = fetch or fetch_keys
         self._clock = clock
         self._keys: Sequence[Key] | None = None
         self._jwks: dict[tuple[int, str], PyJWK] = {}
@@ -94,7 +90,7 @@ class KeySet:
     async def _refresh(self) -> None:
         self._tried = self._clock()
         try:
-            found = await self._fetch(self._url)
+            found = await fetch_keys(self._url)
         except Unavailable as problem:
             self._problem = str(problem)
             current_keys = "none are held" if self._keys is None else "those of before hold"
