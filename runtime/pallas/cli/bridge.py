@@ -1,6 +1,5 @@
 """`pallas bridge`: the fleet of a project as an MCP server on stdin and stdout."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -14,6 +13,8 @@ import typer
 from .resources.shared_options import ChatTokenOption, ChatUrlOption, ProjectOption
 
 if TYPE_CHECKING:
+    import asyncio
+
     from pallas.config import Project
 
 UNUSABLE: Final = 2
@@ -42,6 +43,8 @@ def serve(root: Path, url: str, token: str) -> int:
 
     From here on stdout carries JSON-RPC.
     """
+    import asyncio
+
     from pallas.client.stdio_bridge.stdio_wire import StdioWire
 
     if os.isatty(0):
@@ -79,6 +82,8 @@ def serve(root: Path, url: str, token: str) -> int:
 async def _serve(
     wire: object, project: "Project | None", url: str, token: str, others: frozenset[int]
 ) -> int:
+    import asyncio
+
     from pallas.client.stdio_bridge.bridge_relay import Relay
     from pallas.client.stdio_bridge.bridge_target import BridgeTarget, keep
     from pallas.client.stdio_bridge.stdio_wire import StdioWire
@@ -113,8 +118,9 @@ def _end_soon(others: frozenset[int]) -> None:
     timer.start()
 
 
-def _hear_signals(stop: asyncio.Event) -> None:
+def _hear_signals(stop: "asyncio.Event") -> None:
     """Set ``stop`` on the first signal; a second one ends the process at once."""
+    import asyncio
 
     def on_signal(number: int) -> None:
         if not stop.is_set():

@@ -1,6 +1,5 @@
 """Find the fleet for a command, and turn its refusals into messages and exit statuses."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,6 +48,8 @@ class FleetLocation:
 
 def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr."""
+    import asyncio
+
     from pallas.client import NoFleetAnswers
     from pallas.config import ConfigError
     from pallas.model import Fault
@@ -114,6 +115,8 @@ def fault_text(fault: "Fault") -> str:
 
 
 async def _ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
+    import asyncio
+
     from pallas.client import URL_VARIABLE, connect, place_of, token_of
     from pallas.client.own_fleet import is_there
 
