@@ -327,14 +327,14 @@ async def test_every_executor_keeps_the_contract(
 
 def page() -> str:
     """The table of rows and kinds, as ``docs/executors.md`` has it."""
-    head = "| | what holds | " + " | ".join(f"`{TITLES[kind]}`" for kind in KINDS) + " |"
+    head = "| | guarantee | " + " | ".join(f"`{TITLES[kind]}`" for kind in KINDS) + " |"
     lines = [
-        "# What every executor keeps",
+        "# What every executor guarantees",
         "",
-        "Each kind of agent is answered by an executor of its own. Whatever it is, callers can rely on the",
-        "rows below. Each cell is a test of `tests/contract/test_executor_contract.py` on a real other",
+        "Each kind of agent has its own executor. Callers can rely on these rows for every kind.",
+        "Each cell is a test of `tests/contract/test_executor_contract.py` against a real other",
         "side: a model server, a program that speaks ACP, another fleet over MCP, handlers. That file",
-        "checks this page. A router has no column: it hands a run to one of the others.",
+        "checks this page. A router has no column: it passes a run to one of the others.",
         "",
         head,
         "|---" * (2 + len(KINDS)) + "|",
