@@ -460,6 +460,7 @@ async def test_a_chip_is_removed_by_its_key_and_by_a_click(chat: Chat, tmp_path:
     await chat.pilot.press("delete")
     await chat.until(lambda: [one.name for one in chat.view.tray.attachments] == ["two.png"])
     await chat.until(lambda: len(chat.view.query(Chip)) == 1)
+    await chat.pilot.pause()  # it moves to the place of the other one
     await chat.pilot.click(chat.view.query_one(Chip))
     await chat.until(lambda: not chat.view.tray.attachments)
 

@@ -148,7 +148,7 @@ async def test_a_fleet_is_registered_looked_at_attached_talked_to_and_detached(
         assert agent.calls[0]["message"] == "hello over there"
 
         await here.open_instances()
-        await here.sees("attached")
+        await here.sees("attached", "Research Agent")
         await here.press("d")
         await here.sees("not attached")
         await here.press("escape", "f3")

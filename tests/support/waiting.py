@@ -33,7 +33,8 @@ async def until(condition: Callable[[], Any], pilot: Paused | None = None, timeo
             last = error
         if monotonic() > deadline:
             raise AssertionError(f"not true within {timeout:g} s: {condition}") from last
-        if pilot is not None:
-            with suppress(WaitForScreenTimeout):  # a widget that goes meanwhile answers it never: look again
-                await pilot.pause()
-        await asyncio.sleep(0.01)
+        if pilot is None:
+            await asyncio.sleep(0.01)
+            continue
+        with suppress(WaitForScreenTimeout):  # a widget that goes meanwhile answers it never: look again
+            await pilot.pause()  # sleeps as well
