@@ -135,7 +135,7 @@ async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f2", "end", "slash", *"vis")
         pane = app.main.query_one(AgentsPane)
-        await until(lambda: len(pane.agents.shown) == 1, pilot)
+        await until(lambda: len(pane.agents.rows) == 1, pilot)
         await pilot.press("enter")
         assert app.focused is pane.agents
         assert "vis" in screen_text(app)
@@ -143,7 +143,7 @@ async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
         assert selected is not None
         assert selected.item.name == "vision"
         await pilot.press("escape")
-        await until(lambda: len(pane.agents.shown) == 7, pilot)
+        await until(lambda: len(pane.agents.rows) == 7, pilot)
         selected = pane.agents.selected
         assert selected is not None
         assert selected.item.name == "vision"
@@ -168,7 +168,7 @@ async def test_the_cursor_stays_on_its_agent_when_others_come() -> None:
         pane = app.main.query_one(AgentsPane)
         current = desk()
         fleet.current = replace(current, agents=(agent("aaa", 24210), agent("bbb", 24211), *current.agents))
-        await until(lambda: len(pane.agents.shown) == 9, pilot)
+        await until(lambda: len(pane.agents.rows) == 9, pilot)
         selected = pane.agents.selected
         assert selected is not None
         assert selected.item.name == "vision"
