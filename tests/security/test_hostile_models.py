@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
-from support.hostile_servers import confined, peak, serving_in_thread, zipped
+from support.hostile_servers import MEMORY, peak, serving_in_thread, zipped
 from support.live import ERAS, agent_module, write_project
 from support.served import Served, served, text_of
 
@@ -88,7 +88,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A fleet with an agent for each kind of provider, and ``other``, whose model is within the fleet."""
     with serving_in_thread(HostileModel()) as origin:
         root = project(tmp_path_factory.mktemp("models") / "p", origin)
-        with served(root, wrap=confined()) as fleet:
+        with served(root, memory=MEMORY) as fleet:
             asyncio.run(fleet.says("] running"))
             yield fleet
 

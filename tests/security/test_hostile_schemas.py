@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hostile_servers import call, confined, hostile_project
+from support.hostile_servers import MEMORY, call, hostile_project
 from support.live import ERAS
 from support.providers import provider
 from support.served import Served, served, text_of
 
 LONGEST = 30.0
+SOONER = {"pallas.bounds.tool_results.CHECK_SECONDS": 0.5}
 """Seconds after which a fleet counts as frozen; a machine at work may take some of them."""
 
 EVIL = "^(a+)+$"
@@ -72,7 +73,7 @@ PLAIN = {
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A fleet whose ``victim`` has a server with these tools."""
     root = hostile_project(tmp_path_factory.mktemp("schemas") / "p", {**COSTLY, **PLAIN})
-    with served(root, wrap=confined()) as fleet:
+    with served(root, memory=MEMORY, constants=SOONER) as fleet:
         asyncio.run(fleet.says("] running"))
         yield fleet
 
@@ -129,7 +130,7 @@ async def test_references_in_an_input_schema_are_not_unfolded_without_end(tmp_pa
     model = "google.gemini-2.5-flash"
     async with provider() as behind:
         root = hostile_project(tmp_path / "p", BOMBS, model=model, settings=behind.config(model))
-        with served(root, wrap=confined()) as fleet:
+        with served(root, memory=MEMORY, constants=SOONER) as fleet:
             await fleet.says("] running")
             for era in ERAS:
                 async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.hostile_servers import (
+    MEMORY,
     HostileHttp,
     call,
-    confined,
     hostile_project,
     peak,
     serving_in_thread,
@@ -99,7 +99,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         root = hostile_project(
             tmp_path_factory.mktemp("sizes") / "p", STDIO, {"web": {"url": f"{origin}/mcp"}}
         )
-        with served(root, wrap=confined()) as fleet:
+        with served(root, memory=MEMORY) as fleet:
             asyncio.run(fleet.says("] running"))
             yield fleet
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from support.hostile_servers import call, confined, hostile_project
+from support.hostile_servers import MEMORY, call, hostile_project
 from support.live import ERAS
 from support.served import fault_in, served, text_of
 
@@ -23,7 +23,7 @@ MOST_LOG = 300_000
 
 async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: Path) -> None:
     root = hostile_project(tmp_path / "p", {**ENDLESS, **FEW})
-    with served(root, wrap=confined()) as fleet:
+    with served(root, memory=MEMORY) as fleet:
         await fleet.says("] running")
         for era in ERAS:
             async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
@@ -43,7 +43,7 @@ async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: P
 
 async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_path: Path) -> None:
     root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
-    with served(root, wrap=confined()) as fleet:
+    with served(root, memory=MEMORY) as fleet:
         await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
         await fleet.says("] running")
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
@@ -68,7 +68,7 @@ async def test_an_agent_that_needs_such_a_server_says_why_it_does_not_answer(tmp
         {"": {"do": "while True: print('Traceback: no such module')"}},
         keys={"victim": {"servers": {"hostile": {"required": True}}}},
     )
-    with served(root, wrap=confined()) as fleet:
+    with served(root, memory=MEMORY) as fleet:
         await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
         await fleet.says("] running")
         for era in ERAS:

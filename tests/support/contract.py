@@ -19,6 +19,8 @@ from pallas.config import AgentConfig, Project, load_project
 from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedConfig, WorkerConfig
 from pallas.executors import Executor, ExecutorTurn, TurnResult
 from pallas.executors.project_imports import forget
+from pallas.executors.remote.endpoint_watch import WatchIntervals
+from pallas.executors.remote.remote_executor import RemoteExecutor
 from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
@@ -37,6 +39,7 @@ from .ports import free_ports
 from .scripted import model
 from .waiting import until
 
+OFTEN = WatchIntervals(every=0.5, again=0.2)
 HOSTILE = "red\x1b[31m and \u202e back"
 SCRIPT = """
     rules:
@@ -235,7 +238,12 @@ async def remote(root: Path) -> AsyncIterator[Subject]:
         async def go(executor: Executor) -> None:
             await other.stop()
 
-        made = started("remote", _project(root, own), own, busy=lambda: words.busy, break_it=go)
+        project = _project(root, own)
+
+        async def make() -> Executor:
+            return RemoteExecutor(project, own, pace=OFTEN)
+
+        made = started("remote", project, own, make=make, busy=lambda: words.busy, break_it=go)
         async with made as subject:
             yield subject
     finally:

@@ -128,6 +128,8 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
     os.umask(wanted["umask"])
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted["files"], most))
+    if (memory := wanted["memory"]) is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     os.chdir(wanted["cwd"])
     if (places := wanted["environment"].get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
         sys.path[:0] = places.split(os.pathsep)

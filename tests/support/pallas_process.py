@@ -64,17 +64,20 @@ def start(
     *arguments: str,
     module: str = "pallas.server",
     constants: Mapping[str, float] | None = None,
+    memory: int | None = None,
     **options: Any,
 ) -> subprocess.Popen[Any]:
     """``subprocess.Popen([sys.executable, "-m", module, *arguments], **options)``.
 
     ``constants`` are values there for some of a module's, ``package.module.NAME``: deadlines that no test has
-    to wait for. A true start has its own.
+    to wait for. A true start has its own. ``memory`` is how many bytes of address space it may have.
     """
     command = [sys.executable, "-m", module, *arguments]
     if not _can_fork(command, options):
+        if memory is not None:
+            options["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         return subprocess.Popen(command, **options)
-    return _Forked(command, constants=constants, **options)
+    return _Forked(command, constants=constants, memory=memory, **options)
 
 
 def run(
@@ -226,8 +229,14 @@ class _Forked(subprocess.Popen[Any]):
     _waitpid_lock: threading.Lock
     _close_pipe_fds: Callable[..., None]
 
-    def __init__(self, *args: Any, constants: Mapping[str, float] | None = None, **options: Any) -> None:
-        self._constants = dict(constants or {})
+    def __init__(
+        self,
+        *args: Any,
+        constants: Mapping[str, float] | None = None,
+        memory: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._constants, self._memory = dict(constants or {}), memory
         super().__init__(*args, **options)
 
     def _execute_child(  # type: ignore[no-untyped-def]  # of the standard library
@@ -250,6 +259,7 @@ class _Forked(subprocess.Popen[Any]):
             "safe_path": kept or "-P" in command[:program],
             "passed": [*pass_fds],
             "constants": self._constants,
+            "memory": self._memory,
             "environment": dict(os.environ if env is None else env),
             "cwd": folder,
             "session": start_new_session,

@@ -106,13 +106,15 @@ def served(
     plain: bool = False,
     truly: bool = False,
     constants: Mapping[str, float] | None = None,
+    memory: int | None = None,
     **environment: str,
 ) -> Iterator[Served]:
     """`pallas --serve`, killed at the end with all that is below it if it still runs then.
 
     ``wrap`` is put before the command; ``log`` is where it logs, ``pallas.log`` beside the project without.
     ``plain`` starts `pallas` in the project's folder instead, without any option. Without ``wrap`` it is
-    forked (``pallas_process``) unless it shall be started ``truly``. ``constants`` are as there.
+    forked (``pallas_process``) unless it shall be started ``truly``. ``constants`` and ``memory`` are as
+    there.
     """
     log = log or root.parent / f"{root.name}.pallas.log"
     how = () if plain else ("--serve", "--project", str(root))
@@ -127,7 +129,7 @@ def served(
     if wrap or truly:
         process = subprocess.Popen([*wrap, sys.executable, "-m", "pallas.server", *how, *options], **given)
     else:
-        process = pallas_process.start(*how, *options, constants=constants, **given)
+        process = pallas_process.start(*how, *options, constants=constants, memory=memory, **given)
     assert process.stdout is not None
     assert process.stderr is not None
     fleet = Served(root, log, process)
