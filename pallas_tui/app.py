@@ -1,4 +1,4 @@
-"""The workbench: one screen over one fleet, fed by one pump."""
+"""The workbench: one screen over one fleet, fed by one UI clock."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from pallas.model import FleetState, RunningFleet
 
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
-from .chat.tab_store import KeptTabs
+from .chat.tab_store import SavedTabs
 from .diagnostics import Section, as_text, paths, process, terminal, versions
 from .instances import Instances
 from .json_file import JsonFile
@@ -32,7 +32,7 @@ from .placeholder_fleet import BrokenFleet, PlaceholderFleet
 from .runs.run_feed import MAX_RUNS, MAX_STEPS
 from .screens.main_screen import LatePane, MainScreen
 from .screens.screen_layout import Layouts
-from .screens.sheet_screen import StoryScreen
+from .screens.sheet_screen import TextScreen
 from .settings import Settings
 from .shell.early_keys import EarlyKeys, as_meant
 from .shell.fleet_screens import FleetScreens
@@ -43,7 +43,7 @@ from .targets import MAX_ENTITIES
 from .text import ASCII, UNICODE, count, duration
 from .ui_clock import PERIOD, Counts, UiClock
 from .widgets.filter_line import late_letter
-from .widgets.list_pane import Story
+from .widgets.list_pane import ShowText
 from .widgets.start_failure import Failure
 
 __all__ = ["SIGNALS", "Workbench"]
@@ -65,7 +65,7 @@ class Leaving:
     """Whether a signal asked to leave, from before the screen stands until it is gone."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.asked = False
 
     def heed(self) -> None:
         """From now on a signal is noted, and ends nothing.
@@ -74,7 +74,7 @@ class Leaving:
         """
 
         def leave(number: int, frame: object) -> None:
-            self.told = True
+            self.asked = True
 
         for number in SIGNALS:
             signal.signal(number, leave)
@@ -85,7 +85,7 @@ class Leaving:
         for number in SIGNALS:
             with suppress(NotImplementedError):
                 loop.add_signal_handler(number, leave)
-        if self.told:
+        if self.asked:
             leave()
 
 
@@ -144,12 +144,12 @@ class Workbench(FleetScreens, Look, Notices):
         self._late = late
         self._stray = stray
         self.instances = instances or Instances()
-        self._pump = UiClock(PlaceholderFleet(name), clock, self.instances.agents)
+        self._ui_clock = UiClock(PlaceholderFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
         use_scrollbars(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
         tabs = JsonFile(home.with_suffix(".tabs.json")) if home is not None else None
-        self.kept_tabs = KeptTabs(tabs, str(root or name))
+        self.saved_tabs = SavedTabs(tabs, str(root or name))
         self._born = clock()
         self._leaving = Leaving()
         self._early = EarlyKeys()
@@ -158,7 +158,7 @@ class Workbench(FleetScreens, Look, Notices):
     @property
     def counts(self) -> Counts:
         """Return the counts read from the fleet so far."""
-        return self._pump.counts
+        return self._ui_clock.counts
 
     @property
     def uptime(self) -> float:
@@ -227,9 +227,9 @@ class Workbench(FleetScreens, Look, Notices):
         except Exception as error:
             _logger.exception("the fleet could not be started")
             reason = f"{type(error).__name__}: {error}; the log has the details"
-            self._pump.attach(BrokenFleet(self._project, reason))
+            self._ui_clock.attach(BrokenFleet(self._project, reason))
         else:
-            self._pump.attach(self.fleet)
+            self._ui_clock.attach(self.fleet)
         self._beat()
 
     @on(Failure.Retry)
@@ -239,7 +239,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     async def _restart_fleet(self) -> None:
         fleet, self.fleet = self.fleet, None
-        self._pump.attach(PlaceholderFleet(self._project))
+        self._ui_clock.attach(PlaceholderFleet(self._project))
         self._beat()
         if fleet is not None:
             await asyncio.to_thread(fleet.stop, 5.0)
@@ -247,7 +247,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     def _beat(self) -> None:
         # While the screens are taken down the timer may still come round once.
-        frame = self._pump.read() if self.is_running else None
+        frame = self._ui_clock.read() if self.is_running else None
         if frame is not None:
             self.remember(frame)
             self.main.absorb(frame)
@@ -422,9 +422,9 @@ class Workbench(FleetScreens, Look, Notices):
 
     # What the panes ask for
 
-    @on(Story)
-    def _on_story(self, event: Story) -> None:
-        self.push_screen(StoryScreen(event.title, event.text))
+    @on(ShowText)
+    def _on_show_text(self, event: ShowText) -> None:
+        self.push_screen(TextScreen(event.title, event.text))
 
     @on(MainScreen.CancelRun)
     def _on_cancel_run(self, event: MainScreen.CancelRun) -> None:

@@ -145,8 +145,8 @@ class ChatClient:
         seconds = perf_counter() - started
         pictures = list(_pictures(result))
         # A library reads their headers: never on the loop that draws.
-        kept = await asyncio.to_thread(received, pictures) if pictures else ()
-        reply = _reply(result, seconds, kept)
+        received_images = await asyncio.to_thread(received, pictures) if pictures else ()
+        reply = _reply(result, seconds, received_images)
         return replace(reply, note=" ".join(part for part in (note, reply.note) if part))
 
     async def tools(self) -> tuple[ToolDetail, ...]:
@@ -230,32 +230,32 @@ def _arguments(
         return arguments, ""
     # With an answer in between, the earlier question fits into one request.
     room = REQUEST_LIMIT - _size(text, images) - _ENVELOPE
-    kept: list[EarlierMessage] = []
-    for said in reversed(history):
-        room -= _size(said.text, said.images) + _ROW
+    sent: list[EarlierMessage] = []
+    for earlier in reversed(history):
+        room -= _size(earlier.text, earlier.images) + _ROW
         if room < 0:
             break
-        kept.insert(0, said)
+        sent.insert(0, earlier)
     note = (
         ""
-        if len(kept) == len(history)
+        if len(sent) == len(history)
         else (
-            f"The agent received the newest {len(kept)} of the {len(history)} messages before this one: more "
+            f"The agent received the newest {len(sent)} of the {len(history)} messages before this one: more "
             "do not fit into one request."
         )
     )
     if offered is None or "history" in offered:
         arguments["history"] = [
             {
-                "role": said.role,
-                "content": said.text,
-                **({"images": [_picture(image) for image in said.images]} if said.images else {}),
+                "role": earlier.role,
+                "content": earlier.text,
+                **({"images": [_picture(image) for image in earlier.images]} if earlier.images else {}),
             }
-            for said in kept
+            for earlier in sent
         ]
-    elif kept:
-        told = "\n\n".join(f"{said.role}: {said.text}" for said in kept)
-        arguments["message"] = f"What was said before:\n\n{told}\n\nuser: {text}"
+    elif sent:
+        earlier_text = "\n\n".join(f"{earlier.role}: {earlier.text}" for earlier in sent)
+        arguments["message"] = f"What was said before:\n\n{earlier_text}\n\nuser: {text}"
         note = f"{note} This agent's server takes no history: it was put before the message, as text.".strip()
     return arguments, note
 

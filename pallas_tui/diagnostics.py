@@ -44,7 +44,7 @@ def terminal(
 ) -> Section:
     """Return facts about the terminal. Only environment names that never hold a secret are read."""
     environ = os.environ if environ is None else environ
-    told = [(name, one_line(environ[name], 60)) for name in _TERMINAL if environ.get(name)]
+    variables = [(name, one_line(environ[name], 60)) for name in _TERMINAL if environ.get(name)]
     return "Terminal", (
         ("size", f"{size[0]}x{size[1]}"),
         ("colours", colours),
@@ -52,7 +52,7 @@ def terminal(
         ("characters", "ASCII" if plain else "Unicode"),
         ("in tmux", _yes("TMUX" in environ)),
         ("over ssh", _yes("SSH_CONNECTION" in environ or "SSH_TTY" in environ)),
-        *told,
+        *variables,
     )
 
 

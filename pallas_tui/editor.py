@@ -23,31 +23,33 @@ LIMIT: Final = 2_097_152
 _FALLBACKS: Final = ("nano", "vim", "vi")
 
 
-def editor_command(environ: Mapping[str, str] | None = None, wish: str = "") -> Sequence[str]:
-    """``wish``, which is the setting, else ``$VISUAL``, else ``$EDITOR``, with their arguments, else the
+def editor_command(environ: Mapping[str, str] | None = None, setting: str = "") -> Sequence[str]:
+    """``setting``, which is the setting, else ``$VISUAL``, else ``$EDITOR``, with their arguments, else the
     first usual editor there is.
 
     Raises Fault(CONFIG) when there is none, or what names it cannot be read as a command.
     """
     environ = os.environ if environ is None else environ
-    named = {"the setting editor": wish, **{name: environ.get(name, "") for name in ("VISUAL", "EDITOR")}}
+    named = {"the setting editor": setting, **{name: environ.get(name, "") for name in ("VISUAL", "EDITOR")}}
     for name, value in named.items():
         if not (value := value.strip()):
             continue
         try:
             command = shlex.split(value)
         except ValueError as error:
-            told = f"{name} cannot be read as a command ({error}); fix it: {one_line(value, 80)}"
-            raise _told(told) from None
+            problem = f"{name} cannot be read as a command ({error}); fix it: {one_line(value, 80)}"
+            raise _fault(problem) from None
 
         program = shutil.which(command[0], path=environ.get("PATH"))
         if program is None:
-            raise _told(f"{name} names {one_line(command[0], 80)}, which is not there; set it to your editor")
+            raise _fault(
+                f"{name} names {one_line(command[0], 80)}, which is not there; set it to your editor"
+            )
         return [program, *command[1:]]
     for name in _FALLBACKS:
         if program := shutil.which(name, path=environ.get("PATH")):
             return [program]
-    raise _told("There is no editor: set EDITOR to yours, for example `export EDITOR=nano`")
+    raise _fault("There is no editor: set EDITOR to yours, for example `export EDITOR=nano`")
 
 
 def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> str:
@@ -68,20 +70,22 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
             with app.suspend():
                 status = run_on_terminal([*command, str(file)])
         except SuspendNotSupported:
-            raise _told("An editor needs a terminal; here there is only the screen") from None
+            raise _fault("An editor needs a terminal; here there is only the screen") from None
         if status:
-            raise _told(f"{name} ended with status {status}; the text is as it was before")
+            raise _fault(f"{name} ended with status {status}; the text is as it was before")
         with file.open("rb") as edited:
             data = edited.read(4 * LIMIT + 1)
     except OSError as error:
         reason = one_line(error.strerror or str(error))
-        raise _told(f"{name} cannot be used: {reason}; the text is as it was before") from None
+        raise _fault(f"{name} cannot be used: {reason}; the text is as it was before") from None
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
     changed = sanitize(data.decode("utf-8", "replace"))
     if len(changed) > LIMIT:
-        raise _told(f"The text has more than the {LIMIT:,} characters an agent takes; it is as it was before")
+        raise _fault(
+            f"The text has more than the {LIMIT:,} characters an agent takes; it is as it was before"
+        )
     # An editor ends the last line; the prompt does not.
     return changed.removesuffix("\n") if not text.endswith("\n") else changed
 
@@ -93,14 +97,14 @@ def run_on_terminal(command: Sequence[str], cwd: Path | None = None) -> int:
     """
     # Descriptors 0 to 2 of this process are not the terminal's, so the child is given the terminal itself.
     with (
-        _patient() as told,
+        _patient() as children,
         subprocess.Popen(
             command, cwd=cwd, stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stdout__
         ) as child,
     ):
-        told.append(child)
+        children.append(child)
         status = child.wait()
-        told.remove(child)
+        children.remove(child)
         return status
 
 
@@ -130,5 +134,5 @@ def _patient() -> "Iterator[list[subprocess.Popen[bytes]]]":
             signal.raise_signal(missed)
 
 
-def _told(problem: str) -> Fault:
+def _fault(problem: str) -> Fault:
     return Fault(FaultType.CONFIG, problem)

@@ -1,4 +1,4 @@
-"""What one tick of the pump brings to every pane."""
+"""What one tick of the UI clock brings to every pane."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class FleetFrame:
 
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
     take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
-    the hub's ring before the pump could read them. ``attached`` are agents of instances elsewhere.
+    the hub's ring before the clock could read them. ``attached`` are agents of instances elsewhere.
     """
 
     snapshot: FleetSnapshot

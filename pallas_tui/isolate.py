@@ -192,13 +192,13 @@ class Guard:
     def _log_all(self) -> None:
         allowances = {source: LineAllowance() for source in _FDS}
         left_out: dict[Source, int] = dict.fromkeys(_FDS, 0)
-        told: dict[Source, int] = dict.fromkeys(_FDS, 0)
+        reported: dict[Source, int] = dict.fromkeys(_FDS, 0)
         next_tell = monotonic() + _TELL
         while True:
             with contextlib.suppress(Empty):
                 item = self._queue.get(timeout=_TELL)
                 if item is None:
-                    self._tell(left_out, told)
+                    self._report(left_out, reported)
                     return
                 source, line = item
                 if allowances[source].take(monotonic()):
@@ -207,14 +207,14 @@ class Guard:
                     left_out[source] += 1
             if (now := monotonic()) >= next_tell:
                 next_tell = now + _TELL
-                self._tell(left_out, told)
+                self._report(left_out, reported)
 
-    def _tell(self, left_out: dict[Source, int], told: dict[Source, int]) -> None:
+    def _report(self, left_out: dict[Source, int], reported: dict[Source, int]) -> None:
         """Say how many lines were too many since the last time."""
         for source in _FDS:
             count = left_out[source] + self._overflow[source]
-            if count > told[source]:
-                more, told[source] = count - told[source], count
+            if count > reported[source]:
+                more, reported[source] = count - reported[source], count
                 self._log(source, f"{more} more lines on {source} were too many for the log and left out")
 
     def _log(self, source: Source, line: str) -> None:

@@ -123,8 +123,8 @@ def _main(show: Callable[[Path], WorkbenchSource]) -> int:
     if failure is None:
         return 0
     name = type(failure).__name__
-    story = f"a report to pass on, without secrets, is {report}; the log" if report else "the whole report"
-    sys.stderr.write(f"the workbench stopped on an error ({name}); {story} is in {log}\n")
+    where = f"a report to pass on, without secrets, is {report}; the log" if report else "the whole report"
+    sys.stderr.write(f"the workbench stopped on an error ({name}); {where} is in {log}\n")
     return 1
 
 
@@ -170,7 +170,7 @@ def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseExcept
             app.fleet.stop(STOP_TIMEOUT)
         elif app.fleet is not None:
             cut = _in_flight(app.fleet)
-            with _told(guard.terminal, stopping_text(cut), at_once=cut > 0):
+            with _shown_if_slow(guard.terminal, stopping_text(cut), at_once=cut > 0):
                 app.fleet.stop(STOP_TIMEOUT)
     return app.failure, app.report
 
@@ -238,7 +238,7 @@ def stopping_text(cut: int) -> str:
 
 
 @contextmanager
-def _told(terminal: TextIO, text: str, *, at_once: bool = False) -> Iterator[None]:
+def _shown_if_slow(terminal: TextIO, text: str, *, at_once: bool = False) -> Iterator[None]:
     """Say what takes so long, if it does."""
 
     def tell() -> None:

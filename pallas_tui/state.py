@@ -106,10 +106,10 @@ def reason_of(item: Item) -> str:
     return ""
 
 
-def story_of(item: Item) -> str:
+def state_text(item: Item) -> str:
     """Everything that is known about how an agent or a server is, as text to read and to copy."""
     if isinstance(item, AgentSnapshot):
-        return _story_of_agent(item)
+        return _agent_state_text(item)
     parts = [f"{item.name}: {item.state.value}", f"a server of the project at {item.url}"]
     if item.restarts or item.crashes:
         parts.append(f"{count(item.restarts, 'restart')}, {count(item.crashes, 'crash', 'crashes')}")
@@ -126,7 +126,7 @@ CRASH_LOOP_HELP: Final = (
 )
 
 
-def _story_of_agent(agent: AgentSnapshot) -> str:
+def _agent_state_text(agent: AgentSnapshot) -> str:
     parts = [f"{agent.name}: {agent.state.value}, health {agent.health.status.value}"]
     if agent.health.message:
         parts.append(agent.health.message)
@@ -145,13 +145,13 @@ def _story_of_agent(agent: AgentSnapshot) -> str:
     return "\n\n".join(parts)
 
 
-_TOLD: Final = frozenset(
+_SUMMARISED: Final = frozenset(
     {AgentChanged, FleetChanged, HealthChanged, LoopBlocked, Notice, Reloaded, RunFinished}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class EventSummary:
     """The last thing worth a glance."""
 
     at: float
@@ -159,43 +159,43 @@ class Headline:
     level: Level = "info"
 
 
-def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
+def event_summary(event: Event, snapshot: FleetSnapshot) -> EventSummary | None:
     """What an event says to the user who does not look at any pane; None when that is nothing."""
     match event:
         case AgentChanged(agent=name, state=AgentState.READY):
             agent = snapshot.agent(name)
             took = f" in {duration(agent.started_in)}" if agent and agent.started_in is not None else ""
-            return Headline(event.at, f"{name} ready{took}")
+            return EventSummary(event.at, f"{name} ready{took}")
         case AgentChanged(agent=name, state=AgentState.ERROR, detail=detail):
-            return Headline(event.at, f"{name} failed: {detail}" if detail else f"{name} failed", "error")
+            return EventSummary(event.at, f"{name} failed: {detail}" if detail else f"{name} failed", "error")
         case AgentChanged(agent=name, state=AgentState.BACKOFF, detail=detail):
             again = f"{name} starts again soon"
-            return Headline(event.at, f"{again}: {detail}" if detail else again, "warning")
+            return EventSummary(event.at, f"{again}: {detail}" if detail else again, "warning")
         case AgentChanged(agent=name, state=AgentState.CRASH_LOOP, detail=detail):
-            return Headline(event.at, crash_loop(name, detail), "error")
+            return EventSummary(event.at, crash_loop(name, detail), "error")
         case AgentChanged(agent=name, state=state):
-            return Headline(event.at, f"{name} {state.value}")
+            return EventSummary(event.at, f"{name} {state.value}")
         case HealthChanged(agent=name, health=health):
             level: Level = {"ok": "info", "degraded": "warning", "error": "error"}[health.status.value]  # type: ignore[assignment]
             text = f"{name} is {'in error' if level == 'error' else health.status.value}"
-            return Headline(event.at, f"{text}: {health.message}" if health.message else text, level)
+            return EventSummary(event.at, f"{text}: {health.message}" if health.message else text, level)
         case RunFinished(agent=name, outcome="error", fault=fault):
-            return Headline(event.at, f"{name} could not answer: {fault}", "error")
+            return EventSummary(event.at, f"{name} could not answer: {fault}", "error")
         case RunFinished(agent=name, outcome="cancelled"):
-            return Headline(event.at, f"{name} was cancelled", "warning")
+            return EventSummary(event.at, f"{name} was cancelled", "warning")
         case RunFinished(agent=name, seconds=seconds):
-            return Headline(event.at, f"{name} answered in {duration(seconds)}")
+            return EventSummary(event.at, f"{name} answered in {duration(seconds)}")
         case Reloaded(agent=name, outcome=outcome):
             agent = snapshot.agent(name)
-            told = sentence(event, agent.version if agent is not None else 0)
-            return Headline(event.at, told, "error" if outcome == "failed" else "info")
+            text = sentence(event, agent.version if agent is not None else 0)
+            return EventSummary(event.at, text, "error" if outcome == "failed" else "info")
         case LoopBlocked(over=over):
-            return Headline(event.at, blocked(event), "info" if over else "error")
+            return EventSummary(event.at, blocked(event), "info" if over else "error")
         case Notice(level=level, text=text, agent=name):
             named = not name or text.startswith(f"{name}: ")
-            return Headline(event.at, text if named else f"{name}: {text}", level)
+            return EventSummary(event.at, text if named else f"{name}: {text}", level)
         case FleetChanged(state=state, detail=detail):
-            return Headline(
+            return EventSummary(
                 event.at,
                 f"fleet {state.value}" + (f": {detail}" if detail else ""),
                 "error" if state is FleetState.FAILED else "info",
@@ -218,7 +218,7 @@ class Summary:
     runs: int
     queued: int
     registry_port: int | None
-    headline: Headline | None
+    last_event: EventSummary | None
     stale: str = ""
     paused: bool = False
     waiting: tuple[str, ...] = ()
@@ -249,12 +249,12 @@ class Summary:
         return f"saved {', '.join(files)}" if files else ""
 
 
-def summarise(frame: FleetFrame, before: Headline | None = None, raised: int = 0) -> Summary:
+def summarise(frame: FleetFrame, before: EventSummary | None = None, raised: int = 0) -> Summary:
     """Return the summary of a frame; ``before`` stays the headline until there is a newer one."""
-    headline = before
+    last_event = before
     for event in reversed(frame.events):
-        if type(event) in _TOLD and (newer := headline_of(event, frame.snapshot)) is not None:
-            headline = newer
+        if type(event) in _SUMMARISED and (newer := event_summary(event, frame.snapshot)) is not None:
+            last_event = newer
             break
     agents = frame.snapshot.agents
     tones = [tone_of(agent) for agent in agents]
@@ -267,7 +267,7 @@ def summarise(frame: FleetFrame, before: Headline | None = None, raised: int = 0
         runs=sum(agent.runs_active for agent in agents),
         queued=sum(agent.runs_queued for agent in agents),
         registry_port=port_of(frame.snapshot.registry_url),
-        headline=headline,
+        last_event=last_event,
         stale=frame.snapshot.stale,
         paused=watch is not None and watch.mode == "paused",
         waiting=watch.waiting if watch is not None else (),

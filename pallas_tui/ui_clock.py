@@ -20,7 +20,7 @@ _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentSt
 
 @dataclass(slots=True)
 class Counts:
-    """What the pump has read since it began."""
+    """What the clock has read since it began."""
 
     frames: int = 0
     events: int = 0
@@ -62,9 +62,9 @@ class UiClock:
         self.counts.events += len(batch.events)
         self.counts.dropped += batch.dropped
         attached = self._attached()
-        news = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
-        news = news or attached is not self._last_attached
-        if not news and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
+        changed = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
+        changed = changed or attached is not self._last_attached
+        if not changed and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
             return None
         self._last, self._last_attached, self._sent = snapshot, attached, now
         self.counts.frames += 1

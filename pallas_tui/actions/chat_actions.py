@@ -242,7 +242,9 @@ ACTIONS = (
         "y",
         "copy result",
     ),
-    Action("calls.details", "calls", "Call in full", "The request and its result", "story", "i", "details"),
+    Action(
+        "calls.details", "calls", "Call in full", "The request and its result", "full_text", "i", "details"
+    ),
     Action(
         "picture.open", "pictures", "See picture", "See the picture in full", "open", "enter,space", "view"
     ),

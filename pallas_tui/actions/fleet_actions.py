@@ -18,7 +18,9 @@ ACTIONS = (
     Action(
         "agents.tools", "agents", "Agent's tools", "Its tools and its downstreams'", "tools", "t", "tools"
     ),
-    Action("agents.state", "agents", "Agent in full", "Everything about its state", "story", "i", "state"),
+    Action(
+        "agents.state", "agents", "Agent in full", "Everything about its state", "full_text", "i", "state"
+    ),
     Action(
         "agents.reload",
         "agents",
@@ -197,7 +199,9 @@ ACTIONS = (
         "x,delete",
         "remove",
     ),
-    Action("instances.details", "instances", "Line in full", "Everything about it", "story", "i", "details"),
+    Action(
+        "instances.details", "instances", "Line in full", "Everything about it", "full_text", "i", "details"
+    ),
     Action(
         "instances.filter",
         "instances",

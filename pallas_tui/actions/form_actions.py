@@ -24,7 +24,7 @@ ACTIONS = (
     Action("tool.json", "tool", "Write as JSON", "Write the field as JSON", "as_json", "e"),
     Action("tool.fold", "tool", "Fold field", "Hide what is in the field", "fold(False)", "left"),
     Action("tool.unfold", "tool", "Unfold field", "Show what is in the field", "fold(True)", "right"),
-    Action("tool.fresh", "tool", "Start over", "Discard the arguments", "fresh", "X"),
+    Action("tool.reset", "tool", "Start over", "Discard the arguments", "reset", "X"),
     Action(
         "tool.bearer",
         "tool",

@@ -20,7 +20,13 @@ ACTIONS = (
     Action("feed.fold", "feed", "Fold run", "Hide its steps", "fold", "left"),
     Action("feed.unfold", "feed", "Unfold run", "Show its steps", "unfold", "right"),
     Action(
-        "feed.details", "feed", "Run in full", "Everything about the run, as text", "story", "i", "details"
+        "feed.details",
+        "feed",
+        "Run in full",
+        "Everything about the run, as text",
+        "full_text",
+        "i",
+        "details",
     ),
     Action(
         "feed.cancel",
@@ -65,7 +71,7 @@ ACTIONS = (
         "run.open", "run", "Open line", "The exchange, or that run of the trace", "choose", "enter", "open"
     ),
     Action("run.read", "run", "Read exchanges again", "Ask the fleet once more", "read", "r", "read"),
-    Action("run.details", "run", "Run as text", "Everything about the run", "story", "i", "details"),
+    Action("run.details", "run", "Run as text", "Everything about the run", "full_text", "i", "details"),
     Action("run.messages", "run", "Messages of run", "Its handlers' messages", "messages", "m", "messages"),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action(
@@ -179,7 +185,7 @@ ACTIONS = (
     Action("replay.messages", "replay", "Messages of the new run", "Open them", "messages", "enter", "open"),
     Action("todos.run", "todos", "Run of todo", "Go to its run in the feed", "choose", "enter,f", "run"),
     Action("todos.messages", "todos", "Messages of todo", "Those of its run", "messages", "m", "messages"),
-    Action("todos.details", "todos", "Todo in full", "Everything about it", "story", "i", "details"),
+    Action("todos.details", "todos", "Todo in full", "Everything about it", "full_text", "i", "details"),
     Action("todos.closed", "todos", "Hide closed todos", "Only open todos, or all", "closed", "o"),
     Action("todos.copy", "todos", "Copy todo", "Copy everything about it", "copy", "y", "copy"),
     Action("todos.filter", "todos", "Filter todos", "Show only some", "filter", "slash", "filter"),
@@ -209,7 +215,9 @@ ACTIONS = (
         "only",
     ),
     Action("threads.filter", "threads", "Filter threads", "Show only some", "filter", "slash", "filter"),
-    Action("threads.details", "threads", "Thread in full", "Everything about it", "story", "i", "details"),
+    Action(
+        "threads.details", "threads", "Thread in full", "Everything about it", "full_text", "i", "details"
+    ),
     Action("threads.refresh", "threads", "Read threads again", "Ask the fleet again", "refresh", "r"),
     Action("threads.unfilter", "threads", "Show all threads", "Clear the filter", "unfilter", "escape"),
     Action("tasks.open", "tasks", "Task in full", "Everything, with its result", "choose", "enter,i", "read"),

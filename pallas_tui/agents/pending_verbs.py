@@ -42,7 +42,7 @@ class UnderWay:
         self._asked: dict[str, VerbRequest] = {}
         self._last: dict[str, VerbRequest] = {}
         self._failures: dict[str, str] = {}
-        self._news: list[str] = []
+        self._unreported: list[str] = []
 
     def ask(self, agent: str, verb: Verb, now: float) -> None:
         """Record a verb. It replaces an earlier one and its outcome."""
@@ -58,10 +58,10 @@ class UnderWay:
                 last = self._last.get(event.agent)
                 if last is not None and event.at >= last.at - 1.0:
                     self._failures[event.agent] = event.text
-                    self._news.append(event.text)
+                    self._unreported.append(event.text)
             if isinstance(event, Reloaded) and event.outcome == "failed" and event.agent in self._asked:
                 self._failures[event.agent] = f"{event.agent}: {what_failed(event)}"
-                self._news.append(self._failures[event.agent])
+                self._unreported.append(self._failures[event.agent])
             if isinstance(event, AgentChanged | Notice | Reloaded):
                 asked = self._asked.get(event.agent)
                 if asked is not None and event.at >= asked.at - 1.0 and _ends(event, asked.verb):
@@ -85,10 +85,10 @@ class UnderWay:
         """Why the last thing that was asked of an agent failed; empty when it did not, or not yet."""
         return self._failures.get(agent, "")
 
-    def news(self) -> list[str]:
+    def take_failures(self) -> list[str]:
         """What failed since this was asked for the last time, one line each."""
-        news, self._news = self._news, []
-        return news
+        failures, self._unreported = self._unreported, []
+        return failures
 
     def forget(self, agent: str) -> None:
         """It was refused."""

@@ -32,9 +32,9 @@ def place_of(source: str, root: Path | None) -> tuple[Path, int] | None:
     return path, int(match["line"] or 1)
 
 
-def editor_of(wish: str, environ: Mapping[str, str]) -> str:
+def editor_of(setting: str, environ: Mapping[str, str]) -> str:
     """The user's editor: the setting, else ``VISUAL``, else ``EDITOR``; empty when there is none."""
-    found = (wish, environ.get("VISUAL", ""), environ.get("EDITOR", ""))
+    found = (setting, environ.get("VISUAL", ""), environ.get("EDITOR", ""))
     return next((one.strip() for one in found if one.strip()), "")
 
 

@@ -135,8 +135,8 @@ def _entries(conversation: ChatConversation) -> list[ChatEntry]:
 
 
 def _heading(entry: ChatEntry, agent: str) -> str:
-    who = {"user": "you", "assistant": agent, "error": f"{agent} failed"}[entry.role]
-    parts = [strftime("%Y-%m-%d %H:%M:%S", localtime(entry.at)), who]
+    author = {"user": "you", "assistant": agent, "error": f"{agent} failed"}[entry.role]
+    parts = [strftime("%Y-%m-%d %H:%M:%S", localtime(entry.at)), author]
     if entry.cut:
         parts.append(entry.cut)
     if entry.seconds is not None:

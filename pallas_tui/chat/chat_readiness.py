@@ -30,7 +30,7 @@ class ChatReadiness:
     text: str = ""
 
 
-def standing(
+def readiness_of(
     name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
 ) -> ChatReadiness:
     """Return whether ``name`` can be written to; ``agent`` is None when the fleet does not have it.
@@ -40,8 +40,8 @@ def standing(
     where that is another caller: without a bearer token the conversation cannot go on.
     """
     if owner and not with_bearer and agent is not None and can_answer(agent):
-        told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
-        return ChatReadiness(tone_of(agent), False, told)
+        text = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
+        return ChatReadiness(tone_of(agent), False, text)
     if agent is None and is_attached_name(name):
         return ChatReadiness(
             Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
@@ -56,12 +56,12 @@ def standing(
         return ChatReadiness(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
     if tone is Tone.BACKOFF:
         again = again_in(agent, now) or "again in a moment"
-        told = f"{name} failed and is started {again}; you can write as soon as it is ready"
-        return ChatReadiness(tone, False, f"{told}. {reason}".rstrip())
+        text = f"{name} failed and is started {again}; you can write as soon as it is ready"
+        return ChatReadiness(tone, False, f"{text}. {reason}".rstrip())
     if tone is Tone.CRASH_LOOP:
-        told = f"{name} is in a crash loop and is not restarted automatically"
+        text = f"{name} is in a crash loop and is not restarted automatically"
         return ChatReadiness(
-            tone, False, f"{told}: start it (agents, s), or fix its files and save. {reason}".rstrip()
+            tone, False, f"{text}: start it (agents, s), or fix its files and save. {reason}".rstrip()
         )
     if can_answer(agent):
         return ChatReadiness(tone, True, reason)

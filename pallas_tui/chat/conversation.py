@@ -10,7 +10,7 @@ from typing import Final
 from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
 
 from ..chat_client import AgentReply
-from ..pictures.images import MAX_KEPT, ChatPicture, forgotten
+from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
 from .call_tree import Tree
 from .chat_entry import (
     STATUS_LIMIT,
@@ -198,8 +198,8 @@ class ChatConversation:
         """Take back ``entry`` and all that follows it; return False when it is no longer here."""
         if self.run is not None or entry not in self.transcript:
             return False
-        kept = self._before(entry)
-        self._older, self.entries = kept[:-KEEP], kept[-KEEP:]
+        earlier = self._before(entry)
+        self._older, self.entries = earlier[:-KEEP], earlier[-KEEP:]
         self.pruned = min(self.pruned, len(self._older))
         self.reseat()
         self.changed()
@@ -208,20 +208,20 @@ class ChatConversation:
     def branch(self, entry: ChatEntry, changed: Callable[[], None] = lambda: None) -> "ChatConversation":
         """Return a new conversation with the same agent: all up to ``entry``, without an open question."""
         new = ChatConversation(self.agent, changed, self._stopwatch)
-        kept = self._before(entry) + ([] if entry.role == "user" else [entry])
-        for each in kept:
+        earlier = self._before(entry) + ([] if entry.role == "user" else [entry])
+        for each in earlier:
             new.add(replace(each, key=next_key()))
         new.reseat()
         new.params = self.params
         return new
 
     def _before(self, entry: ChatEntry) -> list[ChatEntry]:
-        kept: list[ChatEntry] = []
+        earlier: list[ChatEntry] = []
         for each in self.transcript:
             if each is entry:
                 break
-            kept.append(each)
-        return kept
+            earlier.append(each)
+        return earlier
 
     # The results of a run
 
@@ -325,7 +325,7 @@ class ChatConversation:
 
     def _shed(self) -> None:
         """Drop the data of the oldest pictures beyond the limit; their names stay."""
-        room = MAX_KEPT
+        room = MAX_PICTURE_BYTES
         for entry in reversed(self.transcript):
             room -= sum(len(one.data) for one in entry.attachments)
             if room < 0 and entry.attachments:

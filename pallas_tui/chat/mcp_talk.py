@@ -138,8 +138,8 @@ class Talk:
         else:
             conversation.answer(run, reply, clock(), self.price)
             if untold and conversation.stored is not None and not conversation.stored.complete:
-                told = f"The agent received the {len(untold)} messages shown here, not those above them."
-                conversation.note(told, clock())
+                note = f"The agent received the {len(untold)} messages shown here, not those above them."
+                conversation.note(note, clock())
 
     def _with_way_out(self, fault: Fault) -> Fault:
         """Add the likely cause of a refusal: an unsupported protocol version, or another owner's thread."""

@@ -185,7 +185,9 @@ def _json(arguments: object) -> str:
 
 def text_of(rows: Sequence[MessageRecord]) -> str:
     """Return the last messages for a preview: one line for each message with text."""
-    who = {"user": "you", "assistant": "agent", "system": "summary"}
+    names = {"user": "you", "assistant": "agent", "system": "summary"}
     return "\n".join(
-        f"{who[row.role]}: {one_line(row.content, 400)}" for row in rows if row.role in who and row.content
+        f"{names[row.role]}: {one_line(row.content, 400)}"
+        for row in rows
+        if row.role in names and row.content
     )

@@ -16,7 +16,7 @@ _logger = logging.getLogger("pallas_tui")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptTab:
+class SavedTab:
     """A tab: ``thread`` is the id of its thread, or the handle that the fleet knows it by."""
 
     agent: str
@@ -24,7 +24,7 @@ class KeptTab:
     name: str = ""
 
 
-class KeptTabs:
+class SavedTabs:
     """The tabs of the fleet ``key`` in ``file``; without a file they last for this start only.
 
     A problem with the file is logged, and the file is overwritten: nothing depends on it.
@@ -32,25 +32,25 @@ class KeptTabs:
 
     def __init__(self, file: JsonFile | None = None, key: str = "") -> None:
         self._file, self._key = file, key
-        self._saved: tuple[tuple[KeptTab, ...], int] | None = None
+        self._saved: tuple[tuple[SavedTab, ...], int] | None = None
 
-    def load(self) -> tuple[tuple[KeptTab, ...], int]:
+    def load(self) -> tuple[tuple[SavedTab, ...], int]:
         """Return the tabs in their order, and the index of the one in front."""
         tabs = _tabs_in(self._document().get(self._key))
         self._saved = tabs
         return tabs
 
-    def keep(self, tabs: tuple[KeptTab, ...], front: int) -> None:
+    def keep(self, tabs: tuple[SavedTab, ...], front: int) -> None:
         """Write these tabs if they changed."""
         if self._file is None or (tabs, front) == self._saved:
             return
-        kept = self._document()
-        kept.pop(self._key, None)
+        document = self._document()
+        document.pop(self._key, None)
         rows = [{"agent": tab.agent, "thread": tab.thread, "name": tab.name} for tab in tabs[-MAX_TABS:]]
         if rows:
-            kept[self._key] = {"tabs": rows, "front": max(0, front - max(0, len(tabs) - MAX_TABS))}
+            document[self._key] = {"tabs": rows, "front": max(0, front - max(0, len(tabs) - MAX_TABS))}
         try:
-            self._file.save(dict(list(kept.items())[-MAX_FLEETS:]))
+            self._file.save(dict(list(document.items())[-MAX_FLEETS:]))
         except OSError as error:
             _logger.warning("the open tabs could not be kept: %s", one_line(str(error), 120))
         self._saved = (tabs, front)
@@ -62,10 +62,10 @@ class KeptTabs:
         return dict(document) if isinstance(document, dict) else {}
 
 
-def _tabs_in(document: Any) -> tuple[tuple[KeptTab, ...], int]:
+def _tabs_in(document: Any) -> tuple[tuple[SavedTab, ...], int]:
     rows = document.get("tabs") if isinstance(document, dict) else None
     tabs = tuple(
-        KeptTab(str(row["agent"]), str(row["thread"]), sanitize(str(row.get("name") or ""), 80))
+        SavedTab(str(row["agent"]), str(row["thread"]), sanitize(str(row.get("name") or ""), 80))
         for row in (rows if isinstance(rows, list) else ())[:MAX_TABS]
         if isinstance(row, dict) and _is_name(row.get("agent")) and _is_name(row.get("thread"))
     )

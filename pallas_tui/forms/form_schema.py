@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from .json_text import JsonMistake, parse
 
-MAX_HOPS: Final = 32
+MAX_STEPS: Final = 32
 """References and parts that are followed for one place in the schema."""
 MAX_PARTS: Final = 200
 """Parts of an ``allOf``, and variants of a ``oneOf`` or ``anyOf``, that are looked at."""
@@ -38,29 +38,29 @@ class Schema:
     def resolve(self, node: Any) -> Node:
         """Return ``node`` with its ``$ref`` and ``allOf`` joined into one; ``{}`` if it is no schema.
 
-        Always ends: a schema that refers to itself, or takes more than ``MAX_HOPS`` steps, is cut there.
+        Always ends: a schema that refers to itself, or takes more than ``MAX_STEPS`` steps, is cut there.
         """
         known = self._resolved.get(id(node))
         if known is None:
-            found = self._joined(node, [MAX_HOPS], ())
+            found = self._joined(node, [MAX_STEPS], ())
             # The node is kept as well: an id means something only while its object lives.
             known = self._resolved[id(node)] = (node, found)
         return known[1]
 
-    def _joined(self, node: Any, hops: list[int], seen: tuple[int, ...]) -> Node:
-        if not isinstance(node, dict) or id(node) in seen or hops[0] <= 0:
+    def _joined(self, node: Any, steps_left: list[int], seen: tuple[int, ...]) -> Node:
+        if not isinstance(node, dict) or id(node) in seen or steps_left[0] <= 0:
             return {}
         if "$ref" not in node and "$dynamicRef" not in node and "allOf" not in node:
             return node
-        hops[0] -= 1
+        steps_left[0] -= 1
         seen = (*seen, id(node))
         parts = [
-            self._joined(self.target(node[keyword]), hops, seen)
+            self._joined(self.target(node[keyword]), steps_left, seen)
             for keyword in ("$ref", "$dynamicRef")
             if keyword in node
         ]
         if isinstance(node.get("allOf"), list):
-            parts += [self._joined(part, hops, seen) for part in node["allOf"][:MAX_PARTS]]
+            parts += [self._joined(part, steps_left, seen) for part in node["allOf"][:MAX_PARTS]]
         parts.append({key: value for key, value in node.items() if key not in _JOINED})
         return _merge(parts)
 
@@ -72,7 +72,7 @@ class Schema:
         if pointer and not pointer.startswith("/"):
             return self._anchored(pointer)
         node = self.document
-        for step in pointer.split("/")[1:][:MAX_HOPS]:
+        for step in pointer.split("/")[1:][:MAX_STEPS]:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict):
                 node = node.get(step)

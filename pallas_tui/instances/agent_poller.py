@@ -44,7 +44,7 @@ class PollPace:
 class AgentPoller:
     """Polls one agent from ``start`` until ``stop``; ``health`` is what the last poll found (PI-15).
 
-    ``told`` is called after each poll, on the loop of ``start``.
+    ``on_poll`` is called after each poll, on the loop of ``start``.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class AgentPoller:
         agent: RegistryAgent,
         wire: PolledConnection,
         pace: PollPace,
-        told: Callable[["AgentPoller"], None],
+        on_poll: Callable[["AgentPoller"], None],
     ) -> None:
         self.agent = agent
         self.since = pace.clock()
         self.health: Health | None = None
-        self._wire, self._pace, self._told = wire, pace, told
+        self._wire, self._pace, self._on_poll = wire, pace, on_poll
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -84,7 +84,7 @@ class AgentPoller:
             before = self.health
             since = before.since if before is not None and before.status is status else now
             self.health = Health(status, message, since, now)
-            self._told(self)
+            self._on_poll(self)
             if not heard:
                 # Close the rest of the connection: the next poll makes a new one.
                 await self._wire.close()

@@ -17,18 +17,18 @@ _LONGEST: Final = 86_400.0
 
 def poll_interval(environment: Mapping[str, str]) -> tuple[float, str]:
     """Return seconds between two polls (PI-15), and the mistake in the user's value, if any."""
-    wish = environment.get(VARIABLE, "").strip()
-    if not wish:
+    text = environment.get(VARIABLE, "").strip()
+    if not text:
         return DEFAULT_INTERVAL, ""
     try:
-        seconds = float(wish)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if 1 <= seconds <= _LONGEST:
         return seconds, ""
     return DEFAULT_INTERVAL, (
         f"environment variable {VARIABLE}: must be a number of seconds from 1 to {_LONGEST:.0f}, "
-        f"not {one_line(wish, 40)!r}; {DEFAULT_INTERVAL:.0f} is used"
+        f"not {one_line(text, 40)!r}; {DEFAULT_INTERVAL:.0f} is used"
     )
 
 

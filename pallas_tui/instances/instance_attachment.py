@@ -61,7 +61,7 @@ class InstanceAttachment:
             if id_ in self._watches:
                 self._watches[id_].agent = agent
             else:
-                watch = AgentPoller(agent, self._connect(agent.url), self._pace, self._told)
+                watch = AgentPoller(agent, self._connect(agent.url), self._pace, self._on_poll)
                 self._watches[id_] = watch
                 watch.start()
         self._changed()
@@ -80,7 +80,7 @@ class InstanceAttachment:
         if self._gauge is not None:
             self._gauge.forget(self._label)
 
-    def _told(self, watch: AgentPoller) -> None:
+    def _on_poll(self, watch: AgentPoller) -> None:
         # A poll that ended while its agent was let go must not bring it back.
         if self._watches.get(watch.agent.id) is watch:
             self._count(watch)

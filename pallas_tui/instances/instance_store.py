@@ -47,7 +47,7 @@ class InstanceStore:
 
 
 def _saved(entries: list[Any], name: str) -> tuple[tuple[Saved, ...], tuple[str, ...]]:
-    kept: dict[str, Saved] = {}
+    instances: dict[str, Saved] = {}
     mistakes: list[str] = []
     for number, entry in enumerate(entries[:MAX_INSTANCES], 1):
         url = entry.get("url") if isinstance(entry, dict) else None
@@ -56,7 +56,7 @@ def _saved(entries: list[Any], name: str) -> tuple[tuple[Saved, ...], tuple[str,
         except Fault as fault:
             mistakes.append(f"{name}: entry {number}: {fault.message}")
         else:
-            kept[url] = Saved(url, entry.get("attached") is True)
+            instances[url] = Saved(url, entry.get("attached") is True)
     if len(entries) > MAX_INSTANCES:
         mistakes.append(f"{name}: only the first {MAX_INSTANCES} instances were read")
-    return tuple(kept.values()), tuple(mistakes[:10])
+    return tuple(instances.values()), tuple(mistakes[:10])

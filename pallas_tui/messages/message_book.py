@@ -23,7 +23,9 @@ _LINE: Final = 200
 _LINES: Final = frozenset(
     ("run_id", "agent", "sender", "to", "frame", "route", "outcome", "parent", "left", "payload", "code")
 )
-_TOLD: Final = tuple(each.name for each in fields(Envelope) if each.name not in ("xml", "cut", "seconds"))
+_EVENT_KEYS: Final = tuple(
+    each.name for each in fields(Envelope) if each.name not in ("xml", "cut", "seconds")
+)
 
 
 class RunEnvelopes:
@@ -85,7 +87,7 @@ class RunEnvelopes:
             self._spans[event.frame] = event.span_id
         known = self._by.get(event.number)
         if known is None:
-            self._put(safe(Envelope(**{name: getattr(event, name) for name in _TOLD})))
+            self._put(safe(Envelope(**{name: getattr(event, name) for name in _EVENT_KEYS})))
         elif known.outcome != event.outcome:  # it was delivered, and dropped before it was handled
             again = replace(known, outcome=event.outcome, code=event.code, detail=event.detail)
             self._put(safe(again))

@@ -24,7 +24,7 @@ class Reader:
         self._over: set[tuple[str, int]] = set()
         """Runs that were read after their end, each with its last number then."""
 
-    def anew(self) -> None:
+    def forget_read(self) -> None:
         """Read everything again, at the user's request."""
         self.problem = ""
         self._read_at = float("-inf")

@@ -56,8 +56,8 @@ def old_reply(messages: RunEnvelopes | None, letter: Envelope) -> Envelope | Non
 def run_of(runs: Iterable[FeedRun], before: frozenset[str], agent: str, message: str) -> FeedRun | None:
     """Return the run that the message started: a new run of that agent without another caller."""
     new = [run for run in runs if run.id not in before and run.agent == agent and run.parent is None]
-    said = one_line(message, _PREVIEW)[: _PREVIEW // 2]
-    return next((run for run in new if run.preview.startswith(said)), new[0] if new else None)
+    preview = one_line(message, _PREVIEW)[: _PREVIEW // 2]
+    return next((run for run in new if run.preview.startswith(preview)), new[0] if new else None)
 
 
 def run_id_of(outcome: ToolOutcome) -> str:

@@ -114,7 +114,7 @@ def outcome_of(letter: Envelope, running: bool) -> Iterator[tuple[str, str, str]
     if letter.detail:
         yield "why", letter.detail, _WRONG if wrong else _WARNED
     if wrong:
-        yield "told", _told(letter), ""
+        yield "told", _reply_to_sender(letter), ""
     if letter.seconds is not None:
         yield "took", duration(letter.seconds), ""
     elif not wrong and letter.route not in ("result", "end"):
@@ -133,7 +133,7 @@ def place_of(letter: Envelope) -> Iterator[tuple[str, str, str]]:
     yield "run", letter.run_id, ""
 
 
-def _told(letter: Envelope) -> str:
+def _reply_to_sender(letter: Envelope) -> str:
     code = letter.code if letter.code in _SYSTEM else "failure"
     if letter.outcome == "dropped":
         return "no one: its recipient no longer exists"
@@ -141,15 +141,15 @@ def _told(letter: Envelope) -> str:
 
 
 def _route(letter: Envelope) -> str:
-    who, to = letter.sender, letter.to or "no one"
+    sender, to = letter.sender, letter.to or "no one"
     return {
         "boot": f"the fleet's first message, to {to}",
-        "call": f"a call: {who} asks {to} in a frame of its own",
-        "self": f"{who} continues alone, in the same frame",
-        "respond": f"an answer: ends the frame of {who} with all below it",
-        "result": f"the result: ends the frame of {who}, and goes to the run's caller",
+        "call": f"a call: {sender} asks {to} in a frame of its own",
+        "self": f"{sender} continues alone, in the same frame",
+        "respond": f"an answer: ends the frame of {sender} with all below it",
+        "result": f"the result: ends the frame of {sender}, and goes to the run's caller",
         "error": f"a SystemError to {to}",
-        "end": f"the frame of {who} ended without an answer",
+        "end": f"the frame of {sender} ended without an answer",
     }.get(letter.route, letter.route)
 
 
@@ -185,8 +185,8 @@ def hang_of(line: Line) -> int:
 def as_text(letter: Envelope, running: bool = False) -> str:
     """Return all of it as text to paste."""
     facts = [*outcome_of(letter, running), *place_of(letter)]
-    told = [f"{name:<{LABEL}}{value}" for name, value, _ in facts]
-    return "\n".join([title_of(letter), *told, "", pretty(letter.xml) if letter.xml else ""]).rstrip()
+    fact_lines = [f"{name:<{LABEL}}{value}" for name, value, _ in facts]
+    return "\n".join([title_of(letter), *fact_lines, "", pretty(letter.xml) if letter.xml else ""]).rstrip()
 
 
 def run_lines(run: FeedRun, now: float) -> list[Line]:

@@ -25,7 +25,7 @@ MAX_BYTES: Final = 3_000_000
 
 MAX_RECEIVED: Final = 16_000_000
 """Raw bytes of all pictures of one answer that are kept."""
-MAX_KEPT: Final = 48_000_000
+MAX_PICTURE_BYTES: Final = 48_000_000
 """Characters of base64 that one conversation keeps of its pictures."""
 
 SUFFIXES: Final = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
@@ -114,7 +114,7 @@ def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
     Data that is no picture stays, without a kind, so that it can be reported; beyond 20 pictures or 16 MB the
     data is left out. Blocks while the headers are read: call in a thread.
     """
-    kept: list[ChatPicture] = []
+    result: list[ChatPicture] = []
     room = MAX_RECEIVED
     for number, (data, mime_type) in enumerate(pictures, 1):
         size = len(data) * 3 // 4 - data[-2:].count("=")
@@ -122,15 +122,15 @@ def received(pictures: Iterable[tuple[str, str]]) -> tuple[ChatPicture, ...]:
         with suppress(binascii.Error, ValueError):
             head = base64.b64decode(data[:_HEAD], validate=True)
         kind = kind_of(head)
-        told = one_line(mime_type, 40) or "of no kind"
-        name = f"image {number}{SUFFIXES[kind]}" if kind else f"image {number} ({told})"
+        claimed_type = one_line(mime_type, 40) or "of no kind"
+        name = f"image {number}{SUFFIXES[kind]}" if kind else f"image {number} ({claimed_type})"
         room -= size
         fits = room >= 0 and number <= MAX_IMAGES
         picture = ChatPicture(None, name, kind or "", size, data if fits and kind else "")
-        kept.append(replace(picture, pixels=measure(picture.raw)) if picture.data else picture)
+        result.append(replace(picture, pixels=measure(picture.raw)) if picture.data else picture)
         if number == 2 * MAX_IMAGES:
             break
-    return tuple(kept)
+    return tuple(result)
 
 
 def forgotten(attachments: tuple[ChatPicture, ...]) -> tuple[ChatPicture, ...]:

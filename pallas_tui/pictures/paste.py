@@ -75,7 +75,7 @@ async def _by_kind(list_kinds: tuple[str, ...], read: tuple[str, ...]) -> Pasted
     kinds = listed.output.decode("utf-8", "replace").split()
     if kind := next((kind for kind in _KINDS if kind in kinds), None):
         got = await run((*read, kind), timeout=TIMEOUT, limit=_MOST)
-        return Pasted(got.output, problem=_told(got))
+        return Pasted(got.output, problem=_problem_of(got))
     if _FILES in kinds:
         got = await run((*read, _FILES), timeout=TIMEOUT, limit=64 * 1024)
         if files := pasted_images(got.output.decode("utf-8", "replace")):
@@ -83,9 +83,9 @@ async def _by_kind(list_kinds: tuple[str, ...], read: tuple[str, ...]) -> Pasted
     if words := next((kind for kind in _TEXTS if kind in kinds), None):
         got = await run((*read, words), timeout=TIMEOUT, limit=4 * TEXT_LIMIT)
         text = sanitize(got.output.decode("utf-8", "replace"), TEXT_LIMIT)
-        return Pasted(text=text, problem="" if text else _told(got))
+        return Pasted(text=text, problem="" if text else _problem_of(got))
     if listed.problem and "status" not in listed.problem:  # both programs fail on an empty clipboard
-        return Pasted(problem=_told(listed))
+        return Pasted(problem=_problem_of(listed))
     return Pasted(problem="There is no image and no text on the clipboard.")
 
 
@@ -111,7 +111,7 @@ def _decoded(got: Ran) -> Pasted:
     return Pasted(picture, problem="" if picture else "There is no image on the clipboard.")
 
 
-def _told(got: Ran) -> str:
+def _problem_of(got: Ran) -> str:
     return f"The clipboard could not be read: {got.problem}." if got.problem else ""
 
 

@@ -71,7 +71,7 @@ class RecordPages[R: PagedRecord](ABC):
         """Read the first page again; records read further down stay below it."""
         await self._refresh(lambda each: each)
 
-    async def _refresh(self, kept: Callable[[ListedRecord[R]], ListedRecord[R]]) -> None:
+    async def _refresh(self, updated: Callable[[ListedRecord[R]], ListedRecord[R]]) -> None:
         """The same, with what becomes of each that stays."""
         at = self._round
         page = await self.page("")
@@ -85,7 +85,7 @@ class RecordPages[R: PagedRecord](ABC):
             # No known record is on this page: those in between are missing.
             self._take(new, page.next, complete=False)
         else:
-            rest = [kept(each) for each in self.listed if each.record.id not in known]
+            rest = [updated(each) for each in self.listed if each.record.id not in known]
             self._take(new + rest, self._next, complete=self.complete)
 
     async def more(self) -> bool:

@@ -103,7 +103,7 @@ class FleetConnection:
                 # A fleet that ends removes its token before it closes its port: one refusal is no news.
                 refused = refused + 1 if hopeless else 0
                 self._mirror.connection_lost(
-                    f"connection lost, trying again: {problem}", news=refused >= _REFUSED_FOR_GOOD
+                    f"connection lost, trying again: {problem}", report_again=refused >= _REFUSED_FOR_GOOD
                 )
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, BACKOFF[1])
@@ -145,9 +145,9 @@ class FleetConnection:
         self._greet(await client.get("/snapshot"))
         self.client = client
         async with client.stream(self._last_id) as messages:
-            async for said in messages:
-                self._take(said)
-                if said.kind == "bye":
+            async for message in messages:
+                self._take(message)
+                if message.kind == "bye":
                     return "the fleet was stopped"
         return "the fleet closed the connection"
 
@@ -182,21 +182,21 @@ class FleetConnection:
                 "the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of the fleet",
             )
 
-    def _take(self, said: "StreamMessage") -> None:
+    def _take(self, message: "StreamMessage") -> None:
         from pallas.model import codec
 
-        if said.kind == "snapshot":
-            self._see(said.document)
-        elif said.kind == "events" and isinstance(said.document, dict):
-            dropped, events = said.document.get("dropped"), said.document.get("events")
+        if message.kind == "snapshot":
+            self._see(message.document)
+        elif message.kind == "events" and isinstance(message.document, dict):
+            dropped, events = message.document.get("dropped"), message.document.get("events")
             try:
                 found = [codec.decode_event(each) for each in events] if isinstance(events, list) else []
             except codec.Undecodable as error:
                 raise _not_understood(error) from error
             here = [shift_event(event, self._skew) for event in found if event is not None]
             self._mirror.add_events(here, dropped if isinstance(dropped, int) and dropped > 0 else 0)
-        if said.id:
-            self._last_id = said.id
+        if message.id:
+            self._last_id = message.id
 
     def _see(self, document: Any) -> None:
         snapshot = shift_snapshot(decoded(FleetSnapshot, document), self._skew)

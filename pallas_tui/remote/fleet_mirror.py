@@ -76,11 +76,12 @@ class FleetMirror:
         """Add events of the fleet; ``lost`` others before them did not arrive."""
         self._ring.add(events, lost)
 
-    def connection_lost(self, reason: str, *, news: bool = False) -> None:
-        """Mark the snapshot as stale; reported once for each loss, and again when a try brings ``news``."""
+    def connection_lost(self, reason: str, *, report_again: bool = False) -> None:
+        """Mark the snapshot as stale; reported once for each loss, or each time by request."""
         with self._lock:
             before, stale = self._snapshot.stale, one_line(reason, 200)
-            if before and (before == stale or not news):  # why it ended says more than that nothing answers
+            # Why it ended says more than that nothing answers.
+            if before and (before == stale or not report_again):
                 return
             self._snapshot = replace(self._snapshot, stale=stale)
         self.notify("error", reason)

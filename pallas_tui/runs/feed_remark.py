@@ -30,13 +30,13 @@ def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
     match event:
         case Reloaded(outcome="live" | "failed"):
             name = name_of(event)
-            told = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
-            return FeedRemark(f"version {event.seq} {event.at}", event.at, name, told, event)
+            text = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
+            return FeedRemark(f"version {event.seq} {event.at}", event.at, name, text, event)
         case LoopBlocked():
             # The end replaces the beginning.
             name = event.agent or "something"
             return FeedRemark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
         case AgentChanged(state=AgentState.CRASH_LOOP):
-            told = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
-            return FeedRemark(f"crash {event.seq} {event.at}", event.at, event.agent, told, event)
+            text = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
+            return FeedRemark(f"crash {event.seq} {event.at}", event.at, event.agent, text, event)
     return None

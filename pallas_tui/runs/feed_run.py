@@ -327,10 +327,10 @@ def refused_text(event: MessagePassed) -> str:
 def todo_text(event: TodoChanged) -> str:
     """Say what a handler waits for, or that it came."""
     what = event.wait_for + (f" of {event.from_agent}" if event.from_agent else "")
-    told = f": {event.description}" if event.description else ""
+    reason = f": {event.description}" if event.description else ""
     if event.status == "raised":
-        return f"{event.actor} is reminded: {what} came{told}"
-    return f"{event.actor} waits for {what}{told}"
+        return f"{event.actor} is reminded: {what} came{reason}"
+    return f"{event.actor} waits for {what}{reason}"
 
 
 def backend_text(event: BackendChosen) -> str:

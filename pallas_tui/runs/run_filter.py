@@ -164,7 +164,7 @@ class Sieve:
         self._known[run.id] = run.tree_version, shown
         return shown
 
-    def forget(self, kept: set[str]) -> None:
+    def forget(self, run_ids: set[str]) -> None:
         """Drop the results of runs that are not kept."""
-        if len(self._known) > 2 * len(kept):
-            self._known = {key: value for key, value in self._known.items() if key in kept}
+        if len(self._known) > 2 * len(run_ids):
+            self._known = {key: value for key, value in self._known.items() if key in run_ids}

@@ -71,9 +71,9 @@ def _collect(
         return
     if run.left_out:
         into.append((run, LEFT_OUT, level))
-    told = _shown_below(run)
+    shown = _shown_below(run)
     for index, step in enumerate(run.steps):
-        if told is not None and step.depth >= 2 and _is_shown_below(step, *told):
+        if shown is not None and step.depth >= 2 and _is_shown_below(step, *shown):
             continue
         inner = level + 1 + step.depth
         into.append((run, index, inner))

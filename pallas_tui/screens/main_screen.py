@@ -20,7 +20,7 @@ from pallas.model import FleetState
 from ..actions import bindings
 from ..clipboard import copy
 from ..frame import FleetFrame
-from ..state import Headline, Tone, summarise
+from ..state import EventSummary, Tone, summarise
 from ..supervision import History
 from ..supervision.fleet_trouble import trouble_of
 from ..targets import Reveal, Target, opener_of, pane_of
@@ -60,12 +60,12 @@ what the fleet still remembers. The log has the details, without the content of 
             super().__init__()
             self.pane = pane
 
-    def __init__(self, title: str, reason: str, story: str, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
-        """``reason`` is one clean line without secrets, ``story`` the text to copy for a report."""
+    def __init__(self, title: str, reason: str, report: str, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+        """``reason`` is one clean line without secrets, ``report`` the text to copy for a report."""
         super().__init__(id=id, classes="broken")
         self._title = title
         self._reason = reason
-        self._story = story
+        self._report = report
         self._glyphs = glyphs
 
     def render(self) -> Content:
@@ -91,7 +91,7 @@ what the fleet still remembers. The log has the details, without the content of 
 
     async def action_copy(self) -> None:
         """Copy what helps to fix it."""
-        self.notify(await copy(self.app, self._story))
+        self.notify(await copy(self.app, self._report))
 
 
 class MainScreen(Places):
@@ -134,7 +134,7 @@ You can drag the edges between them with the mouse.
         }
         self._frame: FleetFrame | None = None
         self._seen = 0
-        self._headline: Headline | None = None
+        self._last_event: EventSummary | None = None
         self._wants: list[Callable[[], None]] = []
 
     def compose(self) -> ComposeResult:
@@ -196,8 +196,8 @@ You can drag the edges between them with the mouse.
         if frame.events:
             self._seen = frame.events[-1].seq
         todos = getattr(self.app, "todos", None)
-        summary = summarise(frame, self._headline, todos.raised if todos is not None else 0)
-        self._headline = summary.headline
+        summary = summarise(frame, self._last_event, todos.raised if todos is not None else 0)
+        self._last_event = summary.last_event
         self.history.absorb(frame)
         self.query_one(TopLine).tell(summary, trouble_of(frame.snapshot, self.history), frame.now)
         failed = frame.snapshot.state is FleetState.FAILED
@@ -238,17 +238,17 @@ You can drag the edges between them with the mouse.
                 return node
         return None
 
-    async def replace_broken(self, pane: Pane, reason: str, story: str) -> None:
+    async def replace_broken(self, pane: Pane, reason: str, report: str) -> None:
         """Take a broken pane away and say in its place why; what it held is lost."""
         name = str(pane.id)
-        await self._exchange(pane, BrokenPane(pane.TITLE, reason, story, self._glyphs, id=name))
+        await self._exchange(pane, BrokenPane(pane.TITLE, reason, report, self._glyphs, id=name))
 
     def _stand_in(self, name: str, title: str, error: Exception) -> Pane:
         explain = getattr(self.app, "explain", None)
         if explain is None or getattr(self.app, "strict", False):
             raise error
-        reason, story = explain(error, f"making the {name} pane")
-        return BrokenPane(title, reason, story, self._glyphs, id=name)
+        reason, report = explain(error, f"making the {name} pane")
+        return BrokenPane(title, reason, report, self._glyphs, id=name)
 
     @on(BrokenPane.Rebuild)
     async def _on_rebuild(self, event: BrokenPane.Rebuild) -> None:

@@ -53,7 +53,7 @@ class Layouts:
 
     def __init__(self, file: JsonFile | None = None) -> None:
         self._file = file
-        self._kept: dict[SizeClass, Layout] = {}
+        self._layouts: dict[SizeClass, Layout] = {}
         self._saved: dict[SizeClass, Layout] = {}
         self.folded: frozenset[str] = frozenset()
         """Agents that are folded in the tree, at every size."""
@@ -65,32 +65,32 @@ class Layouts:
         if isinstance(document, dict):
             for size in _SIZES:
                 if (layout := _layout(document.get(size))) is not None:
-                    self._kept[size] = layout
+                    self._layouts[size] = layout
             self.folded = _names(document.get("folded"))
         elif document is not None:
             mistake = f"{self._file.path.name}: is no arrangement of panes; delete it" if self._file else ""
-        self._saved, self._saved_folds = dict(self._kept), self.folded
+        self._saved, self._saved_folds = dict(self._layouts), self.folded
         return mistake
 
     def of(self, size: SizeClass) -> Layout:
         """The arrangement for a size."""
-        return self._kept.get(size, Layout())
+        return self._layouts.get(size, Layout())
 
     def keep(self, size: SizeClass, layout: Layout) -> None:
         """Remember an arrangement; ``save`` writes it."""
-        self._kept[size] = layout
+        self._layouts[size] = layout
 
     @property
     def changed(self) -> bool:
         """Whether there is something that ``save`` has not written."""
-        return self._kept != self._saved or self.folded != self._saved_folds
+        return self._layouts != self._saved or self.folded != self._saved_folds
 
     def save(self) -> None:
         """Write the file if something changed; raises OSError."""
         if self._file is not None and self.changed:
-            sizes: dict[str, Any] = {size: asdict(layout) for size, layout in self._kept.items()}
+            sizes: dict[str, Any] = {size: asdict(layout) for size, layout in self._layouts.items()}
             self._file.save({**sizes, "folded": sorted(self.folded)[:_MOST_NAMES]})
-        self._saved, self._saved_folds = dict(self._kept), self.folded
+        self._saved, self._saved_folds = dict(self._layouts), self.folded
 
     def save_if_possible(self) -> None:
         """Save the layout; log a failure of the disk, since nothing depends on the file."""

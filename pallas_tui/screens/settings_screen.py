@@ -127,7 +127,7 @@ class SettingsScreen(ModalScreen[None]):
         with Vertical(classes="sheet"):
             yield Static(f" Settings, {where}", classes="title -focused", markup=False)
             yield SettingsList(self._keeper)
-            yield Static(id="setting-said", markup=False)
+            yield Static(id="setting-status", markup=False)
             yield SettingLine()
             yield StatusLine()
 
@@ -144,12 +144,12 @@ class SettingsScreen(ModalScreen[None]):
     def _say(self, problem: str = "") -> None:
         """Describe the selected setting, or the mistake in the typed value."""
         setting = self.query_one(SettingsList).selected
-        said = self.query_one("#setting-said", Static)
+        status = self.query_one("#setting-status", Static)
         if setting is None:
-            said.update("")
+            status.update("")
             return
         if problem:
-            said.update(Content.assemble((problem, STYLES[Tone.ERROR])))
+            status.update(Content.assemble((problem, STYLES[Tone.ERROR])))
             return
         default = shown_as(setting, setting.default)
         words = f"{_plain(setting.help)}. Without it: {default}."
@@ -157,7 +157,7 @@ class SettingsScreen(ModalScreen[None]):
             words += f" One of {', '.join(setting.choices)}."
         if not setting.live:
             words += " Counts from the next start on."
-        said.update(Content(words))
+        status.update(Content(words))
 
     @on(LineView.CursorMoved)
     def _moved(self, event: LineView.CursorMoved) -> None:

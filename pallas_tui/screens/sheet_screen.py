@@ -1,6 +1,6 @@
 """Screens that open above the main one and are read: a title, a text that scrolls, keys.
 
-``Sheet`` is their base, ``StoryScreen`` shows one text: why an agent failed, what a run did.
+``Sheet`` is their base, ``TextScreen`` shows one text: why an agent failed, what a run did.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ class Sheet(ModalScreen[None]):
         self.notify(await copy(self.app, self.plain()))
 
 
-class StoryScreen(Sheet):
+class TextScreen(Sheet):
     """A text to read, scroll and copy; it stays as it was when it was opened."""
 
     def __init__(self, title: str, text: str) -> None:

@@ -9,7 +9,7 @@ from pallas.safe_text import one_line
 
 Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices"]
 Scope = Literal["look", "keys", "notices", "chat", "logs"]
-Told = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 """Receives a mistake, without the name of the file and of the setting."""
 
 
@@ -115,42 +115,42 @@ _LONGEST: Final = 1_000
 _MANY: Final = 1_000
 
 
-def check(setting: Setting, value: Any, told: Told) -> Any:
-    """Return ``value`` as the workbench uses it; the default if it is wrong, and then report to ``told``.
+def check(setting: Setting, value: Any, report: ReportProblem) -> Any:
+    """Return ``value`` as the workbench uses it; the default if it is wrong, and then report to ``report``.
 
     A mapping keeps its valid entries.
     """
-    return _CHECKS[setting.kind](setting, value, told)
+    return _CHECKS[setting.kind](setting, value, report)
 
 
-def _flag(setting: Setting, value: Any, told: Told) -> Any:
+def _flag(setting: Setting, value: Any, report: ReportProblem) -> Any:
     if isinstance(value, bool) or (value is None and setting.kind == "auto"):
         return value
-    told("must be true or false")
+    report("must be true or false")
     return setting.default
 
 
-def _choice(setting: Setting, value: Any, told: Told) -> Any:
+def _choice(setting: Setting, value: Any, report: ReportProblem) -> Any:
     if value in setting.choices:
         return value
-    told(f"must be one of {', '.join(setting.choices)}")
+    report(f"must be one of {', '.join(setting.choices)}")
     return setting.default
 
 
-def _number(setting: Setting, value: Any, told: Told) -> Any:
+def _number(setting: Setting, value: Any, report: ReportProblem) -> Any:
     right = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if right and setting.least <= value <= setting.most:
         return float(value)
-    told(f"must be a number from {setting.least:g} to {setting.most:g}")
+    report(f"must be a number from {setting.least:g} to {setting.most:g}")
     return setting.default
 
 
-def _text(setting: Setting, value: Any, told: Told) -> Any:
+def _text(setting: Setting, value: Any, report: ReportProblem) -> Any:
     if value is None:
         return setting.default
     if isinstance(value, str) and len(value) <= _LONGEST and value == one_line(value, _LONGEST):
         return value
-    told(
+    report(
         "must be the name of a theme"
         if setting.key == "theme"
         else f"must be one line of text, {_LONGEST} characters at most"
@@ -158,30 +158,30 @@ def _text(setting: Setting, value: Any, told: Told) -> Any:
     return setting.default
 
 
-def _keys(setting: Setting, value: Any, told: Told) -> Any:
+def _keys(setting: Setting, value: Any, report: ReportProblem) -> Any:
     chosen: dict[str, str] = {}
     if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
-        told("must map actions to keys, for example `zoom: z`")
+        report("must map actions to keys, for example `zoom: z`")
         return chosen
     for action, key in (value or {}).items():
         if not isinstance(key, str | int) or isinstance(key, bool) or not str(key).strip():
-            told(f"{one_line(str(action), 40)}: must be a key or several, for example `f6,ctrl+g`")
+            report(f"{one_line(str(action), 40)}: must be a key or several, for example `f6,ctrl+g`")
         else:
             chosen[str(action)] = str(key)
     return chosen
 
 
-def _prices(setting: Setting, value: Any, told: Told) -> Any:
+def _prices(setting: Setting, value: Any, report: ReportProblem) -> Any:
     chosen: dict[str, ModelPrice] = {}
     if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
-        told("must map model patterns to prices, for example `gpt-5*: {input: 1.25, output: 10}`")
+        report("must map model patterns to prices, for example `gpt-5*: {input: 1.25, output: 10}`")
         return chosen
     for pattern, price in (value or {}).items():
         name = one_line(str(pattern), 60)
         if not isinstance(price, dict) or set(price) != {"input", "output"}:
-            told(f"{name}: must have input and output, for example `{{input: 1.25, output: 10}}`")
+            report(f"{name}: must have input and output, for example `{{input: 1.25, output: 10}}`")
         elif not all(_is_price(price[part]) for part in ("input", "output")):
-            told(f"{name}: input and output must be numbers, 0 or more, for a million tokens")
+            report(f"{name}: input and output must be numbers, 0 or more, for a million tokens")
         else:
             chosen[str(pattern)] = ModelPrice(float(price["input"]), float(price["output"]))
     return chosen
@@ -191,7 +191,7 @@ def _is_price(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
-_CHECKS: Final[Mapping[Kind, Callable[[Setting, Any, Told], Any]]] = {
+_CHECKS: Final[Mapping[Kind, Callable[[Setting, Any, ReportProblem], Any]]] = {
     "flag": _flag,
     "auto": _flag,
     "choice": _choice,

@@ -111,10 +111,10 @@ def _settings(document: dict[Any, Any], name: str) -> Settings:
     for setting in SCHEMA:
         if setting.key in flat:
 
-            def told(what: str, setting: Setting = setting) -> None:
+            def report(what: str, setting: Setting = setting) -> None:
                 mistakes.append(f"{name}: {setting.key}: {what}")
 
-            settings = settings.having(setting.key, check(setting, flat[setting.key], told))
+            settings = settings.having(setting.key, check(setting, flat[setting.key], report))
     return replace(settings, mistakes=tuple(mistakes))
 
 

@@ -24,12 +24,12 @@ from pallas.safe_text import one_line, sanitize
 from ..screens.main_screen import MainScreen
 from ..widgets.pane import Pane
 
-KEPT: Final = 10
+MAX_REPORTS: Final = 10
 """Reports that stay; older ones go."""
 _LONGEST: Final = 200_000
 _FRAMES: Final = 100
 
-ACTIONS_KEPT: Final = 50
+MAX_ACTIONS: Final = 50
 _CHECK_AFTER: Final = 0.5
 _REMOVAL: Final = 2.0
 _logger = logging.getLogger("pallas_tui")
@@ -72,7 +72,7 @@ def save_report(folder: Path, text: str, now: float | None = None) -> Path | Non
             file.write(text)
     except OSError:
         return None
-    for old in sorted(folder.glob("crash-*.txt"))[:-KEPT]:
+    for old in sorted(folder.glob("crash-*.txt"))[:-MAX_REPORTS]:
         with suppress(OSError):
             old.unlink()
     return path
@@ -108,7 +108,7 @@ class Bounded(App[int]):
         self._reports = reports
         self._failure: BaseException | None = None
         self._report: Path | None = None
-        self._done: deque[str] = deque(maxlen=ACTIONS_KEPT)
+        self._done: deque[str] = deque(maxlen=MAX_ACTIONS)
         self._broken: set[Pane] = set()
 
     @property
@@ -180,14 +180,14 @@ class Bounded(App[int]):
             _logger.error("the %s pane broke once more while it is taken away", pane.id, exc_info=error)
             return True
         self._broken.add(pane)
-        reason, story = self.explain(error, f"in the {pane.id} pane")
-        self.run_worker(self._replace(pane, reason, story), group=f"broken-{pane.id}", exit_on_error=False)
+        reason, report = self.explain(error, f"in the {pane.id} pane")
+        self.run_worker(self._replace(pane, reason, report), group=f"broken-{pane.id}", exit_on_error=False)
         self.set_timer(_CHECK_AFTER, lambda: self._check(error))
         return True
 
-    async def _replace(self, pane: Pane, reason: str, story: str) -> None:
+    async def _replace(self, pane: Pane, reason: str, report: str) -> None:
         try:
-            await self.main.replace_broken(pane, reason, story)
+            await self.main.replace_broken(pane, reason, report)
         except Exception as error:
             self._die(error)
         finally:

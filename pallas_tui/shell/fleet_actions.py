@@ -90,8 +90,8 @@ class Overseer(Bounded):
         which = "; those of this chat" if outlives(self.fleet) else " and"
         names = [f"{agent.name} {agent.runs_active}" if runs > 1 else agent.name for agent in busy[:_NAMED]]
         names += [f"{len(busy) - _NAMED} more"] if len(busy) > _NAMED else []
-        told = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
-        self._asked_to_quit = f"{told} ({', '.join(names)})" if runs else ""
+        question = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
+        self._asked_to_quit = f"{question} ({', '.join(names)})" if runs else ""
         return self._asked_to_quit
 
     async def action_quit_twice(self) -> None:

@@ -107,9 +107,9 @@ class Versions:
         """An attempt that is the only one an agent has left may go too."""
         agent = attempt.event.agent
         self._order = deque(_without(self._order, attempt))
-        kept = deque(_without(self._attempts[agent], attempt))
-        if kept:
-            self._attempts[agent] = kept
+        left = deque(_without(self._attempts[agent], attempt))
+        if left:
+            self._attempts[agent] = left
         else:
             del self._attempts[agent]
         self._text -= _size(attempt.event)

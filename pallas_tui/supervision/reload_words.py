@@ -13,15 +13,15 @@ ISOLATION_HINT: Final = "`isolation: process` gives it a loop of its own"
 
 _COUNTED: Final[dict[Part, str]] = {"servers": "server", "tools": "tool", "config": "key", "file": "file"}
 _NAMED_KEYS: Final = 2
-_TOLD: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "config")
+_NAMED_PARTS: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "config")
 
 
 def tally(changes: Sequence[Change]) -> str:
     """Return the changes as ``instruction, 2 tools``; files only if nothing more exact is known."""
     parts = [change.part for change in changes]
-    told: tuple[Part, ...] = _TOLD if any(part in _TOLD for part in parts) else ("file",)
+    shown: tuple[Part, ...] = _NAMED_PARTS if any(part in _NAMED_PARTS for part in parts) else ("file",)
     moved = [f"{change.name} {change.kind}" for change in changes if change.part == "agent" and change.name]
-    counted = [_of(part, changes) for part in told if part in parts and not (moved and part == "file")]
+    counted = [_of(part, changes) for part in shown if part in parts and not (moved and part == "file")]
     return ", ".join((*moved, *counted))
 
 
@@ -72,16 +72,16 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
         return f"{name} reloaded {took}" + (f": {different or files}" if different or files else "")
     own = tally([change for change in event.changes if change.part != "agent"])
-    told = f": {own}" if own else ""
+    suffix = f": {own}" if own else ""
     arrived = {change.kind for change in event.changes if change.part == "agent"}
     if "removed" in arrived:
         return f"{name} is out of the fleet"
     if "added" in arrived:
-        return f"{name} is new, live {took}{told}"
+        return f"{name} is new, live {took}{suffix}"
     if event.rolled_back:
-        return f"{name} rolled back to v{event.version} {took}{told}"
+        return f"{name} rolled back to v{event.version} {took}{suffix}"
     version = f" v{event.version}" if event.version else ""
-    return f"{name}{version} live {took}{told}"
+    return f"{name}{version} live {took}{suffix}"
 
 
 def _goes_on(event: Reloaded, answers: int) -> str:
@@ -92,13 +92,13 @@ def _goes_on(event: Reloaded, answers: int) -> str:
 
 def blocked(event: LoopBlocked) -> str:
     """``research blocks the loop for 2.1 s at tools.py:12``."""
-    who = event.agent or "something"
+    subject = event.agent or "something"
     verb = "blocked" if event.over else "blocks"
     where = f" at {event.place}" if event.place else ""
-    return f"{who} {verb} the event loop for {duration(event.seconds)}{where}"
+    return f"{subject} {verb} the event loop for {duration(event.seconds)}{where}"
 
 
-def blocked_story(event: LoopBlocked) -> str:
+def blocked_details(event: LoopBlocked) -> str:
     """Everything about it, to read and to copy."""
     over = "It is over." if event.over else "Until it ends, no other agent of the fleet can work."
     fix = (

@@ -37,7 +37,7 @@ _HEADINGS: Final[dict[Part, str]] = {
 
 def paragraphs(event: Reloaded, answers: int = 0) -> Sequence[Paragraph]:
     """The whole of an attempt; ``answers`` is the version that answers now, 0 where that is not known."""
-    return tuple(_told(event, answers))
+    return tuple(_paragraphs(event, answers))
 
 
 def plain(event: Reloaded, answers: int = 0) -> str:
@@ -45,7 +45,7 @@ def plain(event: Reloaded, answers: int = 0) -> str:
     return "\n".join(text for text, _ in paragraphs(event, answers))
 
 
-def _told(event: Reloaded, answers: int) -> Iterator[Paragraph]:
+def _paragraphs(event: Reloaded, answers: int) -> Iterator[Paragraph]:
     failed = event.outcome == "failed"
     yield _heading(event, answers), _WRONG if failed else _STRONG
     yield f"{clock(event.at)}, took {duration(event.seconds)}", _DIM

@@ -147,8 +147,8 @@ async def _drain(stdout: asyncio.StreamReader | None) -> None:
 
 
 async def _last_words(stderr: asyncio.StreamReader) -> str:
-    said = b""
+    output = b""
     with suppress(asyncio.CancelledError):
         while chunk := await stderr.read(4_096):
-            said = (said + chunk)[-_STDERR:]
-    return one_line(said.decode("utf-8", "replace"), 400)
+            output = (output + chunk)[-_STDERR:]
+    return one_line(output.decode("utf-8", "replace"), 400)

@@ -11,7 +11,7 @@ from .line_view import LineView
 from .pane import Pane
 
 
-class Story(Message):
+class ShowText(Message):
     """The user wants to read everything about something."""
 
     def __init__(self, title: str, text: str) -> None:
@@ -34,7 +34,7 @@ class ListPane(Pane):
         return self.query_one(FilterLine)
 
     @abstractmethod
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         """Title and text of everything that is known of the selected item."""
 
     @abstractmethod
@@ -55,15 +55,15 @@ class ListPane(Pane):
         """Enter."""
         self.choose()
 
-    def action_story(self) -> None:
+    def action_full_text(self) -> None:
         """Read everything about the selected item."""
-        if (story := self.story()) is not None:
-            self.post_message(Story(*story))
+        if (text := self.full_text()) is not None:
+            self.post_message(ShowText(*text))
 
     async def action_copy(self) -> None:
         """Copy everything about the selected item."""
-        if (story := self.story()) is not None:
-            self.notify(await copy(self.app, story[1]))
+        if (text := self.full_text()) is not None:
+            self.notify(await copy(self.app, text[1]))
 
     def action_filter(self) -> None:
         """Filter the list."""

@@ -25,7 +25,7 @@ class SectionShown(Message):
 
 
 class Pane(Widget):
-    """A part of the screen that is fed by the pump and is shown or hidden as a whole.
+    """A part of the screen that is fed by the UI clock and is shown or hidden as a whole.
 
     A subclass composes its widgets, draws no border of its own (the screen does, with ``TITLE``), and
     declares its keys as ``BINDINGS``: those with ``show=True`` are offered on the bottom line while the

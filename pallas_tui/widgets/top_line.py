@@ -10,7 +10,7 @@ from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 
 _WIDE = 100
 _ROOMY = 78
-_NEWS = 36
+_EVENT_WIDTH = 36
 """Columns reserved for news: the words next to the figures are dropped first."""
 _ENDING = (FleetState.DRAINING, FleetState.STOPPING)
 
@@ -35,14 +35,14 @@ class TopLine(Bar):
         # The current problem matters more than the words next to the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
         parts, right, todos = self._parts(summary, wide), _right(wide), self._todos(summary, wide)
-        told = summary.headline is not None or bool(summary.saving)
-        if wide and told and width - width_of(parts) - width_of(right) < _NEWS:
+        has_event = summary.last_event is not None or bool(summary.saving)
+        if wide and has_event and width - width_of(parts) - width_of(right) < _EVENT_WIDTH:
             parts, right = self._parts(summary, wide=False), _right(wide=False)
         room = width - width_of(parts) - width_of(todos) - width_of(right) - 3
-        news = self._news(summary, room - 1) if room > 8 else ()
+        event_part = self._event_part(summary, room - 1) if room > 8 else ()
         action = "changes" if self._tells_trouble(summary) else ""
         due = (Button(todos, action="todos"),) if todos else ()
-        self.put((Button(parts), *due, Button(news, action=action)), right)
+        self.put((Button(parts), *due, Button(event_part, action=action)), right)
 
     def on_resize(self) -> None:
         """What fits depends on the width."""
@@ -52,7 +52,7 @@ class TopLine(Bar):
     def _tells_trouble(self, summary: Summary) -> bool:
         if self._trouble is None or summary.state is FleetState.FAILED:
             return False
-        last = summary.headline
+        last = summary.last_event
         new = last is not None and last.at > self._trouble.at and self._now - last.at < LINGERS
         return not (new and last is not None and last.level == "error")
 
@@ -63,7 +63,7 @@ class TopLine(Bar):
         words = count(summary.raised, "todo") + " raised" if wide else f"{summary.raised} todo"
         return ("   " if wide else "  ", ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])
 
-    def _news(self, summary: Summary, room: int) -> Line:
+    def _event_part(self, summary: Summary, room: int) -> Line:
         gap: Part = ("   ", "")
         if self._tells_trouble(summary) and self._trouble is not None:
             text = fit(self._trouble.text, room - 2, self._glyphs)
@@ -71,10 +71,10 @@ class TopLine(Bar):
         if summary.saving:
             text = f"{self._glyphs.reloading} {summary.saving}{self._glyphs.ellipsis}"
             return gap, (fit(text, room, self._glyphs), STYLES[Tone.STARTING])
-        if summary.headline is None:
+        if summary.last_event is None:
             return ()
-        text = fit(summary.headline.text, room, self._glyphs)
-        return ((f"   {text}", LEVELS[summary.headline.level]),)
+        text = fit(summary.last_event.text, room, self._glyphs)
+        return ((f"   {text}", LEVELS[summary.last_event.level]),)
 
     def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
         gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
@@ -92,10 +92,10 @@ class TopLine(Bar):
             return (*parts, (fit(summary.stale, room, self._glyphs), STYLES[Tone.ERROR]))
         if summary.state in _ENDING and summary.agents:
             flight = count(summary.runs, "run")
-            told = (
+            text = (
                 f" {summary.state.value}, {flight} in flight" if summary.runs else f" {summary.state.value}"
             )
-            return (*parts, (gap, ""), shape(Tone.DEGRADED, self._glyphs), (told, STYLES[Tone.DEGRADED]))
+            return (*parts, (gap, ""), shape(Tone.DEGRADED, self._glyphs), (text, STYLES[Tone.DEGRADED]))
         if not summary.agents:
             return (*parts, (gap, ""), shape(Tone.STARTING, self._glyphs), (f" {summary.state.value}", DIM))
         parts.append((gap + (count(summary.agents, "agent") if wide else ""), ""))

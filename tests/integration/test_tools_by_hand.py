@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.live import ECHO, agent_module, write_project
-from support.shell import StandInChat, StandInLogs, StandInTraces, screen_text
+from support.shell import FakeChat, FakeLogs, FakeTraces, screen_text
 from support.waiting import until
 from textual.pilot import Pilot
 
@@ -38,9 +38,9 @@ def app(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
         name="p",
         root=project,
         late=(
-            LatePane("chat", "Chat", StandInChat),
-            LatePane("logs", "Logs", StandInLogs),
-            LatePane("traces", "Traces", StandInTraces),
+            LatePane("chat", "Chat", FakeChat),
+            LatePane("logs", "Logs", FakeLogs),
+            LatePane("traces", "Traces", FakeTraces),
         ),
         settings=Settings(theme="textual-dark", ascii=False),
     )

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.tools import fleet_with_tools
 from support.waiting import until
 from textual.pilot import Pilot
@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, ServerSnapshot, Verb
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import AgentScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.screens.tool_screen import ToolScreen
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane
@@ -120,7 +120,7 @@ async def test_the_details_of_a_downstream_say_what_is_wrong_with_it_and_enter_s
         await until(
             lambda: isinstance(app.screen, AgentScreen) and "401: a credential" in screen_text(app), pilot
         )
-        assert app.main.query_one(StandInChat).opened == []
+        assert app.main.query_one(FakeChat).opened == []
 
 
 async def test_reload_and_start_are_asked_for_at_once_and_shown_until_they_end() -> None:
@@ -160,7 +160,7 @@ async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
         await until(lambda: text in told(app), pilot)
         await until(lambda: "reload failed" in rail_details(app), pilot)
         await pilot.press("i")
-        await until(lambda: isinstance(app.screen, StoryScreen) and "no [x]" in screen_text(app), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen) and "no [x]" in screen_text(app), pilot)
         await pilot.press("escape")
         await until(lambda: isinstance(app.focused, AgentTree), pilot)
         await pilot.press("r")

@@ -401,7 +401,7 @@ async def test_an_attached_agent_that_wants_a_credential_can_be_asked_with_one(
     chat.app.feed(chat.snapshot(), closed)
     chat.pane.open_agent(name)
     await chat.until(
-        lambda: chat.conversation.agent == name and "asks for a credential" in chat.view.standing.text
+        lambda: chat.conversation.agent == name and "asks for a credential" in chat.view.readiness.text
     )
     assert chat.prompt.disabled
     await chat.pilot.press("alt+p")

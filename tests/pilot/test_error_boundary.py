@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.shell import StandInChat, StandInLogs, screen_text, workbench
+from support.shell import FakeChat, FakeLogs, screen_text, workbench
 from support.waiting import until
 from textual.events import AppFocus
 from textual.widgets import Input, Static
@@ -54,7 +54,7 @@ class Faulty(Static, can_focus=True):
         raise RuntimeError(f"worker with {SECRET}")
 
 
-class FaultyPane(StandInLogs):
+class FaultyPane(FakeLogs):
     """A log that breaks where it is told to."""
 
     absorbing = ""
@@ -76,7 +76,7 @@ class FaultyPane(StandInLogs):
 
 def faulty(fleet: FakeFleet | None = None, **more: Any) -> Workbench:
     fleet = fleet or FakeFleet()
-    late = (LatePane("chat", "Chat", StandInChat), LatePane("logs", "Logs", more.pop("make", FaultyPane)))
+    late = (LatePane("chat", "Chat", FakeChat), LatePane("logs", "Logs", more.pop("make", FaultyPane)))
     settings = Settings("textual-dark", False)
     return Workbench(lambda: fleet, name="desk", late=late, settings=settings, clock=lambda: NOON, **more)
 

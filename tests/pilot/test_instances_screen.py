@@ -23,7 +23,7 @@ from pallas_tui.launch import late_panes
 from pallas_tui.palette import commands
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.record_screens import InstancesScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.conversation_view import ConversationView
@@ -170,7 +170,7 @@ async def test_the_health_of_an_attached_agent_blocks_warns_or_lets_one_write(tm
         await here.press("down")
         await here.sees("Argos MCP server unreachable")
         await here.press("enter")  # it cannot be talked to: the reason in full
-        await until(lambda: isinstance(here.app.screen, StoryScreen), here.pilot)
+        await until(lambda: isinstance(here.app.screen, TextScreen), here.pilot)
         await here.sees("Argos MCP server unreachable", "ns/one")
         await here.press("escape")
 
@@ -308,7 +308,7 @@ async def test_nothing_of_another_fleet_can_drive_the_screen(tmp_path: Path) -> 
         await here.press("down")
         texts = [await here.sees("␛]52", "[@click=app.quit]quit[/]")]
         await here.press("i")
-        await until(lambda: isinstance(here.app.screen, StoryScreen), here.pilot)
+        await until(lambda: isinstance(here.app.screen, TextScreen), here.pilot)
         texts.append(await here.sees("␛]52"))
         await here.press("escape", "enter")
         texts.append(await here.sees("Write to ", "␛]52"))

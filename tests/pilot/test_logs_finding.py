@@ -95,7 +95,7 @@ class Logs:
 
     def said(self) -> str:
         """What the sheet above says."""
-        found = self.app.screen.query("#log-export-said, #log-filters-said").first(Static)
+        found = self.app.screen.query("#log-export-status, #log-filters-status").first(Static)
         return str(found.content)
 
     async def until_said(self, text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.fake_fleet import FakeFleet, agent
 from support.pane_app import PaneApp
 from support.pictures import picture
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
@@ -46,8 +46,8 @@ def pressed(bytes_of_it: str) -> Key:
 async def test_a_letter_pressed_with_alt_is_an_action_also_while_one_types() -> None:
     app = workbench(FakeFleet(), settings=Settings(theme="textual-dark", keys={"chat.new": "alt+g"}))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: app.query(StandInChat), pilot)
-        chat = app.query_one(StandInChat)
+        await until(lambda: app.query(FakeChat), pilot)
+        chat = app.query_one(FakeChat)
         line = chat.query_one(Input)
         line.focus()
         await until(lambda: line.has_focus, pilot)
@@ -63,8 +63,8 @@ async def test_what_is_typed_before_the_panes_stand_is_text_and_no_shortcut() ->
     for letter in "n?3 q":  # as it waits in the terminal while the program is read from the disk
         app.post_message(pressed(letter))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: app.query(StandInChat), pilot)
-        await until(lambda: app.query_one(StandInChat).query_one(Input).value == "n?3 q", pilot)
+        await until(lambda: app.query(FakeChat), pilot)
+        await until(lambda: app.query_one(FakeChat).query_one(Input).value == "n?3 q", pilot)
         assert app.screen is app.main
 
 
@@ -73,7 +73,7 @@ async def test_the_keys_of_vi_move_in_the_files_and_among_the_pictures(tmp_path:
         (tmp_path / f"{name}.png").write_bytes(picture())
     app = workbench(FakeFleet())
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: app.query(StandInChat), pilot)
+        await until(lambda: app.query(FakeChat), pilot)
         files = FilesScreen(tmp_path)
         await app.push_screen(files)
         listed = files.query_one(FileList)
@@ -97,7 +97,7 @@ async def test_the_keys_of_vi_move_in_the_files_and_among_the_pictures(tmp_path:
 async def test_a_long_choice_is_gone_through_by_half_screens_until_one_types() -> None:
     app = workbench(FakeFleet())
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: app.query(StandInChat), pilot)
+        await until(lambda: app.query(FakeChat), pilot)
         screen = ChoiceScreen("number", [str(n) for n in range(100)])
         await app.push_screen(screen)
         options = screen.query_one(OptionList)
@@ -195,7 +195,7 @@ async def test_thumbnails_are_shown_as_the_settings_say_and_their_names_always()
 async def test_a_small_terminal_in_ascii_shows_the_agents_in_ascii_without_an_edge(theme: str) -> None:
     app = workbench(FakeFleet(), settings=Settings(theme=theme, ascii=True))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: app.query(StandInChat), pilot)
+        await until(lambda: app.query(FakeChat), pilot)
         await pilot.press("f2")
         await until(lambda: "concierge" in screen_text(app), pilot)
         body = screen_text(app).splitlines()[2:-1]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.command import CommandList, CommandPalette
 from textual.widgets import Input
@@ -33,7 +33,7 @@ def choices(app: Workbench) -> list[str]:
 
 async def test_actions_come_first_and_what_is_found_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        StandInChat,
+        FakeChat,
         "entities",
         lambda self: [
             Entity("help with the invoice", "talks to research", ConversationTarget("t1")),
@@ -75,7 +75,7 @@ async def test_a_pane_that_fails_to_list_what_it_has_takes_nothing_from_the_othe
         raise RuntimeError("no list")
 
     monkeypatch.setattr(AgentsPane, "entities", broken)
-    monkeypatch.setattr(StandInChat, "entities", lambda self: known(2))
+    monkeypatch.setattr(FakeChat, "entities", lambda self: known(2))
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
@@ -85,7 +85,7 @@ async def test_a_pane_that_fails_to_list_what_it_has_takes_nothing_from_the_othe
 
 async def test_what_others_wrote_is_never_markup_in_the_palette(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = Entity("[@click=app.quit]press[/] me", "[/nothing] [bold]x", RunTarget("r"))
-    monkeypatch.setattr(StandInChat, "entities", lambda self: [evil])
+    monkeypatch.setattr(FakeChat, "entities", lambda self: [evil])
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
@@ -99,7 +99,7 @@ async def test_thousands_of_names_are_searched_in_slices_and_few_are_listed(
 ) -> None:
     """While a search goes on the loop turns: whatever else waits there has its turn."""
     monkeypatch.setattr(palette, "_SLICE", 0.0)
-    monkeypatch.setattr(StandInChat, "entities", lambda self: known(5_000))
+    monkeypatch.setattr(FakeChat, "entities", lambda self: known(5_000))
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
@@ -131,7 +131,7 @@ async def test_thousands_of_names_are_searched_in_slices_and_few_are_listed(
 
 async def test_entities_are_not_asked_for_before_something_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(StandInChat, "entities", lambda self: asked.append(1) or known(3))
+    monkeypatch.setattr(FakeChat, "entities", lambda self: asked.append(1) or known(3))
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)

@@ -5,7 +5,7 @@ from typing import Any
 
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
 from support.pane_app import still
-from support.shell import StandInChat, line_with, screen_text, top, workbench
+from support.shell import FakeChat, line_with, screen_text, top, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -325,7 +325,7 @@ async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> 
         names = {entity.title for entity in app.main.query_one(AgentsPane).entities()}
         assert "billing" in names
         assert "vision" not in names
-        assert app.main.query_one(StandInChat).is_showing
+        assert app.main.query_one(FakeChat).is_showing
 
 
 async def test_an_agent_without_a_port_of_its_own_shows_its_url() -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import AgentState, Health, HealthStatus, ServerSnapshot
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 
@@ -78,7 +78,7 @@ async def test_enter_on_a_healthy_agent_opens_a_chat_with_it() -> None:
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f2", "down", "enter")
-        chat = app.main.query_one(StandInChat)
+        chat = app.main.query_one(FakeChat)
         await until(lambda: chat.opened == ["research"], pilot)
         assert app.main.current == "chat"
         # degraded: it works, so one may talk to it
@@ -100,7 +100,7 @@ async def test_enter_on_a_failed_agent_tells_the_whole_story_and_y_copies_it() -
         await until(lambda: "ModuleNotFoundError" in screen_text(app), pilot)
         assert "failed" in line_of(app, "vision")
         await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "line 0 of the traceback [not markup]" in screen_text(app), pilot)
         assert "line 59" not in screen_text(app)
         await pilot.press("end")
@@ -109,7 +109,7 @@ async def test_enter_on_a_failed_agent_tells_the_whole_story_and_y_copies_it() -
         await until(lambda: story in app.clipboard, pilot)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
-        assert app.main.query_one(StandInChat).opened == []
+        assert app.main.query_one(FakeChat).opened == []
 
 
 async def test_the_servers_of_the_project_stand_below_the_agents_and_enter_tells_their_story() -> None:
@@ -125,8 +125,8 @@ async def test_the_servers_of_the_project_stand_below_the_agents_and_enter_tells
         await until(lambda: "exited with status 3" in screen_text(app), pilot)
         assert line_of(app, "shop").split() == ["✖", "shop", "failed"]
         await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
-        assert app.main.query_one(StandInChat).opened == []
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
+        assert app.main.query_one(FakeChat).opened == []
 
 
 async def test_the_list_filters_and_keeps_the_selected_agent() -> None:

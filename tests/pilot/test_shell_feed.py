@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from support.fake_fleet import NOON, FakeFleet
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -20,7 +20,7 @@ from pallas.model import (
 )
 from pallas_tui.app import Workbench
 from pallas_tui.screens.run_screen import RunScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.widgets.feed import FeedPane
 
 SMALL = (80, 24)
@@ -286,7 +286,7 @@ async def test_the_whole_story_of_a_run_can_be_read_and_copied() -> None:
         )
         await until(lambda: "2.0 s ● ok" in screen_text(app), pilot)
         await pilot.press("i")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "120 tokens in, 8 out" in screen_text(app), pilot)
         assert "[b]not markup[/b]" in screen_text(app)
         await pilot.press("y")
@@ -359,7 +359,7 @@ async def test_two_hundred_thousand_events_make_few_frames_and_starve_nobody() -
     app = workbench(fleet)
     async with app.run_test(size=(120, 40)) as pilot:
         pane = await feed_of(app, pilot)
-        chat = app.main.query_one(StandInChat)
+        chat = app.main.query_one(FakeChat)
         events = flood(200_000)
         first = len(chat.frames)
         for turn in range(20):
@@ -401,5 +401,5 @@ async def test_a_stopped_loop_and_a_refused_credential_are_seen_and_the_rest_is_
         assert "✖ HTTP 401" in text
         assert "aa11" not in text
         await pilot.press("i")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "docs, key aa11 configured, HTTP 200" in screen_text(app), pilot)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.events import AppBlur, AppFocus
 from textual.widgets import Input
@@ -15,7 +15,7 @@ from pallas.model import AgentState, FleetSnapshot, FleetState
 from pallas_tui.actions import ACTIONS
 from pallas_tui.palette import commands
 from pallas_tui.screens.help_screen import HelpScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings, load_settings
 from pallas_tui.widgets.agents.agent_tree import AgentTree
 from pallas_tui.widgets.feed import FeedPane
@@ -108,7 +108,7 @@ async def test_a_hidden_pane_gets_every_frame_and_knows_that_it_is_hidden() -> N
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
-        chat = app.main.query_one(StandInChat)
+        chat = app.main.query_one(FakeChat)
         await pilot.press("f4")
         assert chat.shown == [True, False]
         before = len(chat.frames)
@@ -172,7 +172,7 @@ async def test_every_action_is_in_the_palette_also_those_of_other_panes_and_it_r
         assert fresh in found
         await pilot.press("f2")
         await found[fresh].run()
-        assert app.main.query_one(StandInChat).fresh == 1
+        assert app.main.query_one(FakeChat).fresh == 1
         assert app.main.current == "chat"
         await pilot.press("ctrl+p", *"dark or", "enter")
         await until(lambda: app.theme == "textual-light", pilot)
@@ -278,7 +278,7 @@ async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
         await until(lambda: "chat.neu: no such action; did you mean" in screen_text(app), pilot)
         await until(lambda: app.main.query_one("#prompt").has_focus, pilot)
         await pilot.press("f6")
-        assert app.main.query_one(StandInChat).fresh == 1
+        assert app.main.query_one(FakeChat).fresh == 1
 
 
 async def test_the_bottom_line_offers_the_keys_that_work_now_and_can_be_clicked() -> None:
@@ -519,6 +519,6 @@ async def test_the_sheet_with_a_whole_story_can_be_left_with_escape() -> None:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await until(lambda: ":24201" in screen_text(app), pilot)
         await pilot.press("f2", "i")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)

@@ -1,7 +1,7 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
 from support.fake_fleet import FakeFleet
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.widgets import Input
@@ -37,7 +37,7 @@ async def test_the_agents_open_as_a_drawer_over_what_is_there_and_close_again() 
         await pilot.press("escape", "b")
         await until(lambda: "concierge" in screen_text(app), pilot)
         # It lies above the chat, which keeps its width.
-        assert app.main.query_one(StandInChat).is_showing
+        assert app.main.query_one(FakeChat).is_showing
         assert app.main.query_one("#talk").size.width == NARROW[0]
         assert app.main.query_one("#rail").outer_size.width == 36
         assert app.focused is app.main.query_one(AgentsPane).agents
@@ -49,7 +49,7 @@ async def test_the_agents_open_as_a_drawer_over_what_is_there_and_close_again() 
         await pilot.press("escape", "b")
         await until(lambda: "concierge" in screen_text(app), pilot)
         await pilot.press("enter")
-        await until(lambda: app.main.query_one(StandInChat).opened == ["concierge"], pilot)
+        await until(lambda: app.main.query_one(FakeChat).opened == ["concierge"], pilot)
         await until(lambda: "research" not in screen_text(app), pilot)
 
 

@@ -21,7 +21,7 @@ from pallas.model import (
     ServerSnapshot,
 )
 from pallas_tui.app import Workbench
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 
 assert chat
@@ -89,7 +89,7 @@ async def test_a_crash_loop_is_loud_everywhere_until_it_is_over() -> None:
         assert "▲ 1" in top(app)
         await until(lambda: "is in a crash loop: 5 crashes in 60 s" in line_with(app, "15:06:40 ▲"), pilot)
         await pilot.press("f2", "end", "enter")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "It failed too often" in screen_text(app), pilot)
         await pilot.press("escape", "s")
         await until(lambda: fleet.controlled == [("vision", "start")], pilot)
@@ -190,7 +190,7 @@ async def test_a_blocked_loop_is_told_while_it_lasts_and_its_stack_can_be_read()
         assert "✖" not in top(app)
         assert screen_text(app).count("15:06:4") == 1  # the end took the place of the beginning
         await pilot.press("f4", "enter")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "time.sleep(10)  # [not markup]" in screen_text(app), pilot)
         assert "It is over." in screen_text(app)
         assert "isolation: process" in screen_text(app)

@@ -29,7 +29,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.record_screens import TasksScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
@@ -151,7 +151,7 @@ async def test_nothing_is_read_while_nobody_looks(tmp_path: Path) -> None:
         await here.open_tasks()
         await here.sees("job number 7")
         await here.press("enter")
-        await here.until(lambda: isinstance(here.app.screen, StoryScreen))
+        await here.until(lambda: isinstance(here.app.screen, TextScreen))
         before = here.reads
         here.put(task(0))
         await here.until(lambda: here.app.tasks.stale)
@@ -183,9 +183,9 @@ async def test_one_is_read_in_full_with_its_answer_or_what_went_wrong(tmp_path: 
         await here.open_tasks()
         await here.sees("line 5", "more lines")
         await here.press("enter")
-        await here.until(lambda: isinstance(here.app.screen, StoryScreen))
+        await here.until(lambda: isinstance(here.app.screen, TextScreen))
         story = here.app.screen
-        assert isinstance(story, StoryScreen)
+        assert isinstance(story, TextScreen)
         text = story.plain()
         assert "line 199" in text
         assert "f00dfeed…" in text

@@ -29,7 +29,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.record_screens import ThreadsScreen
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.conversation_view import ConversationView
@@ -259,7 +259,7 @@ async def test_calls_and_errors_stand_as_they_did_while_it_was_said(tmp_path: Pa
             "note",
         ]
         await here.press("escape", "t", "i")
-        await here.until(lambda: isinstance(here.app.screen, StoryScreen))
+        await here.until(lambda: isinstance(here.app.screen, TextScreen))
         await here.sees('"query": "invoices"', "3 invoices")
 
 

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from pallas.model import AuthHop, RunFinished, RunStarted
 from pallas_tui.app import Workbench
 from pallas_tui.screens.main_screen import LatePane
-from pallas_tui.screens.sheet_screen import StoryScreen
+from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.targets import Reveal, RunTarget
 from pallas_tui.widgets.pane import Pane
@@ -95,9 +95,9 @@ async def test_o_shows_only_what_is_odd_with_the_reason_and_escape_goes_back(tra
     await traces.pilot.press("o")
     await traces.until_shown("→ vault", gone=True)
     assert traces.pane.caption == "1 request of 3 with a finding"
-    story = traces.pane.story()
-    assert story is not None
-    assert "Findings:\n  refused with 401" in story[1]
+    full_text = traces.pane.full_text()
+    assert full_text is not None
+    assert "Findings:\n  refused with 401" in full_text[1]
     await traces.pilot.press("escape")
     await traces.until_shown("→ vault")
     assert traces.pane.caption == ""
@@ -198,7 +198,7 @@ async def test_in_the_workbench_a_hop_opens_and_leads_to_its_run() -> None:
         app.main.post_message(Reveal(RunTarget("r1", pane="traces")))
         await until(lambda: "concierge → vault" in screen_text(app), pilot)
         await pilot.press("down", "enter")
-        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "refused with 403" in screen_text(app), pilot)
         await pilot.press("escape", "r")
         await until(lambda: app.main.current == "feed", pilot)

@@ -12,7 +12,7 @@ import pallas_tui
 from pallas.model import AgentSnapshot, Event
 from pallas_tui.frame import FleetFrame
 from pallas_tui.shell.themes import OWN
-from pallas_tui.widgets.list_pane import Story
+from pallas_tui.widgets.list_pane import ShowText
 from pallas_tui.widgets.pane import Pane
 
 from .fake_fleet import NOON, desk
@@ -33,7 +33,7 @@ class PaneApp(App[None]):
         self.animation_level = "none"
         self.pane = pane
         self.now = NOON
-        self.stories: list[Story] = []
+        self.stories: list[ShowText] = []
         self.snapshot = replace(desk(), agents=tuple(agents))
 
     def compose(self) -> ComposeResult:
@@ -45,7 +45,7 @@ class PaneApp(App[None]):
         self.pane.show_pane()
         self.feed()
 
-    def on_story(self, event: Story) -> None:
+    def on_show_text(self, event: ShowText) -> None:
         """Note what somebody wants to read."""
         self.stories.append(event)
 

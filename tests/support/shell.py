@@ -17,7 +17,7 @@ from pallas_tui.widgets.pane import Pane
 from .fake_fleet import NOON, FakeFleet
 
 
-class StandInChat(Pane):
+class FakeChat(Pane):
     """Notes the frames it gets and the agents it was asked to open."""
 
     TITLE = "Chat"
@@ -61,7 +61,7 @@ class StandInChat(Pane):
         self.fresh += 1
 
 
-class StandInLogs(Pane):
+class FakeLogs(Pane):
     """Something to look at."""
 
     TITLE = "Logs"
@@ -75,7 +75,7 @@ class StandInLogs(Pane):
         yield Static("The log stands here.")
 
 
-class StandInTraces(Pane):
+class FakeTraces(Pane):
     """Something to look at."""
 
     TITLE = "Traces"
@@ -107,9 +107,9 @@ def workbench(
         (lambda: fleet) if isinstance(fleet, FakeFleet) else fleet,
         name="desk",
         late=(
-            LatePane("chat", "Chat", StandInChat),
-            LatePane("logs", "Logs", StandInLogs),
-            LatePane("traces", "Traces", StandInTraces),
+            LatePane("chat", "Chat", FakeChat),
+            LatePane("logs", "Logs", FakeLogs),
+            LatePane("traces", "Traces", FakeTraces),
         ),
         settings=settings or Settings(theme="textual-dark", ascii=False),
         instances=instances,

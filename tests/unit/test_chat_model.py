@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
-from pallas_tui.chat.chat_readiness import ChatReadiness, standing, why_no_images
+from pallas_tui.chat.chat_readiness import ChatReadiness, readiness_of, why_no_images
 from pallas_tui.chat.conversation import KEEP, ChatConversation, last_answer
 from pallas_tui.chat.prompt_history import PromptHistory
 from pallas_tui.chat.run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
@@ -137,29 +137,31 @@ def test_conversations_have_handles_nobody_can_guess() -> None:
 def test_an_agent_in_error_cannot_be_written_to_and_says_why() -> None:
     # PI-17
     broken = agent("research", 1, health=Health(HealthStatus.ERROR, "no model: key missing"))
-    stands(standing("research", broken), Tone.ERROR, False, "no model: key missing")
+    stands(readiness_of("research", broken), Tone.ERROR, False, "no model: key missing")
     failed = agent("research", 1, state=AgentState.ERROR, error="ImportError: no module named x\nmore")
-    stands(standing("research", failed), Tone.ERROR, False, "no module named x")
+    stands(readiness_of("research", failed), Tone.ERROR, False, "no module named x")
     # Whatever it is that is wrong with an agent of the fleet, a credential opens nothing.
     closed = agent("research", 1, health=Health(HealthStatus.ERROR, f"it {WANTS_CREDENTIAL} (HTTP 401)"))
-    stands(standing("research", closed, with_bearer=True), Tone.ERROR, False, WANTS_CREDENTIAL)
-    stands(standing("research@desk:1", closed), Tone.ERROR, False, WANTS_CREDENTIAL)
-    stands(standing("research@desk:1", closed, with_bearer=True), Tone.DEGRADED, True, "needs a credential")
+    stands(readiness_of("research", closed, with_bearer=True), Tone.ERROR, False, WANTS_CREDENTIAL)
+    stands(readiness_of("research@desk:1", closed), Tone.ERROR, False, WANTS_CREDENTIAL)
+    stands(
+        readiness_of("research@desk:1", closed, with_bearer=True), Tone.DEGRADED, True, "needs a credential"
+    )
 
 
 def test_a_degraded_agent_can_be_written_to_and_its_message_is_shown() -> None:
     # PI-17
     lame = agent("research", 1, health=Health(HealthStatus.DEGRADED, "docs: connection refused"))
-    stands(standing("research", lame), Tone.DEGRADED, True, "docs: connection refused")
+    stands(readiness_of("research", lame), Tone.DEGRADED, True, "docs: connection refused")
 
 
 def test_an_agent_that_starts_says_what_it_waits_for() -> None:
     waiting = agent("concierge", 1, state=AgentState.WAITING, depends_on=("research", "docs"))
-    stands(standing("concierge", waiting), Tone.STARTING, False, "waits for research, docs")
+    stands(readiness_of("concierge", waiting), Tone.STARTING, False, "waits for research, docs")
     loading = agent("concierge", 1, state=AgentState.CONNECTING)
-    stands(standing("concierge", loading), Tone.STARTING, False, "connecting")
-    stands(standing("concierge", agent("concierge", 1)), Tone.OK, True, "")
-    stands(standing("gone", None), Tone.STOPPED, False, "no agent gone")
+    stands(readiness_of("concierge", loading), Tone.STARTING, False, "connecting")
+    stands(readiness_of("concierge", agent("concierge", 1)), Tone.OK, True, "")
+    stands(readiness_of("gone", None), Tone.STOPPED, False, "no agent gone")
 
 
 def test_images_need_an_agent_that_can_see() -> None:

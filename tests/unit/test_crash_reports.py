@@ -6,7 +6,7 @@ import pytest
 
 from pallas.model.redaction import forget, redact
 from pallas_tui.diagnostics import as_text, paths, terminal, versions
-from pallas_tui.shell.error_boundary import KEPT, in_one_line, report, save_report, traceback_of
+from pallas_tui.shell.error_boundary import MAX_REPORTS, in_one_line, report, save_report, traceback_of
 
 SECRET = "correct-horse-battery-staple"
 
@@ -55,11 +55,13 @@ def test_an_endless_recursion_is_a_report_of_reasonable_size() -> None:
 
 def test_reports_are_for_their_user_alone_and_only_the_last_stay(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "crashes"
-    saved = [save_report(folder, f"report {number}", 1_000_000_000 + number) for number in range(KEPT + 3)]
+    saved = [
+        save_report(folder, f"report {number}", 1_000_000_000 + number) for number in range(MAX_REPORTS + 3)
+    ]
     kept = sorted(folder.iterdir())
-    assert len(kept) == KEPT
+    assert len(kept) == MAX_REPORTS
     assert saved[-1] is not None
-    assert saved[-1].read_text() == f"report {KEPT + 2}"
+    assert saved[-1].read_text() == f"report {MAX_REPORTS + 2}"
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700
 

@@ -17,7 +17,7 @@ from pallas.model import (
 )
 from pallas_tui.chat.conversation import KEEP, ChatConversation
 from pallas_tui.chat.stored_thread import StoredThread, entries_of
-from pallas_tui.chat.tab_store import MAX_TABS, KeptTab, KeptTabs
+from pallas_tui.chat.tab_store import MAX_TABS, SavedTab, SavedTabs
 from pallas_tui.frame import FleetFrame
 from pallas_tui.json_file import JsonFile
 from pallas_tui.runs.run_feed import Feed
@@ -159,15 +159,15 @@ async def test_older_messages_come_back_one_part_after_the_other() -> None:
 
 def test_the_tabs_of_each_fleet_are_kept_on_their_own(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "tabs.json")
-    tabs = tuple(KeptTab("research", f"conv-{number}", f"name {number}") for number in range(MAX_TABS + 5))
-    KeptTabs(file, "one").keep(tabs, MAX_TABS + 4)
-    KeptTabs(file, "two").keep(tabs[:2], 1)
-    found, front = KeptTabs(file, "one").load()
+    tabs = tuple(SavedTab("research", f"conv-{number}", f"name {number}") for number in range(MAX_TABS + 5))
+    SavedTabs(file, "one").keep(tabs, MAX_TABS + 4)
+    SavedTabs(file, "two").keep(tabs[:2], 1)
+    found, front = SavedTabs(file, "one").load()
     assert found == tabs[5:]
     assert found[front] == tabs[-1]
-    assert KeptTabs(file, "two").load() == (tabs[:2], 1)
-    KeptTabs(file, "two").keep((), 0)
-    assert KeptTabs(file, "two").load() == ((), 0)
+    assert SavedTabs(file, "two").load() == (tabs[:2], 1)
+    SavedTabs(file, "two").keep((), 0)
+    assert SavedTabs(file, "two").load() == ((), 0)
     assert (tmp_path / "tabs.json").stat().st_mode & 0o077 == 0
 
 
@@ -175,7 +175,7 @@ def test_a_file_of_tabs_that_is_none_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "tabs.json"
     for text in ("[", "[]", '{"one": 3}', '{"one": {"tabs": [1, {"agent": ""}], "front": 9}}'):
         path.write_text(text)
-        assert KeptTabs(JsonFile(path), "one").load() == ((), 0)
+        assert SavedTabs(JsonFile(path), "one").load() == ((), 0)
 
 
 def test_a_run_tells_its_surface_who_asked_and_what_it_had_written() -> None:

@@ -26,7 +26,7 @@ PRELUDE = """
 import ctypes, logging, os, subprocess, sys, threading, types, warnings
 from pathlib import Path
 from support.fake_fleet import FakeFleet
-from support.shell import StandInChat, StandInLogs
+from support.shell import FakeChat, FakeLogs
 
 early = logging.StreamHandler()
 logging.getLogger("early").addHandler(early)
@@ -43,8 +43,8 @@ def module(name, **names):
     vars(made).update(names)
     sys.modules[name] = made
 
-module("pallas_tui.widgets.chat", ChatPane=lambda id, **_: StandInChat())
-module("pallas_tui.widgets.logs", LogsPane=lambda path, id, **_: StandInLogs())
+module("pallas_tui.widgets.chat", ChatPane=lambda id, **_: FakeChat())
+module("pallas_tui.widgets.logs", LogsPane=lambda path, id, **_: FakeLogs())
 """
 MAIN = """
 module("pallas.fleet.threaded_fleet", ThreadedFleet=Fleet)

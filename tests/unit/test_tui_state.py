@@ -30,7 +30,7 @@ from pallas.model import (
 from pallas_tui.agents.fleet_tree import outline
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
-from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
+from pallas_tui.state import EventSummary, Tone, can_answer, reason_of, state_text, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
 from pallas_tui.ui_clock import BATCH, IDLE, UiClock
 from pallas_tui.widgets.agents.agent_summary import Now, details
@@ -115,7 +115,7 @@ def test_the_reason_is_the_health_message_or_the_first_line_of_the_error() -> No
 
 def test_the_story_of_an_agent_tells_the_whole_error_and_every_downstream() -> None:
     research = desk().agents[1]
-    story = story_of(replace(research, state=AgentState.ERROR, error="first\n  second"))
+    story = state_text(replace(research, state=AgentState.ERROR, error="first\n  second"))
     assert "first\n  second" in story
     assert "vault (http http://127.0.0.1:9001/mcp): auth required: 401" in story
 
@@ -124,7 +124,7 @@ def test_the_story_of_an_agent_tells_the_last_call_that_failed() -> None:
     shop = Downstream("shop", "http", "http://x/mcp", ProbeResult.OK)
     good, bad = CallOutcome(True, 1.0), CallOutcome(False, 1.0, "HTTP 503", ProbeResult.UNREACHABLE)
     for call, said in ((None, "ok"), (good, "ok"), (bad, "ok; last call: HTTP 503")):
-        story = story_of(agent("a", 1, downstreams=(replace(shop, last_call=call),)))
+        story = state_text(agent("a", 1, downstreams=(replace(shop, last_call=call),)))
         assert story.endswith(f"shop (http http://x/mcp): {said}")
 
 
@@ -139,8 +139,8 @@ def test_the_summary_counts_agents_by_tone_and_runs() -> None:
 
 def test_the_headline_is_the_last_thing_worth_telling_and_stays_until_the_next() -> None:
     told = summarise(frame(Notice(at=NOON, level="info", text="first"), finished("r"), started("s")))
-    assert told.headline == Headline(NOON, "concierge answered in 1.0 s")
-    assert summarise(frame(started("t")), told.headline).headline == told.headline
+    assert told.last_event == EventSummary(NOON, "concierge answered in 1.0 s")
+    assert summarise(frame(started("t")), told.last_event).last_event == told.last_event
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_the_headline_is_the_last_thing_worth_telling_and_stays_until_the_next()
 def test_each_event_says_what_it_means_to_somebody_who_looks_elsewhere(
     event: Event, text: str, level: str
 ) -> None:
-    headline = summarise(frame(event)).headline
-    assert headline is not None
-    assert (headline.text, headline.level) == (text, level)
+    last_event = summarise(frame(event)).last_event
+    assert last_event is not None
+    assert (last_event.text, last_event.level) == (text, level)
 
 
 def test_a_registry_address_that_is_none_is_left_out() -> None:
@@ -442,7 +442,7 @@ def test_a_server_that_failed_tells_why() -> None:
         "shop", AgentState.ERROR, "http://127.0.0.1:9100/mcp", None, "exited with 3\nlast words"
     )
     assert (tone_of(server), reason_of(server)) == (Tone.ERROR, "exited with 3")
-    assert "last words" in story_of(server)
+    assert "last words" in state_text(server)
     shown = "\n".join(
         "".join(text for text, _ in line) for line in details(server, 40, 30, Now(NOON), UNICODE)
     )

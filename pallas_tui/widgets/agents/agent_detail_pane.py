@@ -76,7 +76,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             yield ToolList(self._agent, self._glyphs)
             yield TextLines(id="tool-about")
         yield FilterLine("name, description", id="tool-filter")
-        yield Static(id="agent-said", markup=False)
+        yield Static(id="agent-status", markup=False)
 
     def on_mount(self) -> None:
         """Show the cached details, and ask for missing ones."""
@@ -150,7 +150,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
 
     def _fill(self, top: bool = True) -> None:
         if self._section == "tools":
-            self._tell()
+            self._show_details()
         else:
             self.query_one("#agent-text", TextLines).put(self._paragraphs(), top=top)
 
@@ -166,16 +166,18 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
             return [(detail.instruction or "It has no instruction.", "")]
         return [(pretty(detail.registry_entry) if detail.registry_entry else "It is in no registry.", "")]
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         self.query_one("#tool-about", TextLines).put(about_tool(self.tools.selected, self._agent))
 
     def _say(self) -> None:
-        said = self.query_one("#agent-said", Static)
-        said.display = self._loading or bool(self._problem)
+        status = self.query_one("#agent-status", Static)
+        status.display = self._loading or bool(self._problem)
         if self._loading:
-            said.update(Content.assemble((f"looking up {self._agent}{self._glyphs.ellipsis}", DIM)))
+            status.update(Content.assemble((f"looking up {self._agent}{self._glyphs.ellipsis}", DIM)))
         elif self._problem:
-            said.update(Content.assemble((self._problem, "$text-error"), ("  u", KEY), (" tries again", DIM)))
+            status.update(
+                Content.assemble((self._problem, "$text-error"), ("  u", KEY), (" tries again", DIM))
+            )
 
     def focus_pane(self) -> None:
         self.screen.set_focus(self.tools if self._section == "tools" else self.query_one("#agent-text"))
@@ -184,7 +186,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
     def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         if event.view is self.tools:
-            self._tell()
+            self._show_details()
 
     @on(LineView.LineChosen)
     def _chosen(self, event: LineView.LineChosen) -> None:
@@ -195,7 +197,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
     def _filtered(self, event: FilterLine.Filtered) -> None:
         event.stop()
         self.tools.filter_by(event.words)
-        self._tell()
+        self._show_details()
 
     @on(FilterLine.FilterLeft)
     def _left(self, event: FilterLine.FilterLeft) -> None:

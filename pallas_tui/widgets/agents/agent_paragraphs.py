@@ -2,7 +2,7 @@
 
 from pallas.model import AgentDetail, AgentSnapshot
 
-from ...state import Item, stages_of, story_of, version_of
+from ...state import Item, stages_of, state_text, version_of
 from ...supervision import Attempt
 from ...supervision.reload_words import what_failed
 from ...text import clock, count, duration
@@ -35,7 +35,7 @@ def overview(
             which = f"v{agent.version} answers, v{broken.version} failed"
             parts += [(which, "bold $text-error"), (what_failed(broken.event), "$text-error")]
             parts += [("c shows what would have changed.", DIM), ("", "")]
-        parts += [(story_of(agent), ""), ("", ""), *_figures(agent, rolled_back)]
+        parts += [(state_text(agent), ""), ("", ""), *_figures(agent, rolled_back)]
     if detail is not None:
         parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]
         parts.append((f"{'defined':<12}{detail.defined or 'not known'}", ""))
@@ -50,13 +50,13 @@ def overview(
     return parts
 
 
-def whole_story(item: Item) -> str:
+def full_state_text(item: Item) -> str:
     """Everything about how an agent or a server is, with its figures, to read and to copy."""
-    story = story_of(item)
+    text = state_text(item)
     if not isinstance(item, AgentSnapshot):
-        return story
+        return text
     source = [(f"{'configured':<12}{item.source}", "")] if item.source else []
-    return f"{story}\n\n{plain([*_figures(item), *source])}"
+    return f"{text}\n\n{plain([*_figures(item), *source])}"
 
 
 def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
@@ -67,8 +67,8 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
         facts.append(("can do", ", ".join(agent.capabilities)))
     facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))
     times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
-    told = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
-    facts.append(("latency", told or "none yet"))
+    latencies = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
+    facts.append(("latency", latencies or "none yet"))
     facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
     crashes = f", {count(agent.crashes, 'crash', 'crashes')} lately" if agent.crashes else ""
     facts.append(("restarts", f"{agent.restarts}{crashes}"))

@@ -47,8 +47,8 @@ def details(item: Item | DownstreamLink, width: int, height: int, known: Now, gl
     if asked:
         lines.append(((f"{glyphs.reloading} {asked}{glyphs.ellipsis}", STYLES[Tone.STARTING]),))
     if failure:
-        told = wrapped(failure.removeprefix(f"{item.name}: "), width)
-        lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in told)]
+        text = wrapped(failure.removeprefix(f"{item.name}: "), width)
+        lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in text)]
     if isinstance(item, AgentSnapshot) and known.broken is not None:
         lines += _broken(item, known.broken, width, glyphs)
     if known.block is not None and not (known.block.over and _is_apart(item)):
@@ -150,8 +150,8 @@ def _is_apart(item: Item) -> bool:
 
 def _block(event: LoopBlocked, width: int, glyphs: Glyphs) -> list[Line]:
     style = DIM if event.over else STYLES[Tone.ERROR]
-    told = blocked(event).removeprefix(f"{event.agent} ")
-    lines: list[Line] = [(), *(((line, style),) for line in wrapped(told, width))]
+    text = blocked(event).removeprefix(f"{event.agent} ")
+    lines: list[Line] = [(), *(((line, style),) for line in wrapped(text, width))]
     return [*lines, *(((line, DIM),) for line in wrapped(ISOLATION_HINT, width))]
 
 
@@ -183,14 +183,14 @@ def _times(agent: AgentSnapshot, width: int) -> list[Line]:
     if agent.last_latency is None and agent.latency_p50 is None:
         return fact("latency", "none yet", width)
     found = [(agent.latency_p50, "p50"), (agent.latency_p95, "p95"), (agent.last_latency, "last")]
-    told = [(seconds, word) for seconds, word in found if seconds is not None]
+    latencies = [(seconds, word) for seconds, word in found if seconds is not None]
     return [
         (
             (f"{'latency' if index == 0 else '':<{_LABEL}}", DIM),
             (right(duration(seconds), _NUMBER), ""),
             (fit(f" {word}", max(0, width - _LABEL - _NUMBER)).rstrip(), DIM),
         )
-        for index, (seconds, word) in enumerate(told)
+        for index, (seconds, word) in enumerate(latencies)
     ]
 
 

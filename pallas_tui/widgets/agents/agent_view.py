@@ -58,14 +58,14 @@ def tree_line(
     )
     gap = " " * (room - cell_len(name) + 1)
     quiet = "" if _is_lively(item) else DIM
-    told: tuple[Part, ...] = ((f" {name}{'' if failed or kind else gap}", quiet),)
+    name_parts: tuple[Part, ...] = ((f" {name}{'' if failed or kind else gap}", quiet),)
     if failed:
-        told += ((failed, STYLES[Tone.ERROR]),)
+        name_parts += ((failed, STYLES[Tone.ERROR]),)
     if kind:
-        told += ((kind, DIM),)
+        name_parts += ((kind, DIM),)
     if failed or kind:
-        told += ((gap, ""),)
-    line = ((lead, DIM), mark, *told, *figures, *state)
+        name_parts += ((gap, ""),)
+    line = ((lead, DIM), mark, *name_parts, *figures, *state)
     return cropped(line, width)
 
 

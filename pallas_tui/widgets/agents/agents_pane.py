@@ -25,7 +25,7 @@ from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from .agent_control import control, fleet_of
-from .agent_paragraphs import whole_story
+from .agent_paragraphs import full_state_text
 from .agent_summary import Now, details
 from .agent_tree import AgentTree
 
@@ -126,11 +126,11 @@ opens the file it is configured in.
             self.app.notify(
                 f"{name}: the fleet did not confirm the request.", severity="warning", markup=False
             )
-        for failure in self.under_way.news():
+        for failure in self.under_way.take_failures():
             self.app.notify(failure, severity="error", timeout=20, markup=False)
         if self.is_showing:
             self.agents.reload()
-            self._tell()
+            self._show_details()
             if nothing and self.agents.selected is not None:
                 self.refresh_bindings()  # now there is an agent that the keys are for
 
@@ -140,9 +140,9 @@ opens the file it is configured in.
 
     def _refresh_all(self) -> None:
         self.agents.reload()
-        self._tell()
+        self._show_details()
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         """Show the facts about the selected line."""
         view = self.query_one(DetailLines)
         branch, size = self.agents.selected, view.content_region.size
@@ -163,14 +163,14 @@ opens the file it is configured in.
         view.show_lines(lines)
 
     def selection_changed(self) -> None:
-        self._tell()
+        self._show_details()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self.agents.filter_by(words)
 
     def on_resize(self) -> None:
         """Details are wrapped to a width."""
-        self.call_after_refresh(self._tell)
+        self.call_after_refresh(self._show_details)
 
     def choose(self) -> None:
         """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""
@@ -180,9 +180,9 @@ opens the file it is configured in.
         elif isinstance(item, AgentSnapshot) and can_answer(item):
             self.post_message(self.TalkToAgent(item.name))
         else:
-            self.action_story()
+            self.action_full_text()
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         branch = self.agents.selected
         if branch is None:
             return None
@@ -194,8 +194,11 @@ opens the file it is configured in.
                 lines.append(f"last call: {'ok' if one.last_call.ok else one.last_call.detail}")
             return one.name, "\n".join(lines)
         failure = self.under_way.failure(branch.item.name)
-        story = whole_story(branch.item)
-        return branch.item.name, f"{failure}\nThe log (4) has all of it.\n\n{story}" if failure else story
+        full_text = full_state_text(branch.item)
+        return (
+            branch.item.name,
+            f"{failure}\nThe log (4) has all of it.\n\n{full_text}" if failure else full_text,
+        )
 
     # Keys
 
@@ -217,7 +220,7 @@ opens the file it is configured in.
         if agent is not None:
             control(self, agent, verb, self.under_way, self._now)
             self.agents.repaint()
-            self._tell()
+            self._show_details()
 
     def action_changes(self) -> None:
         """Open the versions of the selected agent, with the changes of each."""

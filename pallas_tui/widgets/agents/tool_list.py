@@ -55,19 +55,19 @@ def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
     """One line in ``width`` cells."""
     if not row.name:
         name = row.server.server or f"{agent} itself"
-        said, style = changes_text(row.server), DIM
+        about, style = changes_text(row.server), DIM
         if row.server.problem:
-            said, style = one_line(row.server.problem, 120), "$text-error"
-        return cropped((*_both(name, said, width, glyphs, STRONG, style),), width)
+            about, style = one_line(row.server.problem, 120), "$text-error"
+        return cropped((*_both(name, about, width, glyphs, STRONG, style),), width)
     sign, style = MARKS.get(row.mark, (" ", DIM))
     what = "is gone" if row.tool is None else row.tool.title or one_line(row.tool.description, 120)
     name_style = DIM if row.tool is None else ""
     return cropped(((f"{sign} ", style), *_both(row.name, what, width - 2, glyphs, name_style, DIM)), width)
 
 
-def _both(name: str, said: str, width: int, glyphs: Glyphs, one: str, other: str) -> tuple[Part, ...]:
+def _both(name: str, about: str, width: int, glyphs: Glyphs, one: str, other: str) -> tuple[Part, ...]:
     room = min(width, max(width * 2 // 5, min(width_of(((name, ""),)), width - 12)))
-    return (fit(name, room, glyphs), one), (" " + fit(said, max(0, width - room - 1), glyphs), other)
+    return (fit(name, room, glyphs), one), (" " + fit(about, max(0, width - room - 1), glyphs), other)
 
 
 def changes_text(server: ServerDetail) -> str:

@@ -57,7 +57,7 @@ all agents, or of this one only.
         """Show the known versions, and follow new ones."""
         self._take()
         self.versions.go_to(self._wanted)
-        self._tell()
+        self._show_details()
         self._agents.history.watchers.append(self._hear)
 
     def on_unmount(self) -> None:
@@ -91,9 +91,9 @@ all agents, or of this one only.
         self.versions.take(self._agents.history.versions.of(agent), named=not agent)
         if at_top:  # a cursor on the newest stays on the newest
             self.versions.go_to(None)
-        self._tell()
+        self._show_details()
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         attempt, above = self.versions.selected, self.versions.above
         self.caption = f"{count(above, 'newer one')} above" if above else ""
         if attempt is None:
@@ -107,7 +107,7 @@ all agents, or of this one only.
     def _moved(self, event: LineView.CursorMoved) -> None:
         event.stop()
         if event.view is self.versions:
-            self._tell()
+            self._show_details()
 
     @on(LineView.LineChosen)
     def _chosen(self, event: LineView.LineChosen) -> None:

@@ -57,7 +57,7 @@ class VersionList(RowList[Attempt]):
         used = 9 + 2 + len(name) + _VERSION_WIDTH + _WORD_WIDTH + DURATION_WIDTH + 2
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
         about = what_failed(event) if event.outcome == "failed" else tally(event.changes)
-        told = f" {glyphs.dot} ".join(part for part in (about, files) if part)
+        text = f" {glyphs.dot} ".join(part for part in (about, files) if part)
         return cropped(
             (
                 (f"{clock(event.at)} ", DIM),
@@ -66,7 +66,7 @@ class VersionList(RowList[Attempt]):
                 (f"{shown:<{_VERSION_WIDTH}}", ""),
                 (f"{word:<{_WORD_WIDTH}}", style),
                 (right(duration(event.seconds), DURATION_WIDTH) + "  ", DIM),
-                (fit(told, max(0, width - used), glyphs), ""),
+                (fit(text, max(0, width - used), glyphs), ""),
             ),
             width,
         )

@@ -19,7 +19,7 @@ from ...chat.mcp_talk import ERAS, Options
 from ...clipboard import copy
 from ...targets import Reveal, RunTarget
 from ..dialogs.line_dialog import LineScreen
-from ..list_pane import Story
+from ..list_pane import ShowText
 from .agent_chooser import ChooserScreen
 from .chat_desk import ChatDesk
 from .chat_dialogs import ConfirmScreen, PromptsScreen, SideScreen
@@ -225,12 +225,12 @@ class ChatActions(PartsPane):
         """Choose whose bearer token this conversation sends."""
         if (view := self._current) is not None:
             try:
-                said = await view.host.choose_principal()
+                note = await view.host.choose_principal()
             except Fault as fault:
                 self._say(fault.message)
             else:
-                if said:
-                    view.conversation.note(said, view.desk.clock())
+                if note:
+                    view.conversation.note(note, view.desk.clock())
 
     def action_export(self) -> None:
         """Write the transcript to a file."""
@@ -289,9 +289,9 @@ class ChatActions(PartsPane):
         entry = next((e for e in view.conversation.entries if e.tree is event.tree), None)
         run_id = self._runs.of(entry) if entry is not None else ""
         fleet, now = getattr(self.app, "fleet", None), view.conversation.now()
-        if event.what == "story":
-            title, text = await told(fleet, run_id, event.tree, event.node, now)
-            self.post_message(Story(title, text))
+        if event.what == "details":
+            title, text = await details_of_call(fleet, run_id, event.tree, event.node, now)
+            self.post_message(ShowText(title, text))
         else:
             text = await result(fleet, run_id, event.tree, event.node, now)
             self.app.notify(await copy(self.app, text), markup=False)
@@ -300,11 +300,13 @@ class ChatActions(PartsPane):
     async def _on_link(self, event: AnswerMarkdown.LinkTaken) -> None:
         # Never opened from here: an agent's text decides where a link leads, the user whether to open it.
         event.stop()
-        said = await copy(self.app, event.href)
-        self.app.notify(f"{said} It is a link: {event.href}", markup=False)
+        note = await copy(self.app, event.href)
+        self.app.notify(f"{note} It is a link: {event.href}", markup=False)
 
 
-async def told(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float) -> tuple[str, str]:
+async def details_of_call(
+    fleet: Any, run_id: str, tree: Tree, node: Node | None, now: float
+) -> tuple[str, str]:
     """Return a title and the details of a call; of all calls without ``node``. ``run_id`` may be empty."""
     if node is None:
         return "Tool calls", tree_details(tree, now)

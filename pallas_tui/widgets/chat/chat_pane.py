@@ -261,10 +261,10 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         if view is None:
             return ""
         talk, dot = view.talk, self._glyphs.dot
-        who = f"as {talk.options.principal.label}" if talk.options.principal.token else ""
+        principal_text = f"as {talk.options.principal.label}" if talk.options.principal.token else ""
         era = " ".join(filter(None, (talk.era, talk.protocol)))
         params = count(len(view.conversation.params.values), "parameter") if view.conversation.params else ""
-        return one_line(f" {dot} ".join(filter(None, (who, params, era, view.model))), 90)
+        return one_line(f" {dot} ".join(filter(None, (principal_text, params, era, view.model))), 90)
 
     def _tab(self, view: ConversationView, counted: Counter[str] | None = None) -> Tab:
         conversation = view.conversation

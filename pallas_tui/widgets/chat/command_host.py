@@ -224,8 +224,8 @@ class ViewHost:
         view.talk.choose_principal(principal, url if plain else "")
         view.judge()
         view.touch()
-        anew = " The messages so far are sent with it: for another caller the conversation starts over."
-        return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
+        note = " The messages so far are sent with it: for another caller the conversation starts over."
+        return f"From the next message on you ask as {principal.label}.{note if began else ''}"
 
     async def _may_go_in_clear(self, url: str) -> bool:
         scheme, host, port = origin_of(url)
@@ -335,8 +335,8 @@ class ViewHost:
         fleet: FleetPort | None = getattr(self._view.app, "fleet", None)
         agent = fleet.snapshot().agent(name) if fleet is not None else None
         if params and agent is not None and agent.kind == "worker":
-            told = f"{one_line(name, 80)} is a worker and takes no parameters: nothing was changed."
-            raise Fault(FaultType.CONFIG, told)
+            problem = f"{one_line(name, 80)} is a worker and takes no parameters: nothing was changed."
+            raise Fault(FaultType.CONFIG, problem)
         self._view.conversation.params = params
         self._view.touch()
 

@@ -16,7 +16,7 @@ from textual.worker import Worker
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
 
-from ...chat.chat_readiness import PASSING, ChatReadiness, standing, welcome, why_no_images
+from ...chat.chat_readiness import PASSING, ChatReadiness, readiness_of, welcome, why_no_images
 from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
@@ -72,11 +72,11 @@ class Banner(Static):
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-banner")
 
-    def show(self, standing: ChatReadiness, glyphs: Glyphs) -> None:
+    def show(self, readiness: ChatReadiness, glyphs: Glyphs) -> None:
         """Show it in the colour of its tone."""
-        self.update(Content.assemble(shape(standing.tone, glyphs), " ", standing.text))
-        self.display = bool(standing.text)
-        self.set_classes(f"chat-banner -{standing.tone.value}")
+        self.update(Content.assemble(shape(readiness.tone, glyphs), " ", readiness.text))
+        self.display = bool(readiness.text)
+        self.set_classes(f"chat-banner -{readiness.tone.value}")
 
 
 class ColumnTitle(Static):
@@ -85,9 +85,9 @@ class ColumnTitle(Static):
     def __init__(self) -> None:
         super().__init__(markup=False, classes="chat-column-title")
 
-    def show(self, name: str, standing: ChatReadiness, glyphs: Glyphs) -> None:
+    def show(self, name: str, readiness: ChatReadiness, glyphs: Glyphs) -> None:
         """Show its name with its shape."""
-        self.update(Content.assemble(shape(standing.tone, glyphs), f" {name}"))
+        self.update(Content.assemble(shape(readiness.tone, glyphs), f" {name}"))
 
 
 class ConversationView(Reading):
@@ -128,7 +128,7 @@ class ConversationView(Reading):
         self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
         self.host = ViewHost(self)
         self.slash = Slash(self.host, desk.history, self._tell_outcome)
-        self.standing = ChatReadiness(Tone.STARTING, False, "Waiting for the fleet.")
+        self.readiness = ChatReadiness(Tone.STARTING, False, "Waiting for the fleet.")
         self.beside = ""
         self.desk = desk
         self._agent: AgentSnapshot | None = None
@@ -140,7 +140,7 @@ class ConversationView(Reading):
         self._sure = False
         self._hint = ""
         self._give_back_focus = False
-        self._who = ColumnTitle()
+        self._column_title = ColumnTitle()
         self._banner = Banner()
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
@@ -149,7 +149,7 @@ class ConversationView(Reading):
         self._editing = MessageEdit(self._prompt, self.tray)
 
     def compose(self) -> ComposeResult:
-        yield self._who
+        yield self._column_title
         yield self._banner
         yield self.transcript
         yield self._status
@@ -192,19 +192,19 @@ class ConversationView(Reading):
         if changed and agent is None and is_attached_name(self.conversation.agent):
             self._let_go()
         self._agent = agent
-        if changed or self.standing.tone in PASSING:
+        if changed or self.readiness.tone in PASSING:
             self.talk.price = self.desk.price(self.model)
-            self.judge(anew=changed)
+            self.judge(force=changed)
         if self.conversation.run is not None and self._active:
             self.transcript.tick()
             self._tell()
 
-    def judge(self, *, anew: bool = False) -> None:
+    def judge(self, *, force: bool = False) -> None:
         """Check whether the agent can be written to now."""
         held, now, bearer = self.conversation, self.desk.clock(), bool(self.talk.options.principal.token)
-        new = standing(held.agent, self._agent, with_bearer=bearer, now=now, owner=held.owner)
-        if new != self.standing or anew:
-            self.standing = new
+        new = readiness_of(held.agent, self._agent, with_bearer=bearer, now=now, owner=held.owner)
+        if new != self.readiness or force:
+            self.readiness = new
             self._stand()
 
     def _let_go(self) -> None:
@@ -282,8 +282,8 @@ class ConversationView(Reading):
         name = self.conversation.agent
         if self.conversation.run is not None:
             return f"{name} is still answering; ctrl+k cancels that."
-        if not self.standing.may_write:
-            return self.standing.text
+        if not self.readiness.may_write:
+            return self.readiness.text
         return why_no_images(name, self._agent) if with_images else ""
 
     def _refuses(self, possible: bool, otherwise: str) -> bool:
@@ -432,17 +432,17 @@ class ConversationView(Reading):
         if not self.is_mounted:
             return
         name, agent, dot = self.conversation.agent, self._agent, self.desk.glyphs.dot
-        self._banner.show(self.standing, self.desk.glyphs)
-        self._who.show(name, self.standing, self.desk.glyphs)
+        self._banner.show(self.readiness, self.desk.glyphs)
+        self._column_title.show(name, self.readiness, self.desk.glyphs)
         self.transcript.welcome(welcome(name, agent))
         prompt = self._prompt
         prompt.placeholder = (
             f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} / commands"
-            if self.standing.may_write
+            if self.readiness.may_write
             else "You cannot write now"
         )
-        if prompt.disabled == self.standing.may_write:
-            self._enable(self.standing.may_write)
+        if prompt.disabled == self.readiness.may_write:
+            self._enable(self.readiness.may_write)
         self.tray.tell(why_no_images(name, agent))
 
     def _enable(self, may_write: bool) -> None:

@@ -58,9 +58,9 @@ class PartsPane(Pane):
             self.app.notify("There is no block of code in that message.")
             return
         index = self._walk.next(entry.key, len(blocks))
-        told = await copy(self.app, blocks[index].code)
+        result = await copy(self.app, blocks[index].code)
         kind = f" {blocks[index].language}" if blocks[index].language else ""
-        self.app.notify(f"Block {index + 1} of {len(blocks)}{kind}: {told}", markup=False)
+        self.app.notify(f"Block {index + 1} of {len(blocks)}{kind}: {result}", markup=False)
 
     def action_see_pictures(self) -> None:
         """Show the pictures of the selected message, else the newest ones."""

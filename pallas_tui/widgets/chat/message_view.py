@@ -49,8 +49,8 @@ class Heading(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        time, _, who = self._left.partition("  ")
-        parts: list[Part] = [(f"{time}  ", "dim"), (who, self._style)]
+        time, _, author = self._left.partition("  ")
+        parts: list[Part] = [(f"{time}  ", "dim"), (author, self._style)]
         for many in range(len(self._right), 0, -1):
             right = f" {self._dot} ".join(self._right[:many])
             gap = self.size.width - cell_len(self._left) - cell_len(right)
@@ -113,7 +113,7 @@ class MessageView(Vertical):
     def __init__(
         self,
         entry: ChatEntry,
-        who: str,
+        author: str,
         *,
         live: bool = False,
         glyphs: Glyphs = UNICODE,
@@ -124,7 +124,7 @@ class MessageView(Vertical):
         self.entry = entry
         self._now = now
         self.live = live
-        self._who = who
+        self._author = author
         self._glyphs = glyphs
         self._heading = Heading(*self._heading_parts(), glyphs.dot)
         self._body: Widget = LiveText() if live else self._new_body()
@@ -151,7 +151,7 @@ class MessageView(Vertical):
         entry = self.entry
         styles = {"user": "bold", "error": "bold $text-error", "note": "dim"}
         style = styles.get(entry.role, "bold $text-primary")
-        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry), style
+        return f"{clock(entry.at)[:5]}  {self._author}", figures(entry), style
 
     def _new_body(self) -> Widget:
         entry = self.entry

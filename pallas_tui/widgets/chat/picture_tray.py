@@ -214,8 +214,8 @@ class Tray(Vertical):
                 self.app.notify(fault.message, severity="error", markup=False)
                 return False
             except TimeoutError:
-                told = f"{one_line(str(image), 120)} could not be read within {READ_TIMEOUT:g} s"
-                self.app.notify(told, severity="error", markup=False)
+                problem = f"{one_line(str(image), 120)} could not be read within {READ_TIMEOUT:g} s"
+                self.app.notify(problem, severity="error", markup=False)
                 return False
             self.attachments = (*self.attachments, taken)
         self._show()

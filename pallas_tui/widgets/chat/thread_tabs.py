@@ -20,7 +20,7 @@ from pallas.model import (
 
 from ...chat.conversation import ChatConversation
 from ...chat.stored_thread import StoredThread
-from ...chat.tab_store import KeptTab, KeptTabs
+from ...chat.tab_store import SavedTab, SavedTabs
 from ...instances.attached_snapshots import is_attached_name
 from ...records.thread_book import ThreadBook
 from ...runs.feed_run import compacted_text
@@ -113,11 +113,11 @@ class ThreadTabs(SideBySide):
     def reopen(self) -> None:
         """Restore the tabs of the last start, once there are agents; each is read when it is shown."""
         self._reopened = True
-        kept, front = self._kept_tabs().load()
+        tabs, front = self._saved_tabs().load()
         if self._views or not setting(self.app, "reopen", True):
             return
         views = []
-        for tab in kept:
+        for tab in tabs:
             record = ThreadRecord(tab.thread, tab.agent, ANONYMOUS.id, tab.name)
             conversation = self._opened_from(record, resolve=True)
             if (view := self._make(tab.agent, conversation)) is not None:
@@ -146,7 +146,7 @@ class ThreadTabs(SideBySide):
             and (view.conversation.thread or view.conversation.entries)
         ]
         tabs = tuple(
-            KeptTab(
+            SavedTab(
                 view.conversation.agent,
                 view.conversation.thread or view.conversation.handle,
                 view.conversation.name,
@@ -154,15 +154,15 @@ class ThreadTabs(SideBySide):
             for view in views
         )
         front = next((at for at, view in enumerate(views) if view is self._current), 0)
-        self._kept_tabs().keep(tabs, front)
+        self._saved_tabs().keep(tabs, front)
 
     def on_unmount(self) -> None:
         """Save the open tabs for the next start."""
         self.keep_tabs_now()
 
-    def _kept_tabs(self) -> KeptTabs:
-        kept: KeptTabs | None = getattr(self.app, "kept_tabs", None)
-        return kept if kept is not None else KeptTabs()
+    def _saved_tabs(self) -> SavedTabs:
+        tabs: SavedTabs | None = getattr(self.app, "saved_tabs", None)
+        return tabs if tabs is not None else SavedTabs()
 
 
 async def _learn(book: ThreadBook) -> None:

@@ -32,7 +32,7 @@ class ToolTree(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
 
     class CallAsked(Message):
-        """Something is wanted of a call: ``copy`` its result, or its ``story``; ``node`` None for all."""
+        """Something is wanted of a call: ``copy`` its result, or its ``details``; ``node`` None for all."""
 
         def __init__(self, tree: Tree, node: Node | None, what: str) -> None:
             super().__init__()
@@ -160,9 +160,9 @@ class ToolTree(Widget, can_focus=True):
         """Copy the result of the call."""
         self.post_message(self.CallAsked(self._outline.tree, self._node, "copy"))
 
-    def action_story(self) -> None:
+    def action_full_text(self) -> None:
         """Show the arguments and the result."""
-        self.post_message(self.CallAsked(self._outline.tree, self._node, "story"))
+        self.post_message(self.CallAsked(self._outline.tree, self._node, "details"))
 
     def on_click(self, event: events.Click) -> None:
         """Fold or unfold on a click."""

@@ -70,11 +70,11 @@ class Transcript(VerticalScroll, can_focus=True):
         run, entries = conversation.run, tuple(conversation.entries)
         self._welcome.display = conversation.untouched and conversation.stored is None
         self._tell_of_older()
-        kept = {entry.key for entry in entries} | ({run.key} if run else set())
+        keys = {entry.key for entry in entries} | ({run.key} if run else set())
         # Old messages are removed only while the user is at the end: it would move the text.
         if self._away and len(self._views) < len(entries) + KEEP:
-            kept |= self._views.keys() & conversation.hidden
-        gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
+            keys |= self._views.keys() & conversation.hidden
+        gone = [self._views.pop(key) for key in list(self._views) if key not in keys]
         if gone:
             if self.selected in gone:
                 self._select(None)
@@ -147,14 +147,14 @@ class Transcript(VerticalScroll, can_focus=True):
         if run is not None and (view := self._views.get(run.key)) is not None and view.calls is not None:
             view.calls.tick()
 
-    def _who(self, entry: ChatEntry) -> str:
+    def _author(self, entry: ChatEntry) -> str:
         return {"user": "you", "note": "pallas"}.get(entry.role, self._conversation.agent)
 
     def _made(self, entries: Iterable[ChatEntry], live: bool = False) -> list[MessageView]:
         return [
             MessageView(
                 entry,
-                self._who(entry),
+                self._author(entry),
                 live=live,
                 glyphs=self._glyphs,
                 now=self._conversation.now,

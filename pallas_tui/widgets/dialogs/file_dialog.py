@@ -74,15 +74,15 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         self._hidden = self._every = False
         self._list = FileList(glyphs)
         self._where = Static(classes="title -focused", markup=False)
-        self._told = Static(id="files-told", markup=False)
-        self._told.display = False
+        self._status = Static(id="files-status", markup=False)
+        self._status.display = False
         self._filter = FilterLine("a part of the name", id="files-filter")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet", id="files-sheet"):
             yield self._where
             yield self._list
-            yield self._told
+            yield self._status
             yield self._filter
             yield StatusLine()
 
@@ -98,16 +98,16 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
                 asyncio.to_thread(list_folder, folder, hidden=self._hidden, every=self._every), TIMEOUT
             )
         except TimeoutError:
-            self._tell(f"{one_line(str(folder), 120)} did not answer within {TIMEOUT:g} s")
+            self._show_status(f"{one_line(str(folder), 120)} did not answer within {TIMEOUT:g} s")
             return
         if listing.problem and not listing.items and folder != self._folder:
-            self._tell(listing.problem)  # stay where it was good
+            self._show_status(listing.problem)  # stay where it was good
             return
         if listing.folder != self._listing.folder:
             self._filter.clear_filter()
             self._list.action_move_to(0)
         self._folder, self._listing = listing.folder, listing
-        self._tell(listing.problem)
+        self._show_status(listing.problem)
         self._show()
         if came_from is not None and (index := self._list.find(came_from)) is not None:
             self._list.action_move_to(index)
@@ -135,15 +135,15 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         """More or less of the path."""
         self.call_after_refresh(self._show)
 
-    def _tell(self, text: str) -> None:
-        self._told.update(text)
-        self._told.display = bool(text)
+    def _show_status(self, text: str) -> None:
+        self._status.update(text)
+        self._status.display = bool(text)
 
     def action_enter(self) -> None:
         """Open a folder, or end with the marked files, else with the file under the cursor."""
         item = self._list.selected
         if item is not None and item.problem:
-            self._tell(f"{item.shown}: {item.problem}")
+            self._show_status(f"{item.shown}: {item.problem}")
         elif item is not None and item.is_folder:
             self._read(item.path)
         elif self._list.marked:

@@ -66,9 +66,9 @@ class PictureScreen(ModalScreen[None]):
         self._album, self._index, self._glyphs = album, index, glyphs
         self._canvas = Canvas()
         self._heading = Static(classes="title -focused", markup=False)
-        self._told = Static(id="picture-told", markup=False)
+        self._status = Static(id="picture-status", markup=False)
         self._path = Input(id="picture-path", compact=True)
-        self._path.display = self._told.display = False
+        self._path.display = self._status.display = False
         self._overwrite: Path | None = None
         self._pixels: Widget | None = None
         self.shown: Way | None = None
@@ -79,7 +79,7 @@ class PictureScreen(ModalScreen[None]):
             yield self._heading
             with Container(id="picture-room"):
                 yield self._canvas
-            yield self._told
+            yield self._status
             yield self._path
             yield StatusLine()
 
@@ -115,7 +115,7 @@ class PictureScreen(ModalScreen[None]):
         """Out of the line for the path, then out of the screen."""
         if self._path.display:
             self._path.display = False
-            self._tell("")
+            self._show_status("")
             self.set_focus(None)
         else:
             self.dismiss()
@@ -125,7 +125,7 @@ class PictureScreen(ModalScreen[None]):
         picture, album = self.picture, self._album()
         place = f"  {self._index + 1} of {len(album)}" if len(album) > 1 else ""
         self._heading.update(f" {picture_facts(picture, self._glyphs)}{place}")
-        self._tell("")
+        self._show_status("")
         room = self.query_one("#picture-room")
         await self._drop_pixels()
         columns, rows = room.size
@@ -139,7 +139,7 @@ class PictureScreen(ModalScreen[None]):
                 await self._show_cells(picture, columns, rows)
         except Unreadable as problem:
             self._canvas.show(None)
-            self._tell(f"{picture.name}: {problem}")
+            self._show_status(f"{picture.name}: {problem}")
             chosen = "cells"
         self.shown = chosen
 
@@ -158,7 +158,7 @@ class PictureScreen(ModalScreen[None]):
         )
         self._canvas.show(drawn)
         if drawn.moving:
-            self._tell("It moves; this is the first frame.")
+            self._show_status("It moves; this is the first frame.")
 
     async def _show_pixels(self, picture: ChatPicture, chosen: Way, room: Widget) -> None:
         image, moving = await asyncio.to_thread(_decoded, picture, chosen)
@@ -168,7 +168,7 @@ class PictureScreen(ModalScreen[None]):
         self._pixels = widget
         await room.mount(widget)
         if moving:
-            self._tell("It moves; this is the first frame.")
+            self._show_status("It moves; this is the first frame.")
 
     # Saving
 
@@ -180,7 +180,7 @@ class PictureScreen(ModalScreen[None]):
         self._path.value = str(Path.cwd() / name)
         self._path.display = True
         self._overwrite = None
-        self._tell("Save as: enter saves, escape leaves.")
+        self._show_status("Save as: enter saves, escape leaves.")
         self.set_focus(self._path)
 
     @on(Input.Submitted, "#picture-path")
@@ -194,16 +194,16 @@ class PictureScreen(ModalScreen[None]):
             await asyncio.to_thread(save_image, self.picture, path, overwrite=path == self._overwrite)
         except FileExistsError:
             self._overwrite = path
-            self._tell(f"There is a file {path.name} already: enter again overwrites it.")
+            self._show_status(f"There is a file {path.name} already: enter again overwrites it.")
         except Fault as fault:
-            self._tell(fault.message)
+            self._show_status(fault.message)
         else:
             self.action_back()
             self.notify(f"Saved as {os.fspath(path)}", markup=False)
 
-    def _tell(self, text: str) -> None:
-        self._told.update(text)
-        self._told.display = bool(text)
+    def _show_status(self, text: str) -> None:
+        self._status.update(text)
+        self._status.display = bool(text)
 
 
 def _decoded(picture: ChatPicture, chosen: Way) -> "tuple[Image, bool]":

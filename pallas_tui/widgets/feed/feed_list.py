@@ -90,10 +90,10 @@ class FeedList(LineView):
         """Drop the notes about runs that are gone."""
         runs = self._feed.runs
         if max(len(self._chosen), len(self._rows)) > 2 * len(runs):
-            kept = {run.id for run in runs}
-            self._chosen = {key: value for key, value in self._chosen.items() if key in kept}
-            self._rows = {key: value for key, value in self._rows.items() if key in kept}
-            self._sieve.forget(kept)
+            run_ids = {run.id for run in runs}
+            self._chosen = {key: value for key, value in self._chosen.items() if key in run_ids}
+            self._rows = {key: value for key, value in self._rows.items() if key in run_ids}
+            self._sieve.forget(run_ids)
 
     def filter_by(self, query: RunQuery) -> None:
         """Show only runs that match, and the runs they are nested in."""

@@ -160,9 +160,9 @@ them must match; `-` before one excludes its matches. The runs that a match belo
         query = parse(self.filter.value)
         if query.mistake != self._mistake:
             self._mistake = query.mistake
-            told = self.query_one("#feed-mistake", Static)
-            told.display = bool(query.mistake)
-            told.update(f"{self._glyphs.error} {query.mistake}")
+            mistake = self.query_one("#feed-mistake", Static)
+            mistake.display = bool(query.mistake)
+            mistake.update(f"{self._glyphs.error} {query.mistake}")
         if not query.mistake:
             self.runs.filter_by(query)
 
@@ -173,14 +173,14 @@ them must match; `-` before one excludes its matches. The runs that a match belo
         elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
             self.post_message(self.VersionAsked(remark.about))
         else:
-            self.action_story()
+            self.action_full_text()
 
     def open_run(self, run: FeedRun) -> None:
         """Open the details of a run on a screen of its own."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_run(run)
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         run = self.runs.selected
         if (remark := self.runs.remark) is not None:
             return f"{remark.agent}", remark_details(remark)

@@ -8,7 +8,7 @@ from ...runs.feed_remark import FeedRemark
 from ...runs.feed_run import FeedRun, State
 from ...runs.run_tree import FAULT, HEAD, LEFT_OUT, WARNING, RunOutline, RunTreeRow
 from ...state import CRASH_LOOP_HELP, Tone
-from ...supervision.reload_words import blocked_story
+from ...supervision.reload_words import blocked_details
 from ...supervision.version_diff import plain
 from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
@@ -55,14 +55,14 @@ def _remark(remark: FeedRemark, width: int, glyphs: Glyphs) -> Line:
     """Return a line between the runs: its shape shows its kind."""
     mark, style = _mark_of(remark.about, glyphs)
     agent = min(_AGENT_WIDTH, max(0, width - _TIME_WIDTH - 3))
-    said = max(0, width - _TIME_WIDTH - 2 - agent - 1)
+    room = max(0, width - _TIME_WIDTH - 2 - agent - 1)
     loud = "" if style in (DIM, STYLES[Tone.OK]) else style
     return cropped(
         (
             (f"{clock(remark.at)} ", DIM),
             (f"{mark} ", style),
             (fit(remark.agent, agent, glyphs) + " ", STRONG),
-            (fit(remark.text, said, glyphs), loud),
+            (fit(remark.text, room, glyphs), loud),
         ),
         width,
     )
@@ -113,15 +113,15 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
     agent = max(0, min(agent, room - 1))
     word = "cancelling" if run.cancelling else run.state
-    said = room - agent - 1
-    asks = _CALLER_WIDTH if row.level == 0 and said >= _WITH_CALLER else 0
+    room_left = room - agent - 1
+    asks = _CALLER_WIDTH if row.level == 0 and room_left >= _WITH_CALLER else 0
     if not asks and row.level == 0 and run.surface not in ("", "mcp"):
         preview = f"{run.surface} {glyphs.dot} {preview}"
     return (
         (f"{clock(run.started)} ", DIM),
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
-        (fit(preview + extra, said - asks, glyphs), ""),
+        (fit(preview + extra, room_left - asks, glyphs), ""),
         *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
@@ -201,10 +201,10 @@ def run_details(run: FeedRun, now: float) -> str:
     ]
     asked = f"{run.parent.agent} (run {run.parent.id})" if run.parent is not None else run.caller
     if asked or run.principal or run.surface:
-        who = f" over {run.surface}" if run.surface else ""
-        who += f", as {run.identity}" if run.identity else ""
-        who += f", with key {run.principal}" if run.principal else ""
-        head.append(f"asked by {asked or 'a caller without a name'}{who}")
+        caller = f" over {run.surface}" if run.surface else ""
+        caller += f", as {run.identity}" if run.identity else ""
+        caller += f", with key {run.principal}" if run.principal else ""
+        head.append(f"asked by {asked or 'a caller without a name'}{caller}")
     if run.trace_id:
         head.append(f"trace {run.trace_id}")
     if any(number is not None for number in run.tokens):
@@ -234,7 +234,7 @@ def run_details(run: FeedRun, now: float) -> str:
 def remark_details(remark: FeedRemark) -> str:
     """Return the details of a line between the runs."""
     if isinstance(remark.about, LoopBlocked):
-        return blocked_story(remark.about)
+        return blocked_details(remark.about)
     if isinstance(remark.about, Reloaded):
         return plain(remark.about)
     return f"{remark.agent} {remark.text}\n\n{CRASH_LOOP_HELP}"

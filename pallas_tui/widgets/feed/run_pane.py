@@ -20,7 +20,7 @@ from ...targets import opener_of
 from ...text import Glyphs
 from ..folded_lines import FoldedLines
 from ..line_view import LineView
-from ..list_pane import Story
+from ..list_pane import ShowText
 from ..pane import Pane
 from .feed_view import run_details
 from .run_list import ListedExchange, RunList
@@ -167,9 +167,9 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         elif isinstance(entry, RunTreeRow) and entry.run is not self.run:
             self.post_message(self.OpenRunLine(entry.run))
 
-    def action_story(self) -> None:
+    def action_full_text(self) -> None:
         """Show the details of the run as text."""
-        self.post_message(Story(f"{self.run.agent} run", run_details(self.run, self._feed.now)))
+        self.post_message(ShowText(f"{self.run.agent} run", run_details(self.run, self._feed.now)))
 
     def action_messages(self) -> None:
         """Show the messages between its handlers."""

@@ -109,8 +109,8 @@ class FieldEditor(Vertical):
         self.display = False
 
     def _say(self, reason: str) -> None:
-        said = (reason, "$text-error") if reason else (self._hint, DIM)
+        text, style = (reason, "$text-error") if reason else (self._hint, DIM)
         width = max(10, self.size.width - len(self._label) - 4) if self.size.width else 200
         self.query_one("#field-label", Static).update(
-            Content.assemble((f" {self._label}  ", STRONG), (fit(said[0], width).rstrip(), said[1]))
+            Content.assemble((f" {self._label}  ", STRONG), (fit(text, width).rstrip(), style))
         )

@@ -67,7 +67,7 @@ workbench ends.
         self._calling = False
         self._call: Worker[None] | None = None
         self._began = 0.0
-        self._told: object = None
+        self._status_parts: object = None
 
     def key_of(self, subject: Subject) -> tuple[str, str, str]:
         """Under what the last arguments are kept."""
@@ -94,7 +94,7 @@ workbench ends.
             yield from self.compose_fields()
         yield TextArea(id="tool-json", compact=True, tab_behavior="focus", highlight_cursor_line=False)
         yield TextLines(id="tool-text")
-        yield Static(id="tool-said", markup=False)
+        yield Static(id="tool-status", markup=False)
 
     def on_mount(self) -> None:
         """Begin with the first field that must be filled in."""
@@ -177,9 +177,9 @@ workbench ends.
             mask = "******" if self.glyphs.dot == "-" else "••••••"
             source = self._typed.label if self._typed.token else f"${self._variable}"
             parts.append((f"   bearer {source} {mask}", DIM))
-        if parts != self._told:
-            self._told = parts
-            self.query_one("#tool-said", Static).update(Content.assemble(*parts), layout=False)
+        if parts != self._status_parts:
+            self._status_parts = parts
+            self.query_one("#tool-status", Static).update(Content.assemble(*parts), layout=False)
 
     def _beat(self) -> None:
         if self._calling:
@@ -279,7 +279,7 @@ workbench ends.
         self._typed = typed
         self._say()
 
-    def action_fresh(self) -> None:
+    def action_reset(self) -> None:
         """Throw the arguments away and begin again."""
         self.form = Form(self._tool.input_schema)
         self.begin_fields()

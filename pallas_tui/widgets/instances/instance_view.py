@@ -189,7 +189,7 @@ def _facts_of_agent(agent: Remote, now: float) -> list[tuple[str, str]]:
     return found
 
 
-def story_of(row: InstanceRow, now: float) -> str:
+def details_text(row: InstanceRow, now: float) -> str:
     """Everything that is known of a line, as text to read and to copy."""
     agent = row.agent
     parts = [row.instance.label if agent is None else agent.listed.title]

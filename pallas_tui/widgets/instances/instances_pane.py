@@ -24,7 +24,7 @@ from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from ..row_list import RowList
 from ..status_line import QuestionLine
-from .instance_view import InstanceRow, can_talk, details, instance_line, rows, story_of
+from .instance_view import InstanceRow, can_talk, details, details_text, instance_line, rows
 
 
 class UrlLine(Input):
@@ -167,10 +167,10 @@ and attached instances are remembered for the next start.
         if self._instances.version != self._painted and self.is_mounted:
             self._painted = self._instances.version
             self.rows.take(self._instances.all())
-            self._tell()
+            self._show_details()
             self.refresh_bindings()
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         """Show the facts about the selected line."""
         view, row = self.query_one(DetailLines), self.rows.selected
         size, now = view.content_region.size, self._instances.pace.clock()
@@ -181,21 +181,21 @@ and attached instances are remembered for the next start.
         self.query_one(ActionStatus).report(text, tone)
 
     def selection_changed(self) -> None:
-        self._tell()
+        self._show_details()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self.rows.filter_by(words)
 
     def on_resize(self) -> None:
         """Details are wrapped to a width."""
-        self.call_after_refresh(self._tell)
+        self.call_after_refresh(self._show_details)
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         row = self.rows.selected
         if row is None:
             return None
         title = row.instance.label if row.agent is None else row.agent.listed.title
-        return title, story_of(row, self._instances.pace.clock())
+        return title, details_text(row, self._instances.pace.clock())
 
     # Keys
 
@@ -223,7 +223,7 @@ and attached instances are remembered for the next start.
         elif row.agent is None and not row.instance.attached:
             self.action_attach()
         else:
-            self.action_story()
+            self.action_full_text()
 
     def action_register(self) -> None:
         """Type the URL of a registry."""

@@ -38,7 +38,7 @@ class ExportScreen(ModalScreen[str | None]):
             yield Static(f" Export {number:,} records", classes="title -focused", markup=False)
             yield Static("Into which file? As JSON lines; as text when its name ends in .txt.", markup=False)
             yield Input("pallas-log.jsonl", compact=True, id="log-export-path")
-            yield Static(id="log-export-said", markup=False)
+            yield Static(id="log-export-status", markup=False)
             yield StatusLine()
 
     def on_mount(self) -> None:
@@ -46,7 +46,7 @@ class ExportScreen(ModalScreen[str | None]):
         self.query_one(Input).focus()
 
     def _say(self, text: str) -> None:
-        self.query_one("#log-export-said", Static).update(one_line(text, 500))
+        self.query_one("#log-export-status", Static).update(one_line(text, 500))
 
     @on(Input.Changed)
     def _changed(self) -> None:

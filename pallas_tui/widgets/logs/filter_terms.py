@@ -240,11 +240,11 @@ def needles_of(text: str) -> tuple[bytes, ...]:
         forms += [each, json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]]
     found = {form.encode("utf-8", "surrogatepass").lower() for form in forms}
     # Shorter ones first: a line that has them needs no search for longer ones.
-    kept: list[bytes] = []
+    shortest: list[bytes] = []
     for needle in sorted(found, key=len):
-        if not any(shorter in needle for shorter in kept):
-            kept.append(needle)
-    return tuple(kept)
+        if not any(shorter in needle for shorter in shortest):
+            shortest.append(needle)
+    return tuple(shortest)
 
 
 def text_of(value: Any) -> str:

@@ -104,8 +104,8 @@ def scan(data: bytes, base: int) -> Scan:
     starts = array("Q", accumulate(map(len, lines), lambda at, length: at + length + 1, initial=base))
     starts.pop()
     if b"" in lines:
-        kept = [bool(line) for line in lines]
-        starts, lines = array("Q", compress(starts, kept)), [line for line in lines if line]
+        non_empty = [bool(line) for line in lines]
+        starts, lines = array("Q", compress(starts, non_empty)), [line for line in lines if line]
     return Scan(starts, _levels(lines), base + len(data), unfinished)
 
 

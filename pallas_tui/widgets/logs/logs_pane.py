@@ -254,7 +254,7 @@ all listed records to a file.
 
     # One record
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         found = self._line()
         return None if found is None else (title_of(found[0]), as_text(*found))
 
@@ -263,12 +263,14 @@ all listed records to a file.
         if (found := self._line()) is not None:
             self.app.push_screen(RecordScreen(*found, self._step, self._glyphs), self._left_record)
 
-    def _left_record(self, wish: RunTarget | str | None) -> None:
-        if isinstance(wish, RunTarget):
-            self.post_message(Reveal(wish))
-        elif wish:
+    def _left_record(self, result: RunTarget | str | None) -> None:
+        if isinstance(result, RunTarget):
+            self.post_message(Reveal(result))
+        elif result:
             text = self.filter.value.strip()
-            self.set_filter(f"({text}) {wish}" if " OR " in text else f"{text} {wish}".strip(), self._level)
+            self.set_filter(
+                f"({text}) {result}" if " OR " in text else f"{text} {result}".strip(), self._level
+            )
 
     def _step(self, by: int) -> tuple[bytes, int] | None:
         lines = self.lines

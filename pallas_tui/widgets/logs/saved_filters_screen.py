@@ -29,13 +29,13 @@ class FiltersScreen(ModalScreen[str | None]):
         """``current`` is the text of the current filter, empty when there is none."""
         super().__init__()
         self._saved, self._current = saved, current
-        self._doomed = ""
+        self._to_delete = ""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet", id="log-filters"):
             yield Static(" Saved filters", classes="title -focused", markup=False)
             yield OptionList(id="log-filters-list", markup=False)
-            yield Static(id="log-filters-said", markup=False)
+            yield Static(id="log-filters-status", markup=False)
             line = Input(placeholder="name", compact=True, id="log-filters-name", max_length=NAME_LENGTH)
             line.display = False
             yield line
@@ -62,7 +62,7 @@ class FiltersScreen(ModalScreen[str | None]):
             self._say(self._saved.mistake)
 
     def _say(self, text: str) -> None:
-        self.query_one("#log-filters-said", Static).update(text)
+        self.query_one("#log-filters-status", Static).update(text)
 
     @property
     def _selected(self) -> str:
@@ -77,8 +77,8 @@ class FiltersScreen(ModalScreen[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        if self._doomed and self._doomed != self._selected:
-            self._doomed = ""
+        if self._to_delete and self._to_delete != self._selected:
+            self._to_delete = ""
             self._say("")
 
     def action_name(self) -> None:
@@ -106,11 +106,11 @@ class FiltersScreen(ModalScreen[str | None]):
         """Delete the selected filter, when asked twice."""
         if not (name := self._selected):
             return
-        if self._doomed != name:
-            self._doomed = name
+        if self._to_delete != name:
+            self._to_delete = name
             self._say(f"Press d again to delete {name}.")
             return
-        self._doomed = ""
+        self._to_delete = ""
         self._say(self._saved.delete(name) or f"{name} is deleted.")
         self._fill()
 

@@ -155,10 +155,10 @@ class MessageList(LineView):
             (f" {glyphs.outbound} ", DIM),
             (letter.to or "no one", STRONG if letter.route == "call" else ""),
         ]
-        said = f"  {letter.code or letter.outcome}" if wrong else f"  {letter.payload}"
+        text = f"  {letter.code or letter.outcome}" if wrong else f"  {letter.payload}"
         room = width - len(tail) - 1
-        if width >= _ROOMY or room - width_of(tuple(parts)) > len(said) or wrong:
-            parts.append((said, STYLES[tone] if wrong else DIM))
+        if width >= _ROOMY or room - width_of(tuple(parts)) > len(text) or wrong:
+            parts.append((text, STYLES[tone] if wrong else DIM))
         if wrong and letter.detail:
             parts.append((f": {letter.detail}", DIM))
         return cropped((*_fitted(parts, room, glyphs), (f" {tail}", DIM if not at_work else "")), width)

@@ -133,7 +133,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         return self.query_one(MessageList)
 
     @property
-    def _stands(self) -> bool:
+    def _is_composed(self) -> bool:
         return self.is_mounted and self.is_attached and len(self.query("#message-list, #message-text")) == 2
 
     @property
@@ -149,7 +149,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        if self._stands:
+        if self._is_composed:
             self._lay_out(force=True)
             self.action_read()
 
@@ -164,7 +164,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def advance(self, now: float, changed: bool) -> None:
         """Update the time, and with ``changed`` the lines; does nothing while the pane is hidden."""
-        if not self._stands or self.app.screen is not self.screen:
+        if not self._is_composed or self.app.screen is not self.screen:
             return
         if not self.run_id and (first := self._book.last_of()) is not None:  # opened before there was any
             self.show_run(first.run_id)
@@ -199,7 +199,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         self._state = state
         rows = self._outline.of(self.run_id, run, self._wanted) if self.run_id else []
         self.view.take(rows, self._family(), now, self._hint())
-        self._tell()
+        self._show_details()
         self.refresh_bindings()
 
     def _hint(self) -> str:
@@ -218,7 +218,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
             return f"No message of it is kept. It failed: {run.fault}\n\n{UNFIT}"
         return "No message of it is kept: only those of the last runs are."
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         """Update the title, and the details of the selected message."""
         self._say_caption()
         letter = self.view.selected
@@ -233,7 +233,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def _show(self) -> None:
         self._resting = None
-        if not self._stands:
+        if not self._is_composed:
             return
         row, letter = self.view.row, self.view.selected
         run = self._family().get(row.run) if row is not None else None
@@ -267,7 +267,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         self.query_one(ActionStatus).report(problem, Tone.ERROR)
 
     def selection_changed(self) -> None:
-        self._tell()
+        self._show_details()
         row = self.view.row
         if row is None or row.number == HEAD or self._reader.busy or self._reader.problem:
             return
@@ -279,7 +279,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def action_read(self) -> None:
         """Ask the fleet for all messages."""
-        self._reader.anew()
+        self._reader.forget_read()
         self._say("")
         self._read_on()
 
@@ -293,7 +293,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
     def _read(self, work: Coroutine[Any, Any, None]) -> None:
         async def reading() -> None:
             await work
-            if self._stands:
+            if self._is_composed:
                 self._say(f"{self._reader.problem}. r tries again." if self._reader.problem else "")
                 self._lay_out(force=True)
 
@@ -307,7 +307,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only actions that the selected line allows."""
-        if not self._stands:
+        if not self._is_composed:
             return True
         letter = self.view.selected
         if action in ("copy", "copy_xml"):
@@ -328,7 +328,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         elif row is not None:
             self.post_message(self.ShowMessagesElsewhere(row.run, "feed"))
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         letter = self.view.selected
         if letter is None:
             return None

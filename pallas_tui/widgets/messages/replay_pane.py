@@ -83,7 +83,7 @@ other), **y** copies the difference.
             with Vertical(id="replay-right"):
                 yield Static(classes="replay-head", id="replay-now", markup=False)
                 yield MessageList(self._book, self._glyphs, id="replay-new")
-        yield Static(classes="replay-head", id="replay-said", markup=False)
+        yield Static(classes="replay-head", id="replay-status", markup=False)
         yield FoldedLines(id="replay-diff")
 
     def on_mount(self) -> None:
@@ -101,13 +101,13 @@ other), **y** copies the difference.
             messages.lighten()
 
     @property
-    def _stands(self) -> bool:
+    def _is_composed(self) -> bool:
         return self.is_mounted and self.is_attached and len(self.query("#replay-diff, #replay-new")) == 2
 
     # Showing
 
     def _advance(self, now: float, changed: bool) -> None:
-        if not self._stands or self.app.screen is not self.screen:
+        if not self._is_composed or self.app.screen is not self.screen:
             return
         if self._new is None and self._message:
             self._new = run_of(self._feed.feed.runs, self._before, self._letter.to, self._message)
@@ -142,7 +142,7 @@ other), **y** copies the difference.
         self._head("#replay-then", (("then", STRONG), (f"  {agent}, run {self._letter.run_id[:8]}", DIM)))
         run = f", run {self._new.id[:8]}" if self._new is not None else ""
         self._head("#replay-now", (("now", STRONG), (f"  {agent}{version}{run}", DIM)))
-        self._head("#replay-said", self._verdict())
+        self._head("#replay-status", self._verdict())
 
     def _agent(self) -> AgentSnapshot | None:
         fleet = fleet_of(self)
@@ -222,7 +222,7 @@ other), **y** copies the difference.
             self._problem = fault.message
         finally:
             self._busy = False
-            if self._stands:
+            if self._is_composed:
                 self._state = None
                 self._paint()
                 self.query_one("#replay-diff", FoldedLines).put(self._differing())

@@ -132,8 +132,8 @@ shows the answer. The messages of the run are in the inspector: `M`, or `m` on i
 
 def _as_tool(agent: str, payload: PayloadDetail) -> ToolDetail:
     name = one_line(payload.name, 100)
-    told = f"A {name} for {agent}. An example of it as XML:\n\n{payload.example}"
-    return ToolDetail(TOOL, name, told, payload.input_schema)
+    description = f"A {name} for {agent}. An example of it as XML:\n\n{payload.example}"
+    return ToolDetail(TOOL, name, description, payload.input_schema)
 
 
 def refused_field(outcome: ToolOutcome) -> tuple[Path | None, str]:

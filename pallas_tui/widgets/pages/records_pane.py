@@ -66,7 +66,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         yield ActionStatus(self._glyphs, id=f"{self.NOUN}-status")
 
     @property
-    def _stands(self) -> bool:
+    def _is_composed(self) -> bool:
         """Return whether the children still exist: they are removed before the pane is."""
         parts = f"#{self.NOUN}-list, #{self.NOUN}-status, #{self.NOUN}-details"
         return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
@@ -132,7 +132,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     def _read_on(self) -> None:
         """Read the next page when the end of the known records is near."""
-        if not self._stands:
+        if not self._is_composed:
             return
         book = self._book
         looked = len(book.listed) >= SEARCHED and bool(self._words)
@@ -144,7 +144,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     def _paint(self) -> None:
         """List the known records that match the filter."""
-        if not self._stands:
+        if not self._is_composed:
             return
         listed = self._book.listed
         shown = [each.record for each in listed if all(word in each.words for word in self._words)]
@@ -152,7 +152,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self.rows.show_rows(shown, self._clock())
         self._was_painted(bool(shown))
         self.caption = f" {self._glyphs.dot} ".join(part for part in self._caption() if part)
-        self._tell()
+        self._show_details()
         self.refresh_bindings()
 
     def _hint(self) -> str:
@@ -176,7 +176,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     # The selected one
 
     def selection_changed(self) -> None:
-        self._tell()
+        self._show_details()
         self._read_on()
         self._rest()
 
@@ -188,7 +188,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     def _look_inside(self) -> None:
         self._resting = None
-        record = self.rows.selected if self._stands else None
+        record = self.rows.selected if self._is_composed else None
         if record is not None and self._key(record) not in self._within and not self._problem:
             self.run_worker(self._inside(record), group=f"{self.NOUN} inside", exclusive=True)
 
@@ -198,11 +198,11 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         while len(self._within) >= _REMEMBERED:
             self._within.pop(next(iter(self._within)))
         self._within[self._key(record)] = within
-        self._tell()
+        self._show_details()
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         """Show the details of the selected record."""
-        if not self._stands:
+        if not self._is_composed:
             return
         view, record = self.query_one(DetailLines), self.rows.selected
         size = view.content_region.size
@@ -216,7 +216,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
     def on_resize(self) -> None:
         """Details are wrapped to a width."""
-        self.call_after_refresh(self._tell)
+        self.call_after_refresh(self._show_details)
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self._words = words
@@ -251,12 +251,12 @@ class RecordsPane[R: PagedRecord, W](ListPane):
             try:
                 await work
             except Fault as fault:
-                if self._stands:
+                if self._is_composed:
                     self._say(fault.message, Tone.ERROR)
                 else:
                     self.app.notify(fault.message, title=self.TITLE, severity="error", markup=False)
             else:
-                if self._stands:
+                if self._is_composed:
                     self._say("")
                 self._paint()
 

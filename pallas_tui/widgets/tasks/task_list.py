@@ -48,18 +48,18 @@ class TaskList(RecordList[TaskRecord]):
         asked, progress = record.preview or "(no message)", record.progress
         beside = f" {glyphs.dot} {progress}"
         if record.status not in UNDER_WAY or not progress:
-            said: Line = ((fit(asked, room, glyphs), "" if record.preview else DIM),)
+            message_parts: Line = ((fit(asked, room, glyphs), "" if record.preview else DIM),)
         elif cell_len(asked + beside) <= room:
-            said = ((asked, ""), (beside, DIM))
+            message_parts = ((asked, ""), (beside, DIM))
         else:
-            said = ((fit(progress, room, glyphs), DIM),)
+            message_parts = ((fit(progress, room, glyphs), DIM),)
         return cropped(
             (
                 shape(tone, glyphs),
                 (f" {word:<{_STATUS}} ", STYLES[tone] if tone is not Tone.OK else DIM),
                 (fit(record.agent, _AGENT, glyphs), STRONG),
                 (f"{right(age(self._now - record.created_at), _AGE)}  ", DIM),
-                *said,
+                *message_parts,
             ),
             width,
         )

@@ -19,7 +19,7 @@ _LESS: Final = frozenset({"asked", "began", "kept", "for"})
 _IDS: Final = frozenset({"thread", "run", "id"})
 _MAX_FAULT: Final = 4_000
 _MAX_PART: Final = 4_000
-Said = list[tuple[str, str, str]]
+TaskParts = list[tuple[str, str, str]]
 """A heading, the text below it, and the style."""
 
 
@@ -33,13 +33,13 @@ def facts_of(record: TaskRecord, now: float, glyphs: Glyphs) -> Iterator[tuple[s
     yield "for", record.owner
     yield "asked", f"with {record.kind}"
     yield "began", moment(record.created_at, now) if record.created_at else ""
-    yield "kept", _kept(record, now)
+    yield "kept", _retention(record, now)
     yield "thread", _short(record.thread, glyphs)
     yield "run", _short(record.run_id, glyphs)
     yield "id", _short(record.id, glyphs)
 
 
-def _kept(record: TaskRecord, now: float) -> str:
+def _retention(record: TaskRecord, now: float) -> str:
     if record.ttl is None:
         return "for good"
     if record.status in UNDER_WAY:
@@ -72,30 +72,30 @@ def problem(record: TaskRecord) -> list[str]:
         return []
     data = body.get("data")
     data = data if isinstance(data, Mapping) else {}
-    told = [sanitize(str(body.get("error") or "no reason was given"), _MAX_FAULT)]
+    paragraphs = [sanitize(str(body.get("error") or "no reason was given"), _MAX_FAULT)]
     if suggestion := data.get("suggestion"):
-        told.append(f"Did you mean {one_line(str(suggestion), 100)}?")
+        paragraphs.append(f"Did you mean {one_line(str(suggestion), 100)}?")
     if data.get("retryable") is True:
-        told.append("This is temporary: the same request may be sent again.")
+        paragraphs.append("This is temporary: the same request may be sent again.")
     if partial := data.get("partial"):
-        told.append(f"Text until then: {sanitize(str(partial), _MAX_PART)}")
-    return told
+        paragraphs.append(f"Text until then: {sanitize(str(partial), _MAX_PART)}")
+    return paragraphs
 
 
-def said_of(record: TaskRecord, *, whole: bool) -> Said:
+def outcome_parts(record: TaskRecord, *, whole: bool) -> TaskParts:
     """Return what the task waits for, its progress, or its outcome; the answer only if ``whole``."""
-    said: Said = []
+    parts: TaskParts = []
     for question in questions(record):
-        said.append(("it asks its caller, and waits", question, STYLES[Tone.DEGRADED]))
+        parts.append(("it asks its caller, and waits", question, STYLES[Tone.DEGRADED]))
     if record.progress and record.status in UNDER_WAY:
-        said.append(("so far", record.progress, ""))
+        parts.append(("so far", record.progress, ""))
     for number, paragraph in enumerate(problem(record)):
-        said.append(("" if number else "why", paragraph, DIM if number else STYLES[Tone.ERROR]))
+        parts.append(("" if number else "why", paragraph, DIM if number else STYLES[Tone.ERROR]))
     if record.text and whole and not record.fault:
-        said.append(("answer", record.text, ""))
+        parts.append(("answer", record.text, ""))
     elif record.status == "completed" and whole and not record.text:
-        said.append(("answer", "(no text)", DIM))
-    return said
+        parts.append(("answer", "(no text)", DIM))
+    return parts
 
 
 def details(
@@ -105,8 +105,8 @@ def details(
     low = height < _LOW
     lines: list[Line] = [((line, STRONG),) for line in _asked(record, width)[: 1 if low else 3]]
     if low:
-        told = [each for each in facts_of(record, now, glyphs) if each[0] not in _LESS and each[1]]
-        known = [f"{label} {text}" if label in _IDS else text for label, text in told]
+        facts = [each for each in facts_of(record, now, glyphs) if each[0] not in _LESS and each[1]]
+        known = [f"{label} {text}" if label in _IDS else text for label, text in facts]
         lines.append(((fit(f" {glyphs.dot} ".join(known), width, glyphs), DIM),))
     else:
         lines.append(())
@@ -114,7 +114,7 @@ def details(
             if text:
                 lines += fact(label, text, width)
         lines.append(())
-    for heading, text, style in said_of(whole or record, whole=whole is not None):
+    for heading, text, style in outcome_parts(whole or record, whole=whole is not None):
         if heading and not low:
             lines.append(((fit(heading, width, glyphs), DIM),))
         # More of an answer than fits is behind the key; wrapping all of it would take its time.
@@ -128,10 +128,10 @@ def _asked(record: TaskRecord, width: int) -> list[str]:
     return wrapped(record.preview or "(no message)", width)
 
 
-def story_of(record: TaskRecord, now: float, glyphs: Glyphs) -> str:
+def details_text(record: TaskRecord, now: float, glyphs: Glyphs) -> str:
     """Everything known of it, as text."""
     known = [f"{label:<8}{text}" for label, text in facts_of(record, now, glyphs) if text]
     parts = [record.preview or "(no message)", "\n".join(known)]
-    for heading, text, _ in said_of(record, whole=True):
+    for heading, text, _ in outcome_parts(record, whole=True):
         parts.append(f"{heading.capitalize()}:\n{text}" if heading else text)
     return "\n\n".join(parts)

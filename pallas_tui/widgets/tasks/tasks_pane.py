@@ -14,11 +14,11 @@ from ...records.task_book import UNDER_WAY, TaskBook
 from ...state import Tone
 from ...targets import RunTarget, Target, ThreadTarget
 from ...text import Glyphs, Line
-from ..list_pane import Story
+from ..list_pane import ShowText
 from ..pages import RecordsPane
 from ..status_line import QuestionLine
 from .task_list import EMPTY, TaskList
-from .task_view import details, story_of
+from .task_view import details, details_text
 
 LOOK_EVERY: Final = 0.5
 """Seconds between two checks for changes."""
@@ -60,7 +60,7 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
         self._first = False
         """Whether the first page is being read."""
         self._looks = 0
-        self._told_problem = False
+        self._had_problem = False
 
     def on_mount(self) -> None:
         """Show the known tasks, then read the current ones."""
@@ -76,7 +76,7 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
 
     def _look(self) -> None:
         """Read again when something moved since, or goes on; times go on in any case."""
-        if not self._stands or not self.screen.is_current:
+        if not self._is_composed or not self.screen.is_current:
             return
         self._looks += 1
         going = self._book.under_way and self._looks >= READ_EVERY
@@ -84,7 +84,7 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
             self._refresh()
         self.rows.set_time(self._clock())
         if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
-            self._tell()
+            self._show_details()
 
     def _refresh(self) -> None:
         if not self._first:
@@ -103,9 +103,9 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
         # The list stays; the line below it says why there is nothing newer.
         if self._problem and shown:
             self._say(self._problem, Tone.ERROR)
-        elif not self._problem and self._told_problem:
+        elif not self._problem and self._had_problem:
             self._say("")
-        self._told_problem = bool(self._problem)
+        self._had_problem = bool(self._problem)
         self._rest()
 
     def _caption(self) -> list[str]:
@@ -129,18 +129,18 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
     def _details(self, record: TaskRecord, within: TaskRecord | None, width: int, height: int) -> list[Line]:
         return details(record, within, width, height, self._clock(), self._glyphs)
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         record = self.rows.selected
         if record is None:
             return None
         whole = self._within.get(self._key(record), record)
-        return record.preview or record.id[:8], story_of(whole, self._clock(), self._glyphs)
+        return record.preview or record.id[:8], details_text(whole, self._clock(), self._glyphs)
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected one is offered."""
-        if not self._stands:
+        if not self._is_composed:
             return True
         record = self.rows.selected
         if action in ("choose", "copy_id"):
@@ -162,9 +162,9 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
 
     async def _read_whole(self, record: TaskRecord) -> None:
         whole = await self._book.whole(record.id)
-        if self._stands:
+        if self._is_composed:
             title = one_line(record.preview or record.id[:8], 80)
-            self.post_message(Story(title, story_of(whole, self._clock(), self._glyphs)))
+            self.post_message(ShowText(title, details_text(whole, self._clock(), self._glyphs)))
 
     def action_thread(self) -> None:
         """Open the thread of the task in the chat."""
@@ -173,7 +173,7 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
 
     async def _open_thread(self, record: TaskRecord) -> None:
         thread = await self._book.thread(record)
-        if self._stands:
+        if self._is_composed:
             self.post_message(self.OpenTask(ThreadTarget(thread)))
 
     def action_run(self) -> None:

@@ -56,13 +56,13 @@ def details(
         # There is room for little more than the last answer, and the title is often the question.
         rows = [row for row in rows or () if row.role != "user"]
     for row in rows or ():
-        lines += _told(row, record.agent, width, glyphs)
+        lines += _row_lines(row, record.agent, width, glyphs)
     while lines and not lines[-1]:
         lines.pop()
     return ended(lines, height)
 
 
-def _told(row: MessageRecord, agent: str, width: int, glyphs: Glyphs) -> list[Line]:
+def _row_lines(row: MessageRecord, agent: str, width: int, glyphs: Glyphs) -> list[Line]:
     if row.status == "error" and row.reason and row.role != "user":
         return [((line, STYLES[Tone.ERROR]),) for line in wrapped(one_line(row.reason, 300), width)[:2]]
     if row.role == "tool" or not (row.content or row.tool_calls):
@@ -70,20 +70,20 @@ def _told(row: MessageRecord, agent: str, width: int, glyphs: Glyphs) -> list[Li
     if not row.content:
         names = ", ".join(one_line(call.name, 60).replace("__", "/", 1) for call in row.tool_calls)
         return [((fit(f"  {glyphs.corner} {names}", width, glyphs), DIM),)]
-    who = {"user": "you", "system": "summary"}.get(row.role, agent)
-    said = wrapped(one_line(row.content, 600), max(8, width))
-    return [((fit(who, width, glyphs), DIM),), *(((line, ""),) for line in said[:4]), ()]
+    author = {"user": "you", "system": "summary"}.get(row.role, agent)
+    texts = wrapped(one_line(row.content, 600), max(8, width))
+    return [((fit(author, width, glyphs), DIM),), *(((line, ""),) for line in texts[:4]), ()]
 
 
-def story_of(record: ThreadRecord, rows: Sequence[MessageRecord], now: float) -> str:
+def details_text(record: ThreadRecord, rows: Sequence[MessageRecord], now: float) -> str:
     """Everything known of it, and its last words, as text."""
     known = [f"{label:<8}{text}" for label, text in facts_of(record, now) if text]
-    said = [
+    texts = [
         f"{row.role}: {one_line(row.reason if row.status == 'error' else row.content, 2_000)}"
         for row in rows
         if row.content or row.reason
     ]
     parts = [record.title or "(no title)", "\n".join(known)]
-    if said:
-        parts.append(f"The last {count(len(said), 'row')}:\n" + "\n".join(said))
+    if texts:
+        parts.append(f"The last {count(len(texts), 'row')}:\n" + "\n".join(texts))
     return "\n\n".join(parts)

@@ -25,7 +25,7 @@ from ..dialogs.line_dialog import LineScreen
 from ..pages import RecordsPane
 from ..status_line import QuestionLine
 from .thread_list import EMPTY, ThreadList
-from .thread_view import SEEN_ROWS, details, story_of
+from .thread_view import SEEN_ROWS, details, details_text
 
 MAX_TITLE = 200
 
@@ -177,21 +177,21 @@ A filter (**/**) searches titles, agents, owners and ids of the newest 5,000; **
         if self._resting is None:
             self._rest()
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         record = self.rows.selected
         if record is None:
             return None
         rows = self._within.get(self._key(record), ())
-        return record.title or record.id, story_of(record, rows, self._clock())
+        return record.title or record.id, details_text(record, rows, self._clock())
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected one is offered."""
-        if not self._stands or not self.query(TitleLine):
+        if not self._is_composed or not self.query(TitleLine):
             return True
         typing = self.query_one(TitleLine).has_focus
-        if action in ("choose", "rename", "delete", "copy_id", "export", "story"):
+        if action in ("choose", "rename", "delete", "copy_id", "export", "full_text"):
             return self.rows.selected is not None and not typing
         if action == "only":
             return (bool(self._book.agent) or self.rows.selected is not None) and not typing

@@ -45,7 +45,7 @@ class TodoLines(RowList[BoardTodo]):
         word, tone = WORDS[todo.status]
         over = todo.status == "closed"
         since = age(self._now - (todo.changed if over else todo.since))
-        said = f"{awaited(todo)}{f': {todo.description}' if todo.description else ''}"
+        text = f"{awaited(todo)}{f': {todo.description}' if todo.description else ''}"
         room = max(4, width - 2 - _STATUS - 1 - _ACTOR - _AGE - 2)
         return cropped(
             (
@@ -53,7 +53,7 @@ class TodoLines(RowList[BoardTodo]):
                 (f" {word:<{_STATUS}} ", DIM if over else STYLES[tone]),
                 (fit(todo.actor, _ACTOR, glyphs), DIM if over else STRONG),
                 (f"{right(since, _AGE)}  ", DIM),
-                (fit(said, room, glyphs), DIM if over else ""),
+                (fit(text, room, glyphs), DIM if over else ""),
             ),
             width,
         )
@@ -94,7 +94,7 @@ def details(todo: BoardTodo, width: int, height: int, now: float) -> list[Line]:
     return ended(lines, height)
 
 
-def story_of(todo: BoardTodo, now: float) -> str:
+def details_text(todo: BoardTodo, now: float) -> str:
     """The same as text."""
     known = [f"{label:<8}{text}" for label, text in facts_of(todo, now) if text]
     return "\n\n".join((todo.description or awaited(todo), "\n".join(known)))

@@ -15,7 +15,7 @@ from ...ui_clock import PERIOD
 from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
-from .todo_list import EMPTY, TodoLines, details, story_of
+from .todo_list import EMPTY, TodoLines, details, details_text
 
 HINT: Final = "agent, message, state, description, run"
 
@@ -57,7 +57,7 @@ descriptions.
         yield FilterLine(HINT, id="todo-filter")
 
     @property
-    def _stands(self) -> bool:
+    def _is_composed(self) -> bool:
         return self.is_mounted and self.is_attached and len(self.query("#todo-list, #todo-details")) == 2
 
     @property
@@ -71,16 +71,16 @@ descriptions.
         self.call_after_refresh(self._paint)
 
     def _look(self) -> None:
-        if not self._stands or self.app.screen is not self.screen:
+        if not self._is_composed or self.app.screen is not self.screen:
             return
         if self._version != self._board.version:
             self._paint()
         else:
             self.rows.set_time(self._clock())
-            self._tell()
+            self._show_details()
 
     def _paint(self) -> None:
-        if not self._stands:
+        if not self._is_composed:
             return
         self._version = self._board.version
         known = self._board.listed(self._with_closed)
@@ -91,10 +91,10 @@ descriptions.
         words.append(f"{len(shown)} of {count(len(known), 'todo')}" if self._words else "")
         words.append("" if self._with_closed else "closed ones hidden")
         self.caption = f" {self._glyphs.dot} ".join(word for word in words if word)
-        self._tell()
+        self._show_details()
         self.refresh_bindings()
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         """Show the details of the selected todo."""
         view, todo = self.query_one(DetailLines), self.rows.selected
         size = view.content_region.size
@@ -105,8 +105,8 @@ descriptions.
         self.call_after_refresh(self._paint)
 
     def selection_changed(self) -> None:
-        if self._stands:
-            self._tell()
+        if self._is_composed:
+            self._show_details()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self._words = words
@@ -116,12 +116,12 @@ descriptions.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected one is offered."""
-        if not self._stands:
+        if not self._is_composed:
             return True
         todo = self.rows.selected
         if action in ("choose", "messages"):
             return todo is not None and bool(todo.run_id)
-        if action in ("story", "copy"):
+        if action in ("full_text", "copy"):
             return todo is not None
         return super().check_action(action, parameters)
 
@@ -140,6 +140,6 @@ descriptions.
         self._with_closed = not self._with_closed
         self._paint()
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         todo = self.rows.selected
-        return None if todo is None else (f"todo of {todo.actor}", story_of(todo, self._clock()))
+        return None if todo is None else (f"todo of {todo.actor}", details_text(todo, self._clock()))

@@ -47,16 +47,16 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
     """Return one request. ``alone`` it has no line of its run above it, and names the caller."""
     again = f" x{line.times}" if line.times > 1 else ""
     arrow = f" {glyphs.outbound} "
-    hop = f"{line.sender}{arrow}{line.to}{again}"
-    longer = f"{line.caller}{arrow}{hop}" if line.caller and alone else hop
-    who = (longer, hop) if alone else ("  " * line.depth + hop,)
+    route_text = f"{line.sender}{arrow}{line.to}{again}"
+    longer = f"{line.caller}{arrow}{route_text}" if line.caller and alone else route_text
+    route = (longer, route_text) if alone else ("  " * line.depth + route_text,)
     left, expired = expiry(line.expires_at, now)
     key = short(line.fingerprint) or "-"
     columns = _columns(
         width,
         clock(line.at),
         line.run_id[:_RUN_WIDTH],
-        who,
+        route,
         _SOURCES[line.source],
         key,
         ", ".join(line.audience),
@@ -68,7 +68,7 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
     styles = {
         "run": DIM,
         "time": DIM,
-        "who": "bold" if line.outcome else "",
+        "route": "bold" if line.outcome else "",
         "source": DIM if line.source == "none" else "",
         "key": "",
         "for": DIM,
@@ -151,7 +151,7 @@ def _columns(
     width: int,
     time: str,
     run: str,
-    who: tuple[str, ...],
+    route: tuple[str, ...],
     source: str,
     key: str,
     audience: str,
@@ -180,5 +180,5 @@ def _columns(
     if not narrow:
         left_side.append((fit(run, _RUN_WIDTH) + " ", "run"))
     room = width - 1 - sum(cell_len(text) for text, _ in (*left_side, *right_side)) - 1
-    shown = next((each for each in who if cell_len(each) <= room), who[-1])
-    return [*left_side, (fit(shown, room, glyphs) + " ", "who"), *right_side]
+    shown = next((each for each in route if cell_len(each) <= room), route[-1])
+    return [*left_side, (fit(shown, room, glyphs) + " ", "route"), *right_side]

@@ -14,11 +14,11 @@ from ...runs.credential_traces import TraceLine, Traces
 from ...targets import Reveal, RunTarget, Target
 from ...text import UNICODE, Glyphs, Line, count
 from ..filter_line import FilterLine
-from ..list_pane import ListPane, Story
+from ..list_pane import ListPane, ShowText
 from ..row_list import RowList
 from .trace_view import header, request_details, trace_line
 
-_TEACHING = (
+_HINT = (
     "No requests yet.\n"
     "Ask an agent something in the chat (2): each request of the run to a server appears here, with the"
     " fingerprint of the credential it carried, its source, and how the server answered.\n"
@@ -98,10 +98,10 @@ class TraceList(RowList[TraceLine]):
         return trace_line(self.rows[index], width, self._now, self._glyphs, alone=self.findings_only)
 
     def empty_text(self) -> str:
-        kept = self._traces.requests
-        if kept and self.findings_only:
-            return f"There is no finding in the {count(kept, 'request')} that are kept. Press o to see all."
-        return "No request matches.\nEscape clears the filter." if kept else _TEACHING
+        total = self._traces.requests
+        if total and self.findings_only:
+            return f"There is no finding in the {count(total, 'request')} that are kept. Press o to see all."
+        return "No request matches.\nEscape clears the filter." if total else _HINT
 
 
 class TracesPane(ListPane):
@@ -185,14 +185,14 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
     def filter_by(self, words: tuple[str, ...]) -> None:
         self.requests.filter_by(words)
 
-    def story(self) -> tuple[str, str] | None:
+    def full_text(self) -> tuple[str, str] | None:
         line = self.requests.selected
         return None if line is None else (f"{line.sender} to {line.to}", request_details(line, self._now))
 
     def choose(self) -> None:
         """Show the details of the request."""
-        if (story := self.story()) is not None:
-            self.post_message(Story(*story))
+        if (text := self.full_text()) is not None:
+            self.post_message(ShowText(*text))
 
     def action_findings(self) -> None:
         """Show only requests with findings, or all again."""
