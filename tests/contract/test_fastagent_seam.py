@@ -117,11 +117,11 @@ def test_request_params_take_what_we_pass() -> None:
 def test_messages_have_the_fields_that_kept_copies_rely_on() -> None:
     from fast_agent.types import PromptMessageExtended
 
-    from pallas.executors.fastagent.message_conversion import keep, user_message
+    from pallas.executors.fastagent.message_conversion import native_copy, user_message
 
     hints = get_type_hints(PromptMessageExtended, include_extras=False)
     assert {"role", "content", "tool_calls", "tool_results", "stop_reason"} <= set(hints)
-    kept = keep(user_message("hi"))
+    kept = native_copy(user_message("hi"))
     assert kept.model_copy(deep=True) is kept
     changed = kept.model_copy(update={"role": "assistant"})
     assert changed is not kept
@@ -150,7 +150,7 @@ def test_the_sdk_asks_for_a_tools_schema_where_we_answer() -> None:
 async def test_a_history_that_is_loaded_is_the_agents_whole_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pallas.executors.fastagent.message_conversion import keep, user_message
+    from pallas.executors.fastagent.message_conversion import native_copy, user_message
 
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, {"kept": agent_module("kept")})
@@ -159,7 +159,7 @@ async def test_a_history_that_is_loaded_is_the_agents_whole_history(
     async with fast_agent.harness() as harness:
         agent: Any = (await harness.session("one")).agent_app.get_agent("kept")
         await agent.generate("said before")
-        seam.load_history(agent, [keep(user_message("a")), keep(user_message("b"))])
+        seam.load_history(agent, [native_copy(user_message("a")), native_copy(user_message("b"))])
         await agent.generate("now")
         said = [message.first_text() for message in agent.message_history]
         assert said[:3] == ["a", "b", "now"]

@@ -110,7 +110,7 @@ def test_the_shutdown_of_uvicorn_uses_nothing_that_ours_does_not_know() -> None:
 
 
 def test_serving_calls_the_methods_that_we_replace() -> None:
-    ours = {"__init__", "end", "_over"}
+    ours = {"__init__", "end", "_wait_ended"}
     replaced = {name for name, value in vars(_Server).items() if inspect.isfunction(value)} - ours
     assert replaced == {"capture_signals", "startup", "main_loop", "shutdown"}
     for name in replaced:

@@ -335,7 +335,7 @@ class Noted(FakeExecutor):
         if self.hangs:
             await asyncio.Event().wait()
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         self.closed += 1
 
 

@@ -57,7 +57,7 @@ async def test_an_agent_that_is_made_asks_its_callers_as_the_project_says(
         written = yaml.safe_load((root / "agents.yaml").read_text("utf-8"))
         written["auth"]["tokens"] = {"ops": {"sha256": sha256_of(OPS)}}
         (root / "agents.yaml").write_text(yaml.safe_dump(written, sort_keys=False), "utf-8")
-        rules = fleet.inbound.asked
+        rules = fleet.inbound.auth_of
         await until(lambda: "ops" in str(rules("made")) and "ops" in str(rules("helper")))
         assert (await listing(url, CI)).status_code == 401
         assert (await listing(url, OPS)).status_code == 200

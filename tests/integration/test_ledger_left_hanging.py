@@ -99,7 +99,7 @@ async def left_hanging(
         await gate.reached.wait()
     with hang(lasting.ledger), caplog.at_level(logging.WARNING):  # type: ignore[attr-defined]
         async with asyncio.timeout(20):
-            await kernel.close(0.1, grace=0.5)
+            await kernel.close(0.1, grace_s=0.5)
             with pytest.raises(Fault, match="the fleet is stopping"):
                 await run
             await lasting.close(2.0)

@@ -13,7 +13,7 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.scripted import model
 
 from pallas.config import Capabilities
-from pallas.executors.fastagent.model_registry import has_vision, keep_to, register
+from pallas.executors.fastagent.model_registry import apply_declared_window, has_vision, register
 
 # Names that would tell a guesser a lot.
 TELLING = ("gpt-4o-vision-ultra", "claude-omni-1m-context", "Qwen3-VL-72B-Instruct-256k", "llava-multimodal")
@@ -76,7 +76,7 @@ def test_agents_on_one_model_each_keep_their_own_window() -> None:
     for size in (50_000, 900):
         register("shared-1", Capabilities(context_window=size))
         usage = UsageAccumulator()
-        keep_to(
+        apply_declared_window(
             SimpleNamespace(llm=SimpleNamespace(usage_accumulator=usage, model_name="shared-1")),
             Capabilities(context_window=size),
         )

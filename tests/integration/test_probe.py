@@ -191,7 +191,7 @@ async def test_a_closed_port_is_unreachable(client: httpx2.AsyncClient) -> None:
 
 async def test_a_black_hole_is_unreachable_after_one_deadline(client: httpx2.AsyncClient) -> None:  # PI-12
     async with talking(b"") as origin:
-        found = await probe(_http(origin), client, {}, timeout=0.3)
+        found = await probe(_http(origin), client, {}, timeout_s=0.3)
     assert (found.reach, found.detail) == (ProbeResult.UNREACHABLE, "no answer within 0.3 s")
 
 
@@ -209,7 +209,7 @@ async def test_one_deadline_covers_both_eras(client: httpx2.AsyncClient) -> None
 
     fake = FakeDownstream(answer)
     async with serving(fake) as origin:
-        found = await probe(_http(origin), client, {}, timeout=2.0)
+        found = await probe(_http(origin), client, {}, timeout_s=2.0)
     assert (calls, found.detail) == (2, "no answer within 2 s")
 
 
@@ -275,7 +275,7 @@ async def test_a_session_is_ended_even_when_the_answer_never_comes(
 
     fake = FakeDownstream(answer)
     async with serving(fake) as origin:
-        found = await probe(_http(origin), client, {}, timeout=2.0)
+        found = await probe(_http(origin), client, {}, timeout_s=2.0)
         assert found.reach is ProbeResult.UNREACHABLE
         assert (fake.opened, fake.sessions) == (1, set())
 
@@ -412,7 +412,7 @@ async def test_one_that_never_answers_costs_one_deadline_and_is_named() -> None:
     async with AsyncExitStack() as stack:
         origins = [await stack.enter_async_context(serving(fake)) for fake in fakes]
         names = ("first", "black_hole", "last")
-        prober = Prober([_http(*pair) for pair in zip(origins, names, strict=True)], timeout=2.0)
+        prober = Prober([_http(*pair) for pair in zip(origins, names, strict=True)], timeout_s=2.0)
         found = await prober.probe()
         await prober.close()
         health = health_of(AgentState.READY, found)
@@ -484,7 +484,7 @@ async def test_what_is_shown_follows_what_is_found_without_flapping() -> None:
         prober = Prober([_http(origin)], clock=lambda: now)
         for number, (does, found, shown) in enumerate(rounds):
             fake.answer = answers[does]
-            prober._timeout = 0.5 if does == "silent" else 30  # who answers has the time for it
+            prober._timeout_s = 0.5 if does == "silent" else 30  # who answers has the time for it
             now += CACHE_SECONDS + 1
             asked = await prober.probe()
             told = (asked[0].reach, prober.latest[0].reach, prober.unconfirmed)
@@ -507,7 +507,7 @@ async def test_silence_and_broken_connections_may_pass_and_all_else_is_certain(
         assert (await look(_http(origin), client, {})).certain
     assert (await look(_http(origin), client, {})).certain  # nobody listens there any more
     async with talking(b"") as origin:
-        assert not (await look(_http(origin), client, {}, timeout=0.3)).certain
+        assert not (await look(_http(origin), client, {}, timeout_s=0.3)).certain
     async with talking(b"", hang_up=True) as origin:
         assert not (await look(_http(origin), client, {})).certain
     for answer in (status(401), modern, status(200, b"<html>")):
@@ -518,7 +518,7 @@ async def test_silence_and_broken_connections_may_pass_and_all_else_is_certain(
 async def test_a_downstream_that_never_answered_is_unreachable_with_the_first_look() -> None:
     # PI-10, PI-12
     async with talking(b"") as origin:
-        prober = Prober([_http(origin)], timeout=0.3)
+        prober = Prober([_http(origin)], timeout_s=0.3)
         assert (await prober.probe())[0].reach is prober.latest[0].reach is ProbeResult.UNREACHABLE
         await prober.close()
 
@@ -544,7 +544,7 @@ async def test_who_asks_waits_no_longer_than_a_round_even_when_the_round_is_held
 
     monkeypatch.setattr("pallas.health.probe.prober._certificates", slow_certificates)
     async with serving(FakeDownstream(modern)) as origin:
-        prober = Prober([_http(origin)], timeout=1.0)
+        prober = Prober([_http(origin)], timeout_s=1.0)
         try:
             async with asyncio.timeout(10):
                 assert (await prober.probe())[0].reach is ProbeResult.UNKNOWN

@@ -68,7 +68,7 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
 
     async def held_open(timeout: float = 2.0, *, grace: float = 1.0) -> None:
         await may_end.wait()
-        await drain(timeout, grace=grace)
+        await drain(timeout, grace_s=grace)
 
     monkeypatch.setattr(fleet.kernel, "close", held_open)
     starting = asyncio.create_task(fleet.start())

@@ -72,7 +72,7 @@ class Mortal(FakeExecutor):
         assert self.tell is not None
         self.tell(reason)
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         self.fates.closed += 1
 
 

@@ -232,7 +232,7 @@ async def test_closing_refuses_new_runs_and_cancels_those_that_do_not_end() -> N
     kernel, _, _ = kernel_with(FakeExecutor(gate.answer))
     call = asyncio.create_task(kernel.run(RunRequest("echo", "x")))
     await gate.reached.wait()
-    await kernel.close(timeout=0)
+    await kernel.close(timeout_s=0)
     with pytest.raises(Fault, match="cancelled"):
         await call
     with pytest.raises(Fault, match="stopping"):

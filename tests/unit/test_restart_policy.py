@@ -34,7 +34,7 @@ def test_the_delay_doubles_up_to_its_cap() -> None:
     tried, clock = policy(PATIENT)
     delays = []
     for _ in range(6):
-        delays.append(tried.failed().delay)
+        delays.append(tried.failed().delay_s)
         clock.pass_by(1)
     assert delays == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
@@ -43,7 +43,7 @@ def test_chance_takes_a_tenth_off_at_most_and_never_adds() -> None:
     whole, _ = policy(PATIENT, chance=0.0)
     least, _ = policy(PATIENT, chance=1.0)
     for _ in range(6):
-        assert abs(least.failed().delay - whole.failed().delay * (1 - JITTER)) < 1e-9
+        assert abs(least.failed().delay_s - whole.failed().delay_s * (1 - JITTER)) < 1e-9
 
 
 def test_so_many_failures_in_the_window_are_a_crash_loop() -> None:
@@ -59,7 +59,7 @@ def test_so_many_failures_in_the_window_are_a_crash_loop() -> None:
         AfterFailure.CRASH_LOOP,
     ]
     assert [each.crashes for each in decisions] == [1, 2, 3, 4]
-    assert decisions[-1].delay == 0
+    assert decisions[-1].delay_s == 0
 
 
 def test_one_failure_is_a_crash_loop_where_one_is_too_many() -> None:
@@ -84,7 +84,7 @@ def test_failures_far_apart_never_are_a_crash_loop_but_wait_longer_each_time() -
     for _ in range(20):
         decision = tried.failed()
         assert decision.after is AfterFailure.RESTART
-        delays.append(decision.delay)
+        delays.append(decision.delay_s)
         clock.pass_by(40)
         tried.well()
         clock.pass_by(10)
@@ -105,7 +105,7 @@ def test_a_run_that_is_not_long_enough_forgets_nothing() -> None:
     tried.failed()
     tried.well()
     clock.pass_by(99)
-    assert tried.failed().delay == 2.0
+    assert tried.failed().delay_s == 2.0
 
 
 def test_time_that_passes_while_it_is_down_is_no_stable_run() -> None:
@@ -114,7 +114,7 @@ def test_time_that_passes_while_it_is_down_is_no_stable_run() -> None:
     clock.pass_by(10)
     tried.failed()
     clock.pass_by(1_000)
-    assert tried.failed().delay == 2.0
+    assert tried.failed().delay_s == 2.0
 
 
 def test_never_leaves_it_and_counts_all_the_same() -> None:
@@ -184,10 +184,10 @@ def test_whatever_happens_delays_and_counts_stay_within_their_bounds(
             if config.policy == "never":
                 assert decision.after is AfterFailure.STAY_DOWN
             if decision.after is AfterFailure.RESTART:
-                assert config.backoff * (1 - JITTER) * 0.999 <= decision.delay <= config.backoff_max
+                assert config.backoff * (1 - JITTER) * 0.999 <= decision.delay_s <= config.backoff_max
                 assert decision.crashes < config.crashes
             else:
-                assert decision.delay == 0
+                assert decision.delay_s == 0
             if decision.after is AfterFailure.CRASH_LOOP:
                 assert decision.crashes == config.crashes
 
@@ -201,6 +201,6 @@ def test_without_a_stable_run_no_delay_is_shorter_than_the_one_before(
     for gap in gaps:
         decision = tried.failed()
         if decision.after is AfterFailure.RESTART:
-            delays.append(decision.delay)
+            delays.append(decision.delay_s)
         clock.pass_by(gap)
     assert all(before <= after for before, after in pairwise(delays))

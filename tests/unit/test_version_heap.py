@@ -65,7 +65,7 @@ async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
     hub, runs, ring = EventHub(), Runs(), Ring()
     gone = weakref.ref(ring)
     settle()
-    tending = asyncio.create_task(tend(hub, runs, every=0.0))
+    tending = asyncio.create_task(tend(hub, runs, interval_s=0.0))
     del ring
     gc.collect()
     assert gone() is not None  # left out
@@ -83,7 +83,7 @@ async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
 async def test_nothing_is_looked_through_where_nothing_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.unfreeze()
     hub, runs = EventHub(), Runs()
-    tending = asyncio.create_task(tend(hub, runs, every=0.0))
+    tending = asyncio.create_task(tend(hub, runs, interval_s=0.0))
     await asyncio.sleep(0)
     hub.publish(Reloaded(agent="one", outcome="live"))
     await runs.waited.wait()

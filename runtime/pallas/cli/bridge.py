@@ -85,14 +85,14 @@ async def _serve(
     import asyncio
 
     from pallas.client.stdio_bridge.bridge_relay import Relay
-    from pallas.client.stdio_bridge.bridge_target import BridgeTarget, keep
+    from pallas.client.stdio_bridge.bridge_target import BridgeTarget, provide_fleet
     from pallas.client.stdio_bridge.stdio_wire import StdioWire
 
     assert isinstance(wire, StdioWire)
     stop = asyncio.Event()
     _hear_signals(stop)
     target = BridgeTarget(token)
-    fleet = asyncio.create_task(keep(target, project, url, stop, tell=_tell), name="fleet")
+    fleet = asyncio.create_task(provide_fleet(target, project, url, stop, tell=_tell), name="fleet")
     try:
         await Relay(wire, target).run(stop, lambda: _end_soon(others))
     finally:

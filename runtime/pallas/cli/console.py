@@ -70,7 +70,7 @@ async def _held(project: Project, terminal: ChatTerminal, ending: Ending) -> int
             "",
             lambda text: terminal.note(text, ""),
             started=lambda fleet: running.append((fleet, asyncio.get_running_loop())),
-            patience=0 if serves else PORTS_TIMEOUT,  # another console ends soon
+            grace_s=0 if serves else PORTS_TIMEOUT,  # another console ends soon
         ):
             fleet, loop = running[0]
             stop = asyncio.Event()

@@ -9,7 +9,7 @@ import typer
 from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
 from pallas.safe_text import one_line
 
-from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, ask, complain, fault_text
+from .resources.fleet_requests import OK, REFUSED, USAGE, FleetLocation, complain, fault_text, run_with_fleet
 from .resources.resource_kinds import DELETABLE, KindInfo, NoSuchKind, split
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def delete_named(words: Sequence[str], yes: bool, reach: FleetLocation) -> int:
     async def work(api: "RestClient") -> int:
         return max([await _delete_one(api, kind, name) for kind, name in should_be_deleted])
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def _sure(should_be_deleted: Sequence[tuple[KindInfo, str]]) -> bool:

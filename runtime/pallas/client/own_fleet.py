@@ -167,15 +167,15 @@ async def own_fleet(
     tell: Callable[[str], None],
     begun: Callable[[str], None] = lambda origin: None,
     started: Callable[["Fleet"], None] = lambda fleet: None,
-    patience: float = PORTS_TIMEOUT,
+    grace_s: float = PORTS_TIMEOUT,
 ) -> AsyncIterator[str]:
     """Start a fleet on its own thread and loop, so that agents' code cannot block ours; yields its origin.
 
     ``begun`` receives it before the agents are started, ``started`` gets the fleet in its own loop after
-    that. ``patience`` is how many seconds to wait for ports that another fleet of the project has. Raises
+    that. ``grace_s`` is how many seconds to wait for ports that another fleet of the project has. Raises
     Fault.
     """
-    own = _Own(needed(project, agent), tell, begun, started, patience)
+    own = _Own(needed(project, agent), tell, begun, started, grace_s)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -200,13 +200,13 @@ class _Own:
         tell: Callable[[str], None],
         begun: Callable[[str], None],
         started: Callable[["Fleet"], None],
-        patience: float,
+        grace_s: float,
     ) -> None:
         self._project = project
         self._tell = tell
         self._begun = begun
         self._started = started
-        self._patience = patience
+        self._grace_s = grace_s
         self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -274,7 +274,7 @@ class _Own:
             except Fault as fault:
                 # Their owner belongs to this project, or does not serve yet and cannot say what it is.
                 waits = str(self._project.root) in fault.message or "that is starting" in fault.message
-                if not waits or monotonic() - began > self._patience or self._stop_requested.is_set():
+                if not waits or monotonic() - began > self._grace_s or self._stop_requested.is_set():
                     raise
             await asyncio.sleep(0.3)
 

@@ -120,19 +120,19 @@ class RestClient:
         self, path: str, *, timeout: float = ANSWER_TIMEOUT, visible: bool = True, **query: Any
     ) -> Any:
         """Return the JSON at ``path``. Query values that are None or empty are left out."""
-        return await self.ask("GET", path, timeout=timeout, visible=visible, query=query)
+        return await self.request("GET", path, timeout=timeout, visible=visible, query=query)
 
     async def post(self, path: str, document: Any = None, *, timeout: float = ANSWER_TIMEOUT) -> Any:
         """Send a document to be created or acted on, and return the response."""
-        return await self.ask("POST", path, document, timeout=timeout)
+        return await self.request("POST", path, document, timeout=timeout)
 
     async def put(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
         """Send a changed document, and return the response. Absent keys stay as they are (C17)."""
-        return await self.ask("PUT", path, document, timeout=timeout)
+        return await self.request("PUT", path, document, timeout=timeout)
 
     async def delete(self, path: str, *, timeout: float = ANSWER_TIMEOUT) -> Any:
         """Delete, and return the response; None when it is empty."""
-        return await self.ask("DELETE", path, timeout=timeout)
+        return await self.request("DELETE", path, timeout=timeout)
 
     async def items(
         self, path: str, *, most: int = 0, visible: bool = True, **query: Any
@@ -153,7 +153,7 @@ class RestClient:
 
     async def answer(self, agent: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send one message and return its whole answer (AG-16). Cancelling this cancels the run."""
-        document = await self.ask(
+        document = await self.request(
             "POST", f"/agents/{part(agent)}/chat", {**body, "stream": False}, timeout=RUN_TIMEOUT
         )
         if not isinstance(document, dict):
@@ -170,12 +170,12 @@ class RestClient:
     async def cancel(self, run: str) -> None:
         """Ask for a run to be cancelled; does nothing for one that is over or unknown."""
         try:
-            await self.ask("DELETE", f"/runs/{part(run)}", timeout=10.0)
+            await self.request("DELETE", f"/runs/{part(run)}", timeout=10.0)
         except Fault as fault:
             if fault.data.get("reason") not in ("not_found", "conflict"):
                 raise
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,

@@ -82,7 +82,7 @@ def _rule(entry: RuleEntry, auth: AuthConfig | None, agents: Collection[str]) ->
         if isinstance(node, Items) and not node.items and getattr(entry, key) == ():
             rule.error(key, "is empty", f"for example `{key}: {_EXAMPLES[key]}`")
     to = dict.fromkeys(name for name, where in entry.listed("to") if _is_to(rule, name, where, auth))
-    given = (_grant(rule, text, where, agents) for text, where in entry.listed("allow"))
+    given = (_read_grant(rule, text, where, agents) for text, where in entry.listed("allow"))
     return Rule(tuple(to), tuple(dict.fromkeys(each for each in given if each is not None)))
 
 
@@ -125,7 +125,7 @@ def _as_token(name: str, auth: AuthConfig | None) -> str:
     return f"did you mean token:{name}" if auth is not None and name in auth.tokens else ""
 
 
-def _grant(rule: Section, text: str, where: Where, agents: Collection[str]) -> Grant | None:
+def _read_grant(rule: Section, text: str, where: Where, agents: Collection[str]) -> Grant | None:
     """``verb:resource:name`` as a grant, None after noting what is wrong with it."""
     if text == ANY:
         return Grant(ANY)

@@ -178,15 +178,15 @@ class Executor(Protocol):
         """Release the resources of a conversation that is over; returns at once."""
         return
 
-    async def park(self, timeout: float) -> None:
-        """Stop what it runs and keep what it loaded, in about ``timeout`` seconds: ``start`` may follow.
+    async def park(self, timeout_s: float) -> None:
+        """Stop what it runs and keep what it loaded, in about ``timeout_s`` seconds: ``start`` may follow.
 
         Runs in flight must be over or are cancelled by their owner.
         """
         ...
 
-    async def close(self, timeout: float) -> None:
-        """Release everything, in about ``timeout`` seconds; a second call may have a shorter timeout.
+    async def close(self, timeout_s: float) -> None:
+        """Release everything, in about ``timeout_s`` seconds; a second call may have a shorter timeout.
 
         Runs in flight must be over or are cancelled by their owner.
         """

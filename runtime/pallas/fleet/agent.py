@@ -272,7 +272,7 @@ class FleetAgent:
     async def take_version(self, version: AgentVersion, detail: str) -> None:
         """Be what this version is, which answers from now on."""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
-        await self._watch_over(version.executor)
+        await self._watch_servers(version.executor)
         self.ready(detail)
         # The probes may take seconds, and callers need not wait for those.
         self._lifecycle.own(self.check_health(), "health")
@@ -285,7 +285,7 @@ class FleetAgent:
 
     async def connecting(self, executor: Executor) -> None:
         """Watch the servers of an executor that is loaded and connects now."""
-        await self._watch_over(executor)
+        await self._watch_servers(executor)
         self.move_to(AgentState.CONNECTING)
 
     def ready(self, detail: str = "") -> None:
@@ -315,12 +315,12 @@ class FleetAgent:
             history=_has_history(self.config),
         )
 
-    async def _watch_over(self, executor: Executor) -> None:
+    async def _watch_servers(self, executor: Executor) -> None:
         definition = self.config.definition
         own = {each.name: each for each in definition.own_servers} if definition is not None else {}
         known = {**self.project.downstreams, **own}
         servers = [known[name] for name in executor.info.servers if name in known]
-        await self.watched.watch_over(servers, self.config.required)
+        await self.watched.watch_servers(servers, self.config.required)
 
     def fail(
         self,
@@ -420,7 +420,7 @@ class FleetAgent:
         if state not in FAILED_STATES:  # those were logged with their cause
             log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
         if state is AgentState.READY:
-            self._lifecycle.took_over()
+            self._lifecycle.note_ready()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 

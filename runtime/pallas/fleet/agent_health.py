@@ -60,7 +60,7 @@ class AgentHealth:
         """Whether the last look found something that another must confirm."""
         return self._prober.unconfirmed
 
-    async def watch_over(
+    async def watch_servers(
         self, downstreams: Sequence[DownstreamConfig], required: Collection[str] = ()
     ) -> None:
         """Watch these downstreams from now on; keep the health of those that stay.

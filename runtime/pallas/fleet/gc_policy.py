@@ -38,8 +38,8 @@ def settle() -> None:
     gc.freeze()
 
 
-async def tend(hub: EventHub, runs: InFlight, *, every: float = EVERY) -> None:
-    """Free frozen objects that were replaced, at most every ``every`` seconds and never during ``runs``.
+async def tend(hub: EventHub, runs: InFlight, *, interval_s: float = EVERY) -> None:
+    """Free frozen objects that were replaced, at most every ``interval_s`` seconds and never during ``runs``.
 
     Runs until it is cancelled. Does nothing where no object was frozen, or no agent got a new version.
     """
@@ -54,9 +54,9 @@ async def tend(hub: EventHub, runs: InFlight, *, every: float = EVERY) -> None:
     try:
         while True:
             await replaced.wait()
-            await asyncio.sleep(every)
+            await asyncio.sleep(interval_s)
             while len(runs):
-                await runs.wait_ended(every)
+                await runs.wait_ended(interval_s)
             replaced.clear()
             if gc.get_freeze_count():
                 free()

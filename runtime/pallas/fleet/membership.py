@@ -102,7 +102,7 @@ class Membership:
 
     def moved(self, seconds: float) -> None:
         """Close the ports that were kept for agents to come: all are here. ``seconds`` as for ``move``."""
-        self._ports.close_free(grace=seconds)
+        self._ports.close_free(grace_s=seconds)
 
     async def close(self) -> None:
         """End the agents that are leaving, now."""

@@ -192,13 +192,14 @@ class FleetPorts:
         return place
 
     async def move(
-        self, moves: Mapping[AgentAddress, AgentConfig], keep: Collection[int] = (), grace: float = GRACE
+        self, moves: Mapping[AgentAddress, AgentConfig], keep: Collection[int] = (), grace_s: float = GRACE
     ) -> dict[AgentAddress, Fault]:
         """Move each address to the port of its configuration, all of them at once.
 
-        They may take over one another's ports. A port without an address after that is closed, with ``grace``
-        seconds for the requests under way; those of ``keep`` answer until another address takes them or until
-        ``close_free``. Returns a Fault (CONFIG, INTERNAL) for each agent that stays where it is.
+        They may take over one another's ports. A port without an address after that is closed, with
+        ``grace_s`` seconds for the requests under way; those of ``keep`` answer until another address takes
+        them or until ``close_free``. Returns a Fault (CONFIG, INTERNAL) for each agent that stays where it
+        is.
         """
         wanted, problems = dict(moves), dict[AgentAddress, Fault]()
         ports: dict[AgentAddress, AgentPort | None] = {}
@@ -225,7 +226,7 @@ class FleetPorts:
         for port in before - {address.port for address in wanted}:
             if port is not None and port.holder in wanted:  # not taken over
                 port.abandon()
-        self.close_free(keep, grace)
+        self.close_free(keep, grace_s)
         return problems
 
     def _moved_to(self, config: AgentConfig, moving: Collection[AgentAddress]) -> AgentPort | None:
@@ -234,11 +235,11 @@ class FleetPorts:
         found = self._ports.get(config.port)
         return found if found is not None and found.holder in moving else self._port(config)
 
-    def close_free(self, keep: Collection[int] = (), grace: float = GRACE) -> None:
+    def close_free(self, keep: Collection[int] = (), grace_s: float = GRACE) -> None:
         """Close the ports that agents have moved away from and no other has taken; returns at once."""
         for port in list(self._ports.values()):
             if port.holder is None and port.number not in keep:
-                task = asyncio.create_task(self.close_port(port, grace), name=f"close port {port.number}")
+                task = asyncio.create_task(self.close_port(port, grace_s), name=f"close port {port.number}")
                 self._closing[task] = port
                 task.add_done_callback(lambda done: self._closing.pop(done, None))
 
@@ -250,11 +251,11 @@ class FleetPorts:
                 while any(port.is_bound for port in closing):  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.02)
 
-    async def close_port(self, port: AgentPort, grace: float = GRACE) -> None:
-        """Refuse connections there; requests under way have ``grace`` seconds."""
+    async def close_port(self, port: AgentPort, grace_s: float = GRACE) -> None:
+        """Refuse connections there; requests under way have ``grace_s`` seconds."""
         if self._ports.get(port.number) is port:
             del self._ports[port.number]
-        await port.close(grace)
+        await port.close(grace_s)
 
     def _port(self, config: AgentConfig) -> AgentPort:
         """The agent's port, one that is free or another socket. Raises Fault (CONFIG)."""

@@ -107,9 +107,9 @@ class Program:
                     f"it, then start the fleet again or save {self.config.where.file}",
                 )
                 return
-            self._restart_at = time() + decision.delay
-            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {decision.delay:.1f} s")
-            await asyncio.sleep(decision.delay)
+            self._restart_at = time() + decision.delay_s
+            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {decision.delay_s:.1f} s")
+            await asyncio.sleep(decision.delay_s)
             self._restart_at = None
             self._restarts += 1
 

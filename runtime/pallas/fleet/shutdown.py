@@ -140,7 +140,7 @@ class _Ending:
         for task in parts.tasks:
             task.cancel()
         await self._wait(HELPERS_TIMEOUT, self._begin(close() for close in parts.helpers))
-        if cut := await self._kernel.close(timeout=0.5, grace=CUT_TIMEOUT):
+        if cut := await self._kernel.close(timeout_s=0.5, grace_s=CUT_TIMEOUT):
             log.warning("%s cut short by the end of the fleet", _runs(cut))
         # Callers before those they call: leaving a connection whose other end is gone takes seconds. Each has
         # its share of the time for that, and goes on with its end while the next one begins.

@@ -71,7 +71,7 @@ def _open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> 
             + (grants if inbound.grants.off_here else tokens),
         )
     anyone = inbound.grants.may_run
-    asked_nothing = [name for name in agents if inbound.asked(name) is None and anyone(ANONYMOUS, name)]
+    asked_nothing = [name for name in agents if inbound.auth_of(name) is None and anyone(ANONYMOUS, name)]
     if asked_nothing and not is_loopback(bind):
         yield Notice(
             level="warning",

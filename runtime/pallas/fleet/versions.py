@@ -225,14 +225,14 @@ class AgentVersions:
     def _is_wanted(self, version: AgentVersion) -> bool:
         return version in (self.spare, self.rested)
 
-    async def _ended(self, executor: Executor, wait: float | None = None) -> None:
+    async def _ended(self, executor: Executor, wait_s: float | None = None) -> None:
         if self._alive.pop(id(executor), None) is None:
             return
         self._closing[id(executor)] = executor
         task = asyncio.create_task(self._close(executor, _PATIENCE), name=f"{self._name}: close executor")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-        await asyncio.wait({task}, timeout=wait)  # who waits may be cancelled, the closing may not
+        await asyncio.wait({task}, timeout=wait_s)  # who waits may be cancelled, the closing may not
 
     async def _close(self, executor: Executor, seconds: float) -> None:
         try:

@@ -46,7 +46,7 @@ class AdvisoryLocks:
             raise Fault(
                 FaultType.TRANSPORT, f"the lock in the database {self._database.shown} cannot be had: {why}"
             ) from None
-        self._keeper = asyncio.create_task(self._keep(life, enrol), name="ledger lock")
+        self._keeper = asyncio.create_task(self._hold_lock(life, enrol), name="ledger lock")
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
         def if_free(connection: Connection) -> list[str]:
@@ -72,7 +72,7 @@ class AdvisoryLocks:
         await self._connection.execute("SELECT pg_advisory_lock($1)", _number(life), timeout=_ANSWER_SECONDS)
         await self._database.write(enrol)
 
-    async def _keep(self, life: str, enrol: Work[None]) -> None:
+    async def _hold_lock(self, life: str, enrol: Work[None]) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

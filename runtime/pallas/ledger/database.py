@@ -86,7 +86,7 @@ def in_detail(fault: Fault) -> str:
     return fault.detail if isinstance(fault, DatabaseFault) else fault.message
 
 
-def over(shown: str) -> Fault:
+def closed_fault(shown: str) -> Fault:
     """The Fault for work on a closed database."""
     text = "the database {} is closed: the fleet is stopping"
     return DatabaseFault(FaultType.TRANSPORT, text.format("of the fleet"), text.format(shown))

@@ -16,8 +16,8 @@ from .database import (
     MAX_WAITING,
     OPEN_SECONDS,
     Work,
+    closed_fault,
     failed,
-    over,
     to_text,
     too_late,
     too_many,
@@ -99,7 +99,7 @@ class PostgresDatabase:
 
     async def _do[T](self, work: Work[T], seconds: float) -> T:
         if self._closed:
-            raise over(self.shown)
+            raise closed_fault(self.shown)
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         self._waiting += 1

@@ -21,7 +21,17 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from pallas.model import Fault, FaultType
 
-from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, over, to_text, too_late, too_many
+from .database import (
+    DEADLINE,
+    MAX_WAITING,
+    OPEN_SECONDS,
+    Work,
+    closed_fault,
+    failed,
+    to_text,
+    too_late,
+    too_many,
+)
 
 READERS: Final = 4
 # Most writes in one transaction.
@@ -79,12 +89,12 @@ class SqliteDatabase:
                 return work(connection)
 
         if self._closed:
-            raise over(self.shown)
+            raise closed_fault(self.shown)
         return await self._outcome(self._readers.submit(reading), DEADLINE)
 
     async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
         if self._closed:
-            raise over(self.shown)
+            raise closed_fault(self.shown)
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         seconds = seconds or DEADLINE

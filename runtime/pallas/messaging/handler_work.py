@@ -102,7 +102,7 @@ class Works:
 
     def __init__(self, slots: Slots, every: set[MessageTask], context: Context) -> None:
         self._slots = slots
-        self._every = every
+        self._interval_s = every
         self._context = context
         self._own: set[MessageTask] = set()
 
@@ -112,12 +112,12 @@ class Works:
             job, name=f"message for {work.agent}", context=self._context.copy()
         )
         self._own.add(work)
-        self._every.add(work)
+        self._interval_s.add(work)
 
     def freed(self, work: MessageTask) -> None:
         """Free the slot of a task that ended or was abandoned."""
         self._own.discard(work)
-        self._every.discard(work)
+        self._interval_s.discard(work)
         if work.slot:
             self._slots.give(work.agent)
 

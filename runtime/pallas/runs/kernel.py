@@ -278,14 +278,14 @@ class Kernel:
         """Begin to drain: refuse new runs, except those that runs in flight ask for."""
         self._draining = True
 
-    async def close(self, timeout: float = 2.0, *, grace: float = 1.0) -> int:
-        """Refuse new runs, give those in flight ``timeout`` seconds to end, then cancel the rest.
+    async def close(self, timeout_s: float = 2.0, *, grace_s: float = 1.0) -> int:
+        """Refuse new runs, give those in flight ``timeout_s`` seconds to end, then cancel the rest.
 
-        Returns how many were cancelled. Their callers get a Fault within ``grace`` seconds.
+        Returns how many were cancelled. Their callers get a Fault within ``grace_s`` seconds.
         """
         self._closing = True
-        late = await self._runs.wait_ended(timeout)
-        await self._runs.cut(late, "the fleet is stopping", grace)
+        late = await self._runs.wait_ended(timeout_s)
+        await self._runs.cut(late, "the fleet is stopping", grace_s)
         return len(late)
 
     async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:

@@ -240,7 +240,7 @@ class _Server(uvicorn.Server):
             connection.shutdown()
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                await self._over(gates)
+                await self._wait_ended(gates)
         except TimeoutError:
             tasks = self.server_state.tasks
             if tasks:
@@ -250,7 +250,7 @@ class _Server(uvicorn.Server):
         if not self.force_exit:
             await self.lifespan.shutdown()
 
-    async def _over(self, gates: list[Any]) -> None:
+    async def _wait_ended(self, gates: list[Any]) -> None:
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)  # uvicorn reports it to no caller
@@ -318,16 +318,16 @@ class Listener:
         while not self._server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
             await asyncio.sleep(0.005)
 
-    async def stop(self, grace: float = GRACE) -> None:
-        """Close the port: requests in progress have ``grace`` seconds, then their connections end.
+    async def stop(self, grace_s: float = GRACE) -> None:
+        """Close the port: requests in progress have ``grace_s`` seconds, then their connections end.
 
-        A second caller waits for the same end, with its own ``grace``.
+        A second caller waits for the same end, with its own ``grace_s``.
         """
         if self._task is not None:
             if not self._server.should_exit:
-                self._server.config.timeout_graceful_shutdown = ceil(grace)
+                self._server.config.timeout_graceful_shutdown = ceil(grace_s)
             self._server.end()
-            _, late = await asyncio.wait({self._task}, timeout=grace + STOP_TIMEOUT - GRACE)
+            _, late = await asyncio.wait({self._task}, timeout=grace_s + STOP_TIMEOUT - GRACE)
             if late:
                 self._server.force_exit = True
                 self._task.cancel()

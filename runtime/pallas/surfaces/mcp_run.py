@@ -12,16 +12,16 @@ from pallas.runs.run import Listener
 
 from .caller_disconnect import while_connected
 from .progress_notifications import ProgressSender, Report
-from .wire_tap import heard_by
+from .wire_tap import with_tap
 
 
 async def run_for(kernel: Kernel, request: RunRequest, context: FastMCPRequestContext | None) -> RunResult:
     """Run ``request`` for the caller of this context and cancel it if the caller disconnects. Raises
     Fault."""
-    return await heard(context, lambda hear: kernel.run(request, hear), with_text=request.stream_text)
+    return await run_observed(context, lambda hear: kernel.run(request, hear), with_text=request.stream_text)
 
 
-async def heard[T](
+async def run_observed[T](
     context: FastMCPRequestContext | None,
     work: Callable[[Listener | None], Awaitable[T]],
     *,
@@ -35,9 +35,9 @@ async def heard[T](
     token = (context.meta or {}).get("progressToken") if context is not None else None
     http = context.request if context is not None else None
     if context is None or token is None:
-        return await while_connected(context, work(heard_by(http, None)))
+        return await while_connected(context, work(with_tap(http, None)))
     async with ProgressSender(_reporter(context, token), with_text=with_text) as progress:
-        return await while_connected(context, work(heard_by(http, progress.hear)))
+        return await while_connected(context, work(with_tap(http, progress.hear)))
 
 
 def _reporter(context: FastMCPRequestContext, token: Any) -> Report:

@@ -73,16 +73,16 @@ class _Task(Result):
     poll_interval_ms: int
 
     @model_serializer(mode="wrap")
-    def _whole(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_null_ttl(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Add the null that means that the task is kept while it runs."""
         return {"ttlMs": None, **handler(self)}
 
 
-class _Which(RequestParams):
+class _TaskParams(RequestParams):
     task_id: str
 
 
-class _Answers(_Which):
+class _Answers(_TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -113,9 +113,9 @@ class TasksExtension(ServerExtension):
     def methods(self) -> Sequence[MethodBinding]:
         """Return the three methods, which the handshake era does not have."""
         return (
-            MethodBinding("tasks/get", _Which, self._get, _ERA),
+            MethodBinding("tasks/get", _TaskParams, self._get, _ERA),
             MethodBinding("tasks/update", _Answers, self._update, _ERA),
-            MethodBinding("tasks/cancel", _Which, self._cancel, _ERA),
+            MethodBinding("tasks/cancel", _TaskParams, self._cancel, _ERA),
         )
 
     async def intercept_tool_call(
@@ -130,7 +130,7 @@ class TasksExtension(ServerExtension):
         except Fault as fault:
             return fault_result(fault)
 
-    async def _get(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
+    async def _get(self, context: ServerRequestContext[Any, Any], params: _TaskParams) -> dict[str, Any]:
         tasks, principal = await self._admit(context, params)
         return {"resultType": "complete", **detailed(await self._found(tasks, params.task_id, principal))}
 
@@ -141,14 +141,14 @@ class TasksExtension(ServerExtension):
         await _as_error(tasks.answer(params.task_id, principal, answers))
         return {"resultType": "complete"}
 
-    async def _cancel(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
+    async def _cancel(self, context: ServerRequestContext[Any, Any], params: _TaskParams) -> dict[str, Any]:
         tasks, principal = await self._admit(context, params)
         await self._found(tasks, params.task_id, principal)
         await _as_error(tasks.cancel(params.task_id, principal))
         return {"resultType": "complete"}
 
     async def _admit(
-        self, context: ServerRequestContext[Any, Any], params: _Which
+        self, context: ServerRequestContext[Any, Any], params: _TaskParams
     ) -> "tuple[Tasks, Principal]":
         call, tasks = fastmcp_request_ctx.get(), self._tasks()
         if not _is_named(call, params.task_id):

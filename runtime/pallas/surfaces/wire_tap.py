@@ -53,18 +53,18 @@ class Tap:
     def receiving(self, receive: Receive) -> Receive:
         """Return ``receive`` with recording."""
 
-        async def heard() -> Message:
+        async def tapped() -> Message:
             message = await receive()
             if body := message.get("body"):
                 self._request.feed(body)
             return message
 
-        return heard
+        return tapped
 
     def sending(self, send: Send) -> Send:
         """Return ``send`` with recording."""
 
-        async def heard(message: Message) -> None:
+        async def tapped(message: Message) -> None:
             await send(message)
             if message["type"] == "http.response.start":
                 self._status = message["status"]
@@ -74,7 +74,7 @@ class Tap:
             elif self._answer is not None and (body := message.get("body")):
                 self._answer.feed(body)
 
-        return heard
+        return tapped
 
     def hear(self, event: Event) -> None:
         """Note the run's id from its first event."""
@@ -106,7 +106,7 @@ class Tap:
         self._exchange.end(*self._answer.end(), secret=bearer or "")
 
 
-def heard_by(
+def with_tap(
     request: Request | None, listener: Callable[[Event], None] | None
 ) -> Callable[[Event], None] | None:
     """Return ``listener`` behind the tap that the request came through, if there is one."""

@@ -255,7 +255,7 @@ class Tasks:
             task.cancel()
 
     async def _do(self, work: TaskWork, run: MakeRun) -> None:
-        keeping = asyncio.create_task(self._keep(work), name="keep a task")
+        keeping = asyncio.create_task(self._write_progress(work), name="keep a task")
         work.doing = True
         try:
             if work.cancelled or work.stopped:
@@ -292,7 +292,7 @@ class Tasks:
             else:
                 return
 
-    async def _keep(self, work: TaskWork) -> None:
+    async def _write_progress(self, work: TaskWork) -> None:
         """Write the task's progress at intervals."""
         while True:
             await work.unkept.wait()

@@ -120,7 +120,7 @@ class Body:
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
         if not self._events:
-            self._keep(data)
+            self._store(data)
             return
         lines = data.split(b"\n")
         for line in lines[:-1]:
@@ -135,7 +135,7 @@ class Body:
             return self._last
         return bytes(self._kept), self._more
 
-    def _keep(self, data: bytes) -> None:
+    def _store(self, data: bytes) -> None:
         room = self._limit - len(self._kept)
         self._kept += data[:room]
         self._more = self._more or len(data) > room
@@ -152,7 +152,7 @@ class Body:
         if not line:
             self._end_event()
         elif line.startswith(b"data:"):
-            self._keep(bytes(line[5:].strip()))
+            self._store(bytes(line[5:].strip()))
 
     def _end_event(self) -> None:
         if self._kept:

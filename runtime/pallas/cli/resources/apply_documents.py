@@ -9,7 +9,7 @@ from pallas.config.notes import Notes, allowed, did_you_mean
 
 from .document_checks import Current, check_alone, check_together, place_of, references
 from .document_reader import ResourceDocument, read
-from .fleet_requests import OK, REFUSED, FleetLocation, Wrong, ask, complain, fault_text, warn_of
+from .fleet_requests import OK, REFUSED, FleetLocation, Wrong, complain, fault_text, run_with_fleet, warn_of
 from .resource_documents import differing, same
 from .resource_kinds import KINDS, ORDER
 
@@ -125,7 +125,7 @@ def apply(sources: Sequence[str], dry_run: bool, reach: FleetLocation) -> int:
         ]
         return max(statuses, default=OK)
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def _errors(notes: Notes, names: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .fleet_requests import OK, USAGE, FleetLocation, Wrong, ask, complain, warn_of
+from .fleet_requests import OK, USAGE, FleetLocation, Wrong, complain, run_with_fleet, warn_of
 from .resource_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def create(kind: str, name: str, spec: Mapping[str, Any], reach: FleetLocation) 
         warn_of(f"{kind}/{name}", created)
         return OK
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def create_secret(name: str, data: Sequence[str], reach: FleetLocation) -> int:

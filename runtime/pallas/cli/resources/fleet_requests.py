@@ -46,7 +46,7 @@ class FleetLocation:
     token: str = field(default="", repr=False)
 
 
-def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
+def run_with_fleet(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr."""
     import asyncio
 
@@ -55,7 +55,7 @@ def ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) ->
     from pallas.model import Fault
 
     try:
-        status = asyncio.run(_ask(reach, work))
+        status = asyncio.run(_with_client(reach, work))
         sys.stdout.flush()
         return status
     except Wrong as error:
@@ -114,7 +114,7 @@ def fault_text(fault: "Fault") -> str:
     return head + fault.message
 
 
-async def _ask(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
+async def _with_client(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
     import asyncio
 
     from pallas.client import URL_VARIABLE, connect, place_of, token_of

@@ -36,18 +36,18 @@ def get_json(folder: Path, url: str, token: str, path: str) -> Any:
     origin = url or os.environ.get("PALLAS_URL", "") or f"http://127.0.0.1:{port_of(folder)}"
     parts = urlsplit(origin if "://" in origin else f"http://{origin}")
     given = token or os.environ.get("PALLAS_TOKEN", "")
-    status, body = _ask(parts.scheme, parts.netloc, path, given)
+    status, body = _response(parts.scheme, parts.netloc, path, given)
     if status == 401 and not given and parts.hostname in ("127.0.0.1", "localhost", "::1"):
         from pallas.surfaces.control.token_file import find_tokens
 
         for stored_token in find_tokens(parts.port or _DEFAULT_PORT)[:2]:
-            status, body = _ask(parts.scheme, parts.netloc, path, stored_token.token)
+            status, body = _response(parts.scheme, parts.netloc, path, stored_token.token)
             if status == http.client.OK:
                 break
     return json.loads(body)
 
 
-def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
+def _response(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
     kind: Callable[..., http.client.HTTPConnection] = (
         http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     )

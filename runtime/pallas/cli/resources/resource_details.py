@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, USAGE, FleetLocation, ask, complain
+from .fleet_requests import OK, USAGE, FleetLocation, complain, run_with_fleet
 from .resource_kinds import KindInfo, NoSuchKind, split
 from .text_output import as_yaml, seconds
 from .text_output import when as clock
@@ -50,7 +50,7 @@ def describe(words: Sequence[str], reach: FleetLocation) -> int:
             print(("\n" if number else "") + await _described(api, kind, name))
         return OK
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:

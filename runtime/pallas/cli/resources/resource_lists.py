@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, USAGE, FleetLocation, Wrong, ask, complain
+from .fleet_requests import OK, USAGE, FleetLocation, Wrong, complain, run_with_fleet
 from .resource_documents import document_of, list_of
 from .resource_kinds import KindInfo, NoSuchKind, split
 from .text_output import FORMATS, as_json, as_yaml, seconds, when
@@ -95,7 +95,7 @@ def get(options: ListOptions, reach: FleetLocation) -> int:
             return await _named(api, resources, options)
         return await _listed(api, resources[0][0], options)
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def _narrowing(options: ListOptions, kind: KindInfo, *, alone: bool) -> None:

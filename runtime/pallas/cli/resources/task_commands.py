@@ -11,7 +11,7 @@ from pallas.client.client_faults import bounded, lost
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, ask, complain, fault_text
+from .fleet_requests import OK, REFUSED, USAGE, FleetLocation, Wrong, complain, fault_text, run_with_fleet
 from .text_output import FORMATS, as_json, as_yaml, when
 from .text_tables import pairs, table, width_of
 
@@ -125,7 +125,7 @@ def show_list(options: TaskOptions, reach: FleetLocation) -> int:
             complain(f"… and more: --limit {min(10 * most, MOST)}")
         return OK
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def show(task: str, output: str, reach: FleetLocation) -> int:
@@ -139,7 +139,7 @@ def show(task: str, output: str, reach: FleetLocation) -> int:
         _print(body, output)
         return OK
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def cancel(found: Sequence[str], reach: FleetLocation) -> int:
@@ -161,7 +161,7 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
             print(f"{body.get('id')} {'was over: ' + str(body.get('status')) if over else 'is cancelled'}")
         return status
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def attach(task: str, output: str, reach: FleetLocation) -> int:
@@ -185,7 +185,7 @@ def attach(task: str, output: str, reach: FleetLocation) -> int:
             raise
         return _ended(body, output)
 
-    return ask(reach, work)
+    return run_with_fleet(reach, work)
 
 
 def _ended(body: Body, output: str) -> int:

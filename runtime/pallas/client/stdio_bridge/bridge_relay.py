@@ -112,9 +112,9 @@ class Relay:
             data = {"limit": MAX_REQUESTS}
             await self._wire.say(failed(document, Fault(FaultType.TRANSPORT, "Server overloaded", data=data)))
         else:
-            self._ask(document, line)
+            self._forward_request(document, line)
 
-    def _ask(self, document: dict[str, Any], line: bytes) -> None:
+    def _forward_request(self, document: dict[str, Any], line: bytes) -> None:
         key = (type(document["id"]), document["id"])
         if document["method"] == INITIALIZE:
             task = self._in_order(lambda: self._answered(document, line))
@@ -122,11 +122,11 @@ class Relay:
             task = self._own(_after(self._first, lambda: self._answered(document, line)))
         self._requests[key], self._era[key] = task, bool(modern(document))
 
-        def over(done: "asyncio.Task[None]") -> None:
+        def on_done(done: "asyncio.Task[None]") -> None:
             if self._requests.get(key) is done:
                 del self._requests[key], self._era[key]
 
-        task.add_done_callback(over)
+        task.add_done_callback(on_done)
 
     def _heed(self, document: dict[str, Any], line: bytes) -> None:
         """Pass on a notification. A cancelled request ends at once, so that no answer to it is written.
@@ -136,8 +136,8 @@ class Relay:
         """
         if document["method"] == CANCELLED:
             params = document.get("params")
-            wanted = params.get("requestId") if isinstance(params, dict) else None
-            key = (type(wanted), wanted if isinstance(wanted, str | int) else None)
+            request_id = params.get("requestId") if isinstance(params, dict) else None
+            key = (type(request_id), request_id if isinstance(request_id, str | int) else None)
             task = self._requests.get(key)
             if task is None:
                 return  # It is over.

@@ -66,7 +66,7 @@ class BridgeTarget:
         return True
 
 
-async def keep(
+async def provide_fleet(
     target: BridgeTarget,
     project: Project | None,
     url: str,

@@ -36,7 +36,7 @@ from . import (
 from .agent_definition import define
 from .preload import files_of
 from .reimport import note
-from .seam import SETTINGS, introduce, keep_apart, plain_argv, silence
+from .seam import SETTINGS, introduce, isolate_instances, plain_argv, silence
 
 HOOKS: Final = (
     answers_seam.HOOK,
@@ -88,7 +88,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             reapply_logging()  # the user's code may have changed the logging
         note(files_of(project, agent))
         silence(fast)
-        keep_apart(fast)
+        isolate_instances(fast)
         introduce(fast)
         return fast
 

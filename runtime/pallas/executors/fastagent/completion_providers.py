@@ -105,7 +105,7 @@ class _Backend:
         prepare(asker)
         limit = model_registry.max_output(str(llm.model_name or ""), None)
         wish = RequestedParams(asker, params, limit)
-        request = wish.over(llm.default_request_params)
+        request = wish.prepare(llm.default_request_params)
         messages = natives(question.messages)
         try:
             with wish.held():

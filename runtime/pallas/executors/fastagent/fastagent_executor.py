@@ -37,7 +37,7 @@ from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
 from .instance_turn import FastAgentInstance, generate, prepare_instance
-from .message_conversion import keep
+from .message_conversion import native_copy
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
 from .peers_seam import PeerTools, check
@@ -252,27 +252,27 @@ class FastAgentExecutor(Executor):
         if self._config.instance_scope == "conversation":
             self._pool.release(self._shown.pop(lease, lease))
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """End the instances and leave the harness; imported code stays for another ``start``."""
-        await self.close(timeout)
+        await self.close(timeout_s)
         self._stop = asyncio.Event()
         self._owner = None
         self._pool = self._new_pool()
 
-    async def close(self, timeout: float) -> None:
-        """End the instances, then leave the harness; each has half of ``timeout``.
+    async def close(self, timeout_s: float) -> None:
+        """End the instances, then leave the harness; each has half of ``timeout_s``.
 
         An instance that becomes ready after its harness was left stays alive until the loop ends: use a
-        short ``timeout`` only if the loop is about to end.
+        short ``timeout_s`` only if the loop is about to end.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout / 2):
+            async with asyncio.timeout(timeout_s / 2):
                 await self._pool.close()
         for task in self._listing:
             task.cancel()
         self._stop.set()
         if self._owner is not None:
-            _, late = await asyncio.wait({self._owner}, timeout=timeout / 2)
+            _, late = await asyncio.wait({self._owner}, timeout=timeout_s / 2)
             if late:
                 self._owner.cancel()
                 await asyncio.wait({self._owner}, timeout=1.0)
@@ -341,7 +341,7 @@ class FastAgentExecutor(Executor):
                 if not started.done():  # the caller of start may have gone
                     started.set_result(None)
                 try:
-                    await self._keep_trim()
+                    await self._trim_periodically()
                 except Exception as error:
                     # Before its runs are cancelled: they must report this reason, not its consequences.
                     self._fell(error)
@@ -359,7 +359,7 @@ class FastAgentExecutor(Executor):
             if not started.done():
                 started.cancel()
 
-    async def _keep_trim(self) -> None:
+    async def _trim_periodically(self) -> None:
         while not self._stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TRIM_EVERY):
@@ -416,7 +416,7 @@ class FastAgentExecutor(Executor):
             returned=partial(self._returned, everyone),
         )
         instance = FastAgentInstance(
-            key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers
+            key, agent, everyone, [native_copy(m) for m in agent.message_history], slot, servers
         )
         self._instances[key] = instance
         if self._peers is not None:

@@ -80,7 +80,7 @@ class Servers:
         self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
         found = (servers_seam.aggregator_of(each) for each in self._agents)
         # With the names of its servers: a closed aggregator does not know them.
-        self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found)
+        self._aggregators = tuple((each, servers_seam.servers_at_start(each)) for each in found)
         self._why: dict[str, Missing] = {}
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None

@@ -20,7 +20,15 @@ from . import model_registry as models
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
 from .loop_guard import LoopGuard
-from .message_conversion import FrozenMessage, are_many_new, keep, natives, text_of, to_message, user_message
+from .message_conversion import (
+    FrozenMessage,
+    are_many_new,
+    native_copy,
+    natives,
+    text_of,
+    to_message,
+    user_message,
+)
 from .peers_seam import PeerTools
 from .providers import AgentProviders
 from .providers_llm import Models, failure_of, note_failures
@@ -64,7 +72,7 @@ def prepare_instance(
         retry_policy.apply(getattr(each, "llm", None))
         lean_seam.merge_once(each)
         params_seam.prepare(each)
-        models.keep_to(each, capabilities)
+        models.apply_declared_window(each, capabilities)
         note_failures(each)
         if each is agent and hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
@@ -123,13 +131,13 @@ async def generate(
         if agent.usage_accumulator is not None:
             agent.usage_accumulator.reset()
         # Frozen: a copy of it is the same object.
-        question = keep(user_message(turn.text, turn.images))
+        question = native_copy(user_message(turn.text, turn.images))
         wants_text = asking_for_text(turn.stream_text)
         allowing = sampling_seam.allowing(turn.agent, turn.run_id)
         watching = guard.watching(instance.all)
         with wish.held(), saying.reported(agent), watching, wants_text, allowing as allowance:
             try:
-                answer = await agent.generate([question], wish.over(params), **wish.tools)
+                answer = await agent.generate([question], wish.prepare(params), **wish.tools)
             except Exception as error:
                 if failure_of(agent) is error:  # usage of the model, without that of tools
                     raise provider_failure(error) from error

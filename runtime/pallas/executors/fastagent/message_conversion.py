@@ -39,7 +39,7 @@ class FrozenMessage(PromptMessageExtended):
         return super().model_copy(update=update, deep=deep)
 
 
-def keep(message: PromptMessageExtended) -> FrozenMessage:
+def native_copy(message: PromptMessageExtended) -> FrozenMessage:
     """Return the message in its frozen form, sharing its content."""
     if isinstance(message, FrozenMessage):
         return message
@@ -62,7 +62,7 @@ def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtend
 
 def to_message(native: PromptMessageExtended) -> Message:
     """Convert a fast-agent message to an entry of a thread that keeps its native form."""
-    message = keep(native)
+    message = native_copy(native)
     if message.tool_results:
         blocks = [block for result in message.tool_results.values() for block in result.content]
         answers = tuple(
@@ -111,7 +111,7 @@ def _native(message: Message) -> FrozenMessage:
             pass
     if message.role == "assistant":
         content: list[ContentBlock] = [TextContent(type="text", text=message.text)]
-        return keep(
+        return native_copy(
             PromptMessageExtended(
                 role="assistant",
                 content=[] if message.calls and not message.text else content,
@@ -121,8 +121,8 @@ def _native(message: Message) -> FrozenMessage:
         )
     if message.answers:
         results = {answer.call_id: _answer(answer) for answer in message.answers}
-        return keep(PromptMessageExtended(role="user", content=[], tool_results=results))
-    return keep(user_message(message.text, message.images))
+        return native_copy(PromptMessageExtended(role="user", content=[], tool_results=results))
+    return native_copy(user_message(message.text, message.images))
 
 
 def _call(call: ToolCall) -> CallToolRequest:

@@ -75,7 +75,7 @@ def window(model: str, capabilities: Capabilities | None) -> int:
     return known if declared == Capabilities().context_window else min(known, declared)
 
 
-def keep_to(agent: Any, capabilities: Capabilities | None) -> None:
+def apply_declared_window(agent: Any, capabilities: Capabilities | None) -> None:
     """Give an agent's model the window that the agent declares.
 
     fast-agent has one window per model name, and would shorten the history of every agent in this process

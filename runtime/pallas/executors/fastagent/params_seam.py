@@ -65,7 +65,7 @@ _asked: ContextVar[_RequestedParams | None] = ContextVar("pallas_params", defaul
 class RequestedParams:
     """The parameters of one run, ready for the agent that was called.
 
-    ``tools`` goes to ``generate`` next to the messages and ``over(...)``; use ``held`` around the call.
+    ``tools`` goes to ``generate`` next to the messages and ``prepare(...)``; use ``held`` around the call.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RequestedParams:
         self._system_prompt = system_prompt if self._llm is not None else None
         self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
 
-    def over(self, request: RequestParams) -> RequestParams:
+    def prepare(self, request: RequestParams) -> RequestParams:
         """Return the run's parameters merged over those of the agent's definition and of its model (AG-8)."""
         if not self._params or self._llm is None:
             return request

@@ -41,7 +41,7 @@ def silence(fast: FastAgent) -> None:
     settings.session_history = False
 
 
-def keep_apart(fast: FastAgent) -> None:
+def isolate_instances(fast: FastAgent) -> None:
     """Make each harness of one FastAgent end only its own instances.
 
     Two agents of one module share one FastAgent. A harness that is left ends the instances it made; after

@@ -67,7 +67,7 @@ def aggregator_of(agent: Any) -> Any:
     return getattr(agent, "_aggregator", None)
 
 
-def wanted(aggregator: Any) -> tuple[str, ...]:
+def servers_at_start(aggregator: Any) -> tuple[str, ...]:
     """Return the servers that its agent names, without those that it connects on demand, in order."""
     registry = aggregator.context.server_registry
     found = ((name, registry.get_server_config(name)) for name in _configured(aggregator))
@@ -195,7 +195,7 @@ def _at_once(_load: Any) -> Any:
             return
         await self._reset_runtime_indexes()
         plan = _plan.get() or ConnectPlan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
-        names = _configured(self) if force_connect else wanted(self)
+        names = _configured(self) if force_connect else servers_at_start(self)
         _errors[self] = await _connect(self, [name for name in names if name not in plan.skip], plan.until)
         _put_in_order(self)
         self.initialized = True

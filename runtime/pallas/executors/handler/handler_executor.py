@@ -119,15 +119,15 @@ class HandlerExecutor(Executor):
         finally:
             self._room.release()
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """Cancel runs in flight; the handler is kept for another ``start``."""
         self._started = False
-        await self._work.end(timeout)
+        await self._work.end(timeout_s)
 
-    async def close(self, timeout: float) -> None:
-        """Cancel runs in flight, and wait for them at most ``timeout`` seconds."""
+    async def close(self, timeout_s: float) -> None:
+        """Cancel runs in flight, and wait for them at most ``timeout_s`` seconds."""
         self._started = False
-        await self._work.end(timeout)
+        await self._work.end(timeout_s)
 
     # Sessions (``SessionHooks``)
 

@@ -48,17 +48,17 @@ class HandlerTasks:
                 extra={"agent": self._agent},
             )
 
-    async def end(self, timeout: float, *, patience: float = 0.0) -> None:
-        """Wait until no task is left: after ``patience`` seconds they are cancelled, then they have
-        ``timeout``."""
-        if self._tasks and patience > 0:
-            await asyncio.wait(set(self._tasks), timeout=patience)
+    async def end(self, timeout_s: float, *, grace_s: float = 0.0) -> None:
+        """Wait until no task is left: after ``grace_s`` seconds they are cancelled, then they have
+        ``timeout_s``."""
+        if self._tasks and grace_s > 0:
+            await asyncio.wait(set(self._tasks), timeout=grace_s)
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout_s):
                     await asyncio.wait(tasks)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

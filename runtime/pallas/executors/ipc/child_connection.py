@@ -84,7 +84,7 @@ class ChildConnection[CallT: PendingCall](ABC):
         self._watcher = self._start(self._watch(), "process")
 
     @property
-    def is_over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether the process has ended, or is about to."""
         return bool(self._ended or self._ended_by_fleet) or self.process.ended.done()
 
@@ -95,7 +95,7 @@ class ChildConnection[CallT: PendingCall](ABC):
 
     def send(self, message: Any) -> None:
         """Send a message; never waits, and sends nothing once the process is over."""
-        if self.is_over:
+        if self.is_ended:
             return
         try:
             self.process.channel.send(encode_message(message))
@@ -109,7 +109,7 @@ class ChildConnection[CallT: PendingCall](ABC):
 
     def end(self, why: str, *, broke_protocol: bool = False) -> None:
         """End the process by force; ``broke_protocol`` if it sent something that is no message."""
-        if not self.is_over:
+        if not self.is_ended:
             self._ended_by_fleet, self._broke_protocol = why, broke_protocol
         self.process.end(self._ended_by_fleet, force=True)
 
@@ -124,7 +124,7 @@ class ChildConnection[CallT: PendingCall](ABC):
         self.send(CancelCall(call.number))
         await self._wait_first(call.answer, timeout_s=timeout_s)
         self.forget(call)
-        if not call.answer.done() and not self.is_over:
+        if not call.answer.done() and not self.is_ended:
             self.end(why_ended)
 
     async def leave(self, timeout_s: float) -> None:
@@ -150,7 +150,7 @@ class ChildConnection[CallT: PendingCall](ABC):
 
     def _next_number(self) -> int:
         """The number of a new call. Raises the Fault of a process that is over."""
-        if self.is_over:
+        if self.is_ended:
             raise self._fault(None)
         self.calls_made += 1
         return self.calls_made
@@ -210,13 +210,13 @@ class ChildConnection[CallT: PendingCall](ABC):
 
     async def _reacts(self, timeout_s: float) -> bool:
         """Whether the child's event loop is free: it answers the cancel of a call that it never got."""
-        if self.is_over:
+        if self.is_ended:
             return False
         call = self._new_call()
         self.send(CancelCall(call.number))
         await self._wait_first(call.answer, timeout_s=timeout_s)
         self.forget(call)
-        return call.answer.done() and not self.is_over
+        return call.answer.done() and not self.is_ended
 
     async def _read(self) -> None:
         """Handle what the process says, until it ends."""

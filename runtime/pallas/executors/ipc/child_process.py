@@ -136,7 +136,7 @@ class InterpreterProcess(ChildProcess):
             asyncio.create_task(log_lines(stream, agent, source, on_line=keep), name=f"{agent}: {source}")
             for stream, source, keep in (
                 (process.stdout, "stdout", None),
-                (process.stderr, "stderr", self._keep),
+                (process.stderr, "stderr", self._keep_line),
             )
             if stream is not None
         ]
@@ -194,7 +194,7 @@ class InterpreterProcess(ChildProcess):
         words = super().describe_exit(exit_code, signal_number)
         return f"{words} (from outside, or for want of memory)" if signal_number == signal.SIGKILL else words
 
-    def _keep(self, line: str) -> None:
+    def _keep_line(self, line: str) -> None:
         self.last_lines.append(one_line(redact_text(line), 300))
 
 

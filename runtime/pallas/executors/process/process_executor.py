@@ -64,7 +64,9 @@ class ProcessExecutor(Executor):
     @property
     def pid(self) -> int | None:
         """The process that answers, None while there is none."""
-        return self._connection.pid if self._connection is not None and not self._connection.is_over else None
+        return (
+            self._connection.pid if self._connection is not None and not self._connection.is_ended else None
+        )
 
     @property
     def info(self) -> ExecutorInfo:
@@ -85,7 +87,7 @@ class ProcessExecutor(Executor):
     def waiting(self) -> int:
         """Runs that wait for a free instance."""
         connection = self._connection
-        return connection.state.waiting if connection is not None and not connection.is_over else 0
+        return connection.state.waiting if connection is not None and not connection.is_ended else 0
 
     def reach_peers(self, port: PeerPort) -> None:
         """Ask its peers through ``port``, in the fleet; call this before ``load``."""
@@ -110,7 +112,7 @@ class ProcessExecutor(Executor):
         if self._is_closing:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
         connection = self._connection
-        if connection is not None and connection.is_over:
+        if connection is not None and connection.is_ended:
             await connection.close()
             connection = None
         if connection is None:
@@ -165,28 +167,28 @@ class ProcessExecutor(Executor):
         if self._connection is not None:
             self._connection.send(ForgetThread(lease, over=True))
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """End the instances there; the process stays, with all that it has loaded. Raises Fault."""
         self._is_started = False
         connection = self._connection
-        if connection is None or connection.is_over:
+        if connection is None or connection.is_ended:
             return
         try:
-            async with asyncio.timeout(timeout + _PARK_LEEWAY_S):
-                await connection.command("park", timeout)
+            async with asyncio.timeout(timeout_s + _PARK_LEEWAY_S):
+                await connection.command("park", timeout_s)
         except TimeoutError:
-            why = f"was ended, because it could not be parked within {timeout:g} s"
+            why = f"was ended, because it could not be parked within {timeout_s:g} s"
             connection.end(why)
             raise Fault(FaultType.TRANSPORT, f"{self._name}: its process {why}") from None
 
-    async def close(self, timeout: float) -> None:
-        """End the process: in order, in about ``timeout`` seconds, else by force.
+    async def close(self, timeout_s: float) -> None:
+        """End the process: in order, in about ``timeout_s`` seconds, else by force.
 
         A process that was never loaded, or does not react, is ended at once.
         """
         self._is_started, self._is_closing = False, True
         if self._connection is not None:
-            await self._connection.leave(timeout)
+            await self._connection.leave(timeout_s)
 
     async def _spawn(self) -> AgentConnection:
         try:

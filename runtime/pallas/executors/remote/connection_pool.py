@@ -75,15 +75,15 @@ class ConnectionPool:
         while self._idle and self._idle[0][1] < since:
             self._end(self._idle.pop(0)[0])
 
-    async def close(self, timeout: float) -> None:
-        """Close all connections, in about ``timeout`` seconds."""
+    async def close(self, timeout_s: float) -> None:
+        """Close all connections, in about ``timeout_s`` seconds."""
         self.empty()
         for connection in self._lent:
             self._end(connection)
         self._lent.clear()
         if not self._ending:
             return
-        _, late = await asyncio.wait(self._ending, timeout=timeout)
+        _, late = await asyncio.wait(self._ending, timeout=timeout_s)
         for task in late:
             task.cancel()
         if late:

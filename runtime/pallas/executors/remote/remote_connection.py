@@ -84,15 +84,15 @@ class RemoteConnection:
         """The negotiated version of the protocol."""
         return str(self.client.protocol_version or "")
 
-    async def open(self, timeout: float) -> None:
-        """Connect, once, in ``timeout`` seconds. Raises the SDK's errors, and TimeoutError."""
+    async def open(self, timeout_s: float) -> None:
+        """Connect, once, in ``timeout_s`` seconds. Raises the SDK's errors, and TimeoutError."""
         if self._task is not None:
             return
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with connecting(self.slot):
             self._task = asyncio.create_task(self._own(ready), name=f"remote {self._url}")
         try:
-            await asyncio.wait({self._task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._task, ready}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if ready.done():
                 return
             if self._task.done():
@@ -104,11 +104,11 @@ class RemoteConnection:
         finally:
             ready.cancel()
 
-    async def tools(self, timeout: float) -> list[Any]:
+    async def tools(self, timeout_s: float) -> list[Any]:
         """Return all tools, page by page. Raises as ``open`` does."""
         found: list[Any] = []
         cursor = None
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
                 page = await self.client.list_tools(cursor=cursor)
                 found += page.tools
@@ -158,11 +158,11 @@ class RemoteConnection:
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
-        timeout = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
+        timeout_s = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
         # A proxy of the environment is not meant for local addresses.
         async with (
             httpx2.AsyncClient(
-                timeout=timeout,
+                timeout=timeout_s,
                 trust_env=not is_loopback(self._url),
                 verify=self._verify,
                 headers={**self._headers, "Accept-Encoding": "identity"},

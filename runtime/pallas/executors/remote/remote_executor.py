@@ -209,15 +209,15 @@ class RemoteExecutor(Executor):
         self._handles.forget(lease)
         self._there.pool.forget(lease)
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """Close all connections; ``start`` opens new ones."""
         await self._watch.stop()
-        await self._there.pool.close(timeout)
+        await self._there.pool.close(timeout_s)
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Close all connections, for good."""
         self._tell_failed, self._is_closed = None, True
-        await self.park(timeout)
+        await self.park(timeout_s)
 
     async def _answer(self, turn: ExecutorTurn, emit: Emit) -> RemoteAnswer:
         """Return the answer; the history is sent again if the other side lost it. Raises Fault."""
@@ -240,12 +240,12 @@ class RemoteExecutor(Executor):
         with noting() as noted:
             way = self._there.way
             if way is None:
-                way = self._learned(await self._there.find(credential, noted, _grant(turn, emit)))
+                way = self._learned(await self._there.find(credential, noted, _lease_of(turn, emit)))
             connection = self._there.connection(way, turn, credential)
             is_reusable = False
             try:
                 # The connection's own requests also belong to the run that holds it.
-                with lending(_grant(turn, emit), connection.slot):
+                with lending(_lease_of(turn, emit), connection.slot):
                     answer = await self._ask(connection, way, turn, emit, noted)
                 is_reusable = True
                 return answer
@@ -346,5 +346,5 @@ class RemoteExecutor(Executor):
             self._tell_failed(reason)
 
 
-def _grant(turn: ExecutorTurn, emit: Emit) -> BearerLease:
+def _lease_of(turn: ExecutorTurn, emit: Emit) -> BearerLease:
     return BearerLease(turn.run_id, turn.agent, turn.bearer, emit)

@@ -286,10 +286,10 @@ class RouterExecutor(Executor):
         if (session := self._kept.pop(lease, None)) is not None:
             self._end(session)
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """Do nothing: it runs nothing."""
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Forget the agents of all conversations."""
         while self._kept:
             self._end(self._kept.popitem()[1])

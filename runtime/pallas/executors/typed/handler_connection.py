@@ -203,19 +203,21 @@ class HandlerConnection(ChildConnection[HandlerCall]):
             raise Undecodable("it answers something else than what it was asked")
         call.answer.set_result(message)
 
-    def _ask_model(self, asked: ModelQuestion) -> None:
-        call = self._expected(asked.call)
+    def _ask_model(self, question: ModelQuestion) -> None:
+        call = self._expected(question.call)
         if call.completer is None:
             raise Undecodable("it asks a model where there is none")
         if call.is_cancelled:
             fault = Fault(FaultType.TRANSPORT, "the message was cancelled")
-            self.questions.refuse(asked.question, fault)
+            self.questions.refuse(question.question, fault)
         elif self.questions.count(call.number) >= MAX_MODEL_QUESTIONS:
             text = f"a handler asks {MAX_MODEL_QUESTIONS} models at a time at most"
-            self.questions.refuse(asked.question, Fault(FaultType.UPSTREAM, text))
+            self.questions.refuse(question.question, Fault(FaultType.UPSTREAM, text))
         else:
-            completion = Completion(asked.model, asked.messages, asked.params)
-            self.questions.answer(asked.question, call.number, partial(_complete, call.completer, completion))
+            completion = Completion(question.model, question.messages, question.params)
+            self.questions.answer(
+                question.question, call.number, partial(_complete, call.completer, completion)
+            )
 
 
 async def _complete(completer: Completer, completion: Completion) -> dict[str, Any]:

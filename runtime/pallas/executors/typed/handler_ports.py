@@ -62,11 +62,11 @@ class HandlerHost(Protocol):
         """As ``Executor.when_failed``."""
         ...
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """End what runs; no messages are handled any more."""
         ...
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Release everything."""
         ...
 

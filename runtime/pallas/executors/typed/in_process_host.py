@@ -125,10 +125,10 @@ class InProcessHost:
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """Do nothing: a function does not break by itself."""
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """Do nothing: it holds only its code."""
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Do nothing: it holds only its code."""
 
 

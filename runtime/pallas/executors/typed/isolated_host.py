@@ -78,7 +78,7 @@ class IsolatedHost:
     def pid(self) -> int | None:
         """The process that its code runs in, None while there is none."""
         connection = self._connection
-        return connection.pid if connection is not None and not connection.is_over else None
+        return connection.pid if connection is not None and not connection.is_ended else None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class IsolatedHost:
         """Take messages from now on, in a new process with the same code if the old one ended."""
         if self._is_closing:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
-        if self._connection is None or self._connection.is_over:
+        if self._connection is None or self._connection.is_ended:
             await self._leave(_LEAVE_TIMEOUT_S)
             self._facts = await self._spawn()
         self._is_started = True
@@ -125,17 +125,17 @@ class IsolatedHost:
         """``tell`` gets how the process ended by itself, or that the fleet had to end it too often."""
         self._on_failure = tell
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """End the process; another one with the same code may be started."""
         self._is_started = False
         await self._stop_replacing()
-        await self._leave(timeout)
+        await self._leave(timeout_s)
 
-    async def close(self, timeout: float) -> None:
-        """End the process for good: in order, in about ``timeout`` seconds, else by force."""
+    async def close(self, timeout_s: float) -> None:
+        """End the process for good: in order, in about ``timeout_s`` seconds, else by force."""
         self._is_started, self._is_closing = False, True
         await self._stop_replacing()
-        await self._leave(timeout)
+        await self._leave(timeout_s)
 
     # Its process
 
@@ -190,7 +190,7 @@ class IsolatedHost:
         while self._is_started and (connection := self._connection) is not None:
             if (replacing := self._replacing) is not None:
                 await asyncio.wait({replacing})
-            elif not connection.is_over:
+            elif not connection.is_ended:
                 return connection
             elif connection.end_is_reported.is_set():
                 break
@@ -233,9 +233,9 @@ class IsolatedHost:
             replacing.cancel()
             await asyncio.wait({replacing}, timeout=_LEAVE_TIMEOUT_S)
 
-    async def _leave(self, timeout: float) -> None:
+    async def _leave(self, timeout_s: float) -> None:
         if self._connection is not None:
-            await self._connection.leave(timeout)
+            await self._connection.leave(timeout_s)
         remove_folder(self._scratch)
         self._scratch = None
 

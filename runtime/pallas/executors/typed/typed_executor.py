@@ -122,14 +122,14 @@ class TypedExecutor(Executor):
         """Give the messages of other agents' runs that it still handles so many seconds: its agent stops."""
         self._finish_timeout_s = min(seconds, self._own.timeout)
 
-    async def park(self, timeout: float) -> None:
-        """Take no more messages; those that are handled now have ``timeout`` seconds."""
-        await self._finish(timeout)
+    async def park(self, timeout_s: float) -> None:
+        """Take no more messages; those that are handled now have ``timeout_s`` seconds."""
+        await self._finish(timeout_s)
         await self._host.park(GRACE)
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """As ``park``, for good."""
-        await self._finish(timeout)
+        await self._finish(timeout_s)
         await self._host.close(GRACE)
 
     # As an endpoint
@@ -247,10 +247,10 @@ class TypedExecutor(Executor):
             return turn.handle
         return str(uuid5(NAMESPACE_URL, turn.thread) if turn.thread else uuid4())
 
-    async def _finish(self, timeout: float) -> None:
+    async def _finish(self, timeout_s: float) -> None:
         self._started = False
-        patience = max(0.0, min(timeout - GRACE, self._finish_timeout_s))
-        await self._work.end(GRACE, patience=patience)
+        patience = max(0.0, min(timeout_s - GRACE, self._finish_timeout_s))
+        await self._work.end(GRACE, grace_s=patience)
 
 
 def _host(project: Project, config: AgentConfig) -> HandlerHost:

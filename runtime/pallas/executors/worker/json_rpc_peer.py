@@ -93,10 +93,10 @@ class JsonRpcPeer:
         """The calls that wait for an answer."""
         return frozenset(self._pending.values())
 
-    async def call(self, method: str, params: Mapping[str, Any], timeout: float) -> Any:
-        """Return the answer, within ``timeout`` seconds. Raises Fault, JsonRpcError."""
+    async def call(self, method: str, params: Mapping[str, Any], timeout_s: float) -> Any:
+        """Return the answer, within ``timeout_s`` seconds. Raises Fault, JsonRpcError."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_s):
                 answer = await self.request(method, params)
                 try:
                     await asyncio.wait({answer})
@@ -105,7 +105,7 @@ class JsonRpcPeer:
         except TimeoutError:
             raise Fault(
                 FaultType.TIMEOUT,
-                f"{self._name}: the worker did not answer {method} within {timeout:g} s",
+                f"{self._name}: the worker did not answer {method} within {timeout_s:g} s",
                 data={"stage": method},
             ) from None
         return answer.result()

@@ -61,7 +61,7 @@ class WorkerProcess(ChildProcess):
         self._pid: int | None = None
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         # No code reads its stderr: it goes to the log.
-        reading = log_lines(process.stderr, agent, "stderr", clean=_clean, on_line=self._keep)
+        reading = log_lines(process.stderr, agent, "stderr", clean=_clean, on_line=self._keep_line)
         self._readers = [asyncio.create_task(reading, name=f"{agent}: stderr")]
 
     @classmethod
@@ -99,7 +99,7 @@ class WorkerProcess(ChildProcess):
         await self._kill_rest()
         await self._release("was ended")
 
-    def _keep(self, line: str) -> None:
+    def _keep_line(self, line: str) -> None:
         self.last_lines.append(one_line(line, 200))
 
 
@@ -172,7 +172,7 @@ class WorkerConnection:
         return self._dialect
 
     @property
-    def is_over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether it has ended, or is about to."""
         return bool(self._ended) or self._is_leaving or self.process.ended.done()
 
@@ -205,15 +205,15 @@ class WorkerConnection:
         session.lock.release()
         self.sessions.free(session)
 
-    async def close(self, timeout: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         """Let its calls finish, then close its stdin, then send SIGTERM, then end it and all that it started.
 
-        All in about ``timeout`` seconds; calls in flight get what is left of that after the other steps.
+        All in about ``timeout_s`` seconds; calls in flight get what is left of that after the other steps.
         """
         self._is_leaving = True
-        until = monotonic() + timeout
+        until = monotonic() + timeout_s
         try:
-            drain = min(self._limits.drain, timeout - _TERM_S - _FORCE_S)
+            drain = min(self._limits.drain, timeout_s - _TERM_S - _FORCE_S)
             if drain > 0 and (left := self.peer.in_flight):
                 await asyncio.wait(left, timeout=drain)
             if not self.process.ended.done():
@@ -287,7 +287,7 @@ class WorkerConnection:
             self._close_session(opening.result())
 
     def _close_session(self, session: str) -> None:
-        if not self.is_over:
+        if not self.is_ended:
             self.dialect.close(session)
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ class WorkerExecutor(Executor):
     def pid(self) -> int | None:
         """The worker's process, None while there is none."""
         connection = self._connection
-        return connection.process.pid if connection is not None and not connection.is_over else None
+        return connection.process.pid if connection is not None and not connection.is_ended else None
 
     @property
     def info(self) -> ExecutorInfo:
@@ -149,18 +149,18 @@ class WorkerExecutor(Executor):
     async def session_cancelled(self, session: str) -> None:
         """Do nothing: a run is cancelled by ``run``, and without a run there is nothing to cancel (DR-16)."""
 
-    async def park(self, timeout: float) -> None:
+    async def park(self, timeout_s: float) -> None:
         """End the worker; ``start`` may follow."""
         self._is_started = False
         if self._connection is not None:
-            await self._connection.close(timeout)
+            await self._connection.close(timeout_s)
 
-    async def close(self, timeout: float) -> None:
-        """End the worker: let it finish, hang up, SIGTERM, SIGKILL, in about ``timeout`` seconds."""
+    async def close(self, timeout_s: float) -> None:
+        """End the worker: let it finish, hang up, SIGTERM, SIGKILL, in about ``timeout_s`` seconds."""
         self._is_started, self._is_closing = False, True
         try:
             if self._connection is not None:
-                await self._connection.close(timeout)
+                await self._connection.close(timeout_s)
         finally:
             forget(*self._secrets)
             self._secrets = ()
@@ -169,7 +169,7 @@ class WorkerExecutor(Executor):
         connection = self._connection
         if connection is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is not running")
-        if connection.is_over:
+        if connection.is_ended:
             raise connection.end_fault()
         return connection
 
@@ -180,7 +180,7 @@ class WorkerExecutor(Executor):
             if turn.lease and turn.session:
                 connection.sessions.belongs(turn.lease, turn.session)
             await session.lock.acquire()
-            if session.gone or connection.is_over:
+            if session.gone or connection.is_ended:
                 connection.finish_turn(session)
                 self._alive()
                 continue
@@ -207,7 +207,7 @@ class WorkerExecutor(Executor):
             return TurnResult(response.texts or ("",), messages, response.usage, response.stop_reason)
         except asyncio.CancelledError:
             session.loose = True
-            if answer is not None and not answer.done() and not connection.is_over:
+            if answer is not None and not answer.done() and not connection.is_ended:
                 leaves = True
                 connection.cancel_turn(session, answer)
             raise

@@ -89,7 +89,7 @@ class Applier:
             self._on.check_providers(new)
         await self._on.programs.change(plan.stop, plan.restart, new.servers)
         moved = await self._move(plan, new)
-        await self._take_over(plan, new)
+        await self._adopt_settings(plan, new)
         self._adopt(new)
         outcomes = [*moved]
         failed: set[str] = set()
@@ -203,7 +203,7 @@ class Applier:
             log.info("%s: it answers at %s now", name, agent.url, extra={"agent": name})
         return found
 
-    async def _take_over(self, plan: ReloadPlan, new: Project) -> None:
+    async def _adopt_settings(self, plan: ReloadPlan, new: Project) -> None:
         """What needs no other version of an agent is taken over by all that stay as they are."""
         if not plan.reread:
             return

@@ -202,7 +202,7 @@ class AgentLifecycle:
         await self.versions.end()
         await self._attempt.finish()
 
-    def took_over(self) -> None:
+    def note_ready(self) -> None:
         """Note that the executor takes runs; it may have broken on its way."""
         self.supervisor.well()
         broken, self._broken = self._broken, []

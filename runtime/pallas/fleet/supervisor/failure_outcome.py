@@ -40,7 +40,7 @@ def outcome_of(decision: RestartDecision, cause: str, config: RestartConfig) -> 
     if decision.after is AfterFailure.RESTART:
         of = f" of {config.crashes}" if config.crashes < FOR_EVER else ""
         count = f"failure {decision.crashes}{of} within {config.within:g} s"
-        when = f"it is started again in {round(decision.delay, 2):g} s"
+        when = f"it is started again in {round(decision.delay_s, 2):g} s"
         return FailureOutcome(AgentState.BACKOFF, cause, f"{cause}; {when} ({count})")
     if decision.after is AfterFailure.CRASH_LOOP:
         times = "1 failure" if decision.crashes == 1 else f"{decision.crashes} failures"

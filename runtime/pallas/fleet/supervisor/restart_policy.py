@@ -28,7 +28,7 @@ class RestartDecision:
     after: AfterFailure
     crashes: int
     """As ``RestartPolicy.crashes``."""
-    delay: float = 0.0
+    delay_s: float = 0.0
     """Seconds until the restart, 0 without one."""
 
 
@@ -92,8 +92,8 @@ class RestartPolicy:
             return RestartDecision(AfterFailure.CRASH_LOOP, self.crashes)
         # Bounded before it is worked out: a float ends at 2**1024.
         doubled = self.config.backoff * 2.0 ** min(self._streak - 1, 64)
-        delay = min(doubled, self.config.backoff_max) * (1.0 - JITTER * self._chance())
-        return RestartDecision(AfterFailure.RESTART, self.crashes, delay)
+        delay_s = min(doubled, self.config.backoff_max) * (1.0 - JITTER * self._chance())
+        return RestartDecision(AfterFailure.RESTART, self.crashes, delay_s)
 
     def _count(self) -> None:
         now = self._clock()

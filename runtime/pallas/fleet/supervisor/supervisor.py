@@ -92,7 +92,7 @@ class Supervisor:
             return decision
         if self._closed:
             return RestartDecision(AfterFailure.STAY_DOWN, decision.crashes)
-        self._wait(decision.delay)
+        self._wait(decision.delay_s)
         return decision
 
     def _wait(self, seconds: float) -> None:

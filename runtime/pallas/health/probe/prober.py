@@ -27,20 +27,20 @@ _LEEWAY: Final = 0.25
 class Prober:
     """Probes ``downstreams`` together and caches the result for ``CACHE_SECONDS`` (SPEC C3, PI-10).
 
-    One round runs at a time, no matter how many callers ask. It ends after ``timeout`` seconds; a downstream
-    that has not answered by then is unreachable. Callers get the result itself; ``latest``, which the fleet
-    shows, changes without flapping. Belongs to one event loop; close it there.
+    One round runs at a time, no matter how many callers ask. It ends after ``timeout_s`` seconds; a
+    downstream that has not answered by then is unreachable. Callers get the result itself; ``latest``, which
+    the fleet shows, changes without flapping. Belongs to one event loop; close it there.
     """
 
     def __init__(
         self,
         downstreams: Sequence[DownstreamConfig],
         *,
-        timeout: float = TIMEOUT,
+        timeout_s: float = TIMEOUT,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._downstreams = tuple(downstreams)
-        self._timeout = timeout
+        self._timeout_s = timeout_s
         self._clock = clock
         self._eras: dict[str, Era] = {}
         self._client: httpx2.AsyncClient | None = None
@@ -81,7 +81,7 @@ class Prober:
             if self._round is None or self._round.done():
                 self._round = asyncio.create_task(self._run(), name="probe downstreams")
             # A caller that is cancelled must not end the round of the others.
-            await asyncio.wait({self._round}, timeout=self._timeout + _LEEWAY)
+            await asyncio.wait({self._round}, timeout=self._timeout_s + _LEEWAY)
         return tuple(self._corrected(each) for each in self._found)
 
     async def close(self) -> None:
@@ -122,15 +122,17 @@ class Prober:
             self._client = probe_client(await asyncio.to_thread(_certificates))
         client = self._client
         tasks = [
-            asyncio.create_task(look(config, client, self._eras, self._timeout), name=f"probe {config.name}")
+            asyncio.create_task(
+                look(config, client, self._eras, self._timeout_s), name=f"probe {config.name}"
+            )
             for config in self._downstreams
         ]
         # Late probes end a session that they opened themselves.
         self._late.update(tasks)
         for task in tasks:
             task.add_done_callback(self._late.discard)
-        done, _ = await asyncio.wait(tasks, timeout=self._timeout)
-        silence = f"no answer within {self._timeout:g} s"
+        done, _ = await asyncio.wait(tasks, timeout=self._timeout_s)
+        silence = f"no answer within {self._timeout_s:g} s"
         return tuple(
             task.result()
             if task in done

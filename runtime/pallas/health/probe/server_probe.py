@@ -100,20 +100,20 @@ def found(config: DownstreamConfig, reach: ProbeResult, detail: str = "") -> Dow
 
 
 async def probe(
-    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout_s: float = TIMEOUT
 ) -> Downstream:
     """The state of one downstream (SPEC PI-11 to PI-13). Never raises.
 
-    An HTTP error, a refusal, or no answer within ``timeout`` seconds is ``unreachable``; 401 and 403 are
+    An HTTP error, a refusal, or no answer within ``timeout_s`` seconds is ``unreachable``; 401 and 403 are
     ``auth required``, except for a server that gets the caller's own token (``forward_inbound_auth``): it
     rightly refuses a probe without one. ``eras`` remembers the protocol of each URL. A command counts as
     reached if it can be executed. Ending a session may take half a second more.
     """
-    return (await look(config, client, eras, timeout)).downstream
+    return (await look(config, client, eras, timeout_s)).downstream
 
 
 async def look(
-    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout_s: float = TIMEOUT
 ) -> Finding:
     """As ``probe``, with whether the result is certain: silence and broken connections may be momentary."""
     if config.not_configured:
@@ -123,14 +123,14 @@ async def look(
     opened: list[ProbeSession] = []
     certain = True
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(timeout_s):
             if config.transport == "sse":
                 reach, detail = await _event_stream(config, client)
             else:
                 reach, detail = await _streamable(config, client, eras, opened)
     except TimeoutError:
         certain = False
-        reach, detail = ProbeResult.UNREACHABLE, f"no answer within {timeout:g} s"
+        reach, detail = ProbeResult.UNREACHABLE, f"no answer within {timeout_s:g} s"
     except NotMcp as error:
         reach, detail = ProbeResult.UNREACHABLE, str(error)
     except httpx2.ConnectError as error:

@@ -55,7 +55,7 @@ class AuthGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
         asking = self._asking
-        auth = asking.inbound.asked(asking.agent) if scope["type"] in ("http", "websocket") else None
+        auth = asking.inbound.auth_of(asking.agent) if scope["type"] in ("http", "websocket") else None
         if auth is None:
             await self._app(scope, receive, send)
             return

@@ -135,7 +135,7 @@ class Inbound:
         """Register the rules for callers of an agent that is about to be served."""
         self._rules[agent] = auth
 
-    def asked(self, agent: str) -> AuthConfig | None:
+    def auth_of(self, agent: str) -> AuthConfig | None:
         """Return the agent's auth rules now; None if no token is required.
 
         An unknown agent admits no caller.
@@ -148,7 +148,7 @@ class Inbound:
 
         A holder of the control token may use all agents.
         """
-        auth = self.asked(agent) if agent in self._rules else None
+        auth = self.auth_of(agent) if agent in self._rules else None
         if auth is None or principal.id == CONTROL_FULL:
             return True
         kind, _, rest = principal.id.partition(":")
@@ -160,7 +160,7 @@ class Inbound:
 
         Raises Fault (AUTH) for a caller that the gate has not verified: it should not have come this far.
         """
-        if self.asked(agent) is not None and (not principal.name or principal.id == OWN):
+        if self.auth_of(agent) is not None and (not principal.name or principal.id == OWN):
             log.error("%s: %s was asked for behind the gate, without a token", agent, one_line(tool, 80))
             raise Fault(FaultType.AUTH, MISSING)
 
@@ -171,18 +171,18 @@ class Inbound:
         except for a call that a run in flight makes, as ``trace`` shows. Raises it in any case for a caller
         that the agent's own ``auth:`` does not accept.
         """
-        asked = self.grants.ruled and self.admits(agent, principal) and self._is_run_call(agent, trace)
-        if not asked:
+        auth = self.grants.ruled and self.admits(agent, principal) and self._is_run_call(agent, trace)
+        if not auth:
             self.grants.require_run(principal, agent)
 
     def own_token(self, agent: str) -> str | None:
         """Return the token with which the fleet lists its own agent's tools; None if no token is required."""
-        return self.verifier.own if self.asked(agent) is not None else None
+        return self.verifier.own if self.auth_of(agent) is not None else None
 
     def off_here(self) -> bool:
         """Return whether some agent requires tokens elsewhere, but none does where the fleet listens."""
         written = any(auth is not None and not auth.off for auth in self._rules.values())
-        return written and not any(self.asked(agent) for agent in self._rules)
+        return written and not any(self.auth_of(agent) for agent in self._rules)
 
     def wait(self, address: str, principal: str = "") -> float:
         """Return the seconds until that address, or that caller at it, may try again; 0 if it may now."""

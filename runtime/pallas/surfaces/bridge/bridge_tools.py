@@ -17,7 +17,7 @@ from pallas.runs.kernel import RETRY_AFTER
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
-from pallas.surfaces.mcp_run import heard
+from pallas.surfaces.mcp_run import run_observed
 from pallas.surfaces.send_message_call import (
     bearer_of,
     caller_of,
@@ -158,7 +158,7 @@ class BridgeWork:
         self._start()
         params, timeout = given.params("runtimeParams"), given.seconds("timeout")
         with self._parts.admission.taken():
-            result = await heard(
+            result = await run_observed(
                 context,
                 lambda hear: self._parts.sessions.prompt(
                     given.text("sessionId"),
@@ -203,7 +203,7 @@ class BridgeWork:
         """Run one piece of work in a session of its own."""
         work = self.delegation(given, context)
         with self._parts.admission.taken():
-            return delegated(await heard(context, work, with_text=wants_text({}, context)))
+            return delegated(await run_observed(context, work, with_text=wants_text({}, context)))
 
     def delegation(self, given: Arguments, context: FastMCPRequestContext | None) -> Delegation:
         """Return the work of a ``tasks_delegate``, which needs nothing of the call after it has returned."""

@@ -13,7 +13,7 @@ _KINDS: Final[Mapping[str, tuple[str, Any]]] = {
     "string": ("a string", lambda value: isinstance(value, str)),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "object": ("an object", lambda value: isinstance(value, Mapping)),
-    "integer": ("a whole number", lambda value: _is_whole(value)),
+    "integer": ("a whole number", lambda value: _is_integer(value)),
 }
 _LONGEST: Final = 365 * 86_400_000
 """The longest timeout in milliseconds; a larger one is no deadline."""
@@ -87,7 +87,7 @@ class Arguments:
         return Fault(FaultType.PROTOCOL, text, data={"key": name, "stage": "arguments"})
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     if isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())

@@ -57,7 +57,7 @@ async def stream(
     seq: int,
     ended: Callable[[], bool],
     *,
-    period: float = PERIOD,
+    interval_s: float = PERIOD,
     shown: Callable[[Event], Event] | None = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Messages from after event ``seq`` until ``ended``. Nothing is queued for the reader.
@@ -90,7 +90,7 @@ async def stream(
         if last:
             yield _message("bye", boot, seq, {})
             return
-        await asyncio.sleep(period)
+        await asyncio.sleep(interval_s)
 
 
 def for_lookers(event: Event) -> Event:

@@ -64,7 +64,7 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
         asked = await _request(request, name, body)
         if not key:
             log = await turns.begin(asked, leave=streamed)
-            return _streamed(log, 0, numbered=False) if streamed else await _whole(request, log)
+            return _streamed(log, 0, numbered=False) if streamed else await _complete_answer(request, log)
         owner = asked.principal.id
         given = await request.json()
         async with keys.asking(owner, key, digest_of(name, given)) as (known, new):
@@ -124,18 +124,18 @@ def add_chat(routes: Routes, turns: RestRuns, recall: Recall, keys: Keys, heartb
     def _stream(chunks: Any, headers: dict[str, str], *, numbered: bool) -> Response:
         return event_stream(chunks, numbered=numbered, headers=headers, heartbeat=heartbeat)
 
-    async def _whole(request: Request, log: RunLog) -> Response:
+    async def _complete_answer(request: Request, log: RunLog) -> Response:
         """Return the complete answer; a caller that disconnects before cancels the run."""
-        over = asyncio.ensure_future(log.wait_ended())
+        ended = asyncio.ensure_future(log.wait_ended())
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not over.done():
+            await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
                 raise ClientDisconnect
         finally:
-            if not over.done():
+            if not ended.done():
                 turns.abandon(log.run_id)
-            over.cancel()
+            ended.cancel()
             gone.cancel()
         return _result(log)
 

@@ -47,7 +47,7 @@ class Authenticator:
     async def __call__(self, scope: Scope) -> Principal:
         """Return the principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
-        auth, grants, tokens = self._inbound.asked(FLEET), self._inbound.grants, self._tokens()
+        auth, grants, tokens = self._inbound.auth_of(FLEET), self._inbound.grants, self._tokens()
         address = str((scope.get("client") or ("unknown", 0))[0])
         unruled = auth is None and not grants.ruled
         if unruled and grants.enforced and _is_closed(tokens, address, given):

@@ -81,7 +81,7 @@ class RestRuns:
                 _tell(run_log, chunks.fault, _cancelled(run))
                 run_log.end()
 
-        def over(done: asyncio.Task[RunResult]) -> None:
+        def on_done(done: asyncio.Task[RunResult]) -> None:
             if run_log.done:
                 return
             error = None if done.cancelled() else done.exception()
@@ -93,7 +93,7 @@ class RestRuns:
 
         run.listener = hear
         if task is not None:
-            task.add_done_callback(over)
+            task.add_done_callback(on_done)
         return run_log
 
     def abandon(self, run_id: str) -> None:
