@@ -191,7 +191,7 @@ async def typed_at_a_fleet_that_runs(fleet: Served, shell: Shell, quick: str) ->
     assert (ended.status, ended.out) == (1, "")
     assert "cancelled" in ended.err
     again = await shell("cancel", slow)
-    assert (again.status, again.out) == (0, f"{slow} was over: cancelled\n")
+    assert (again.status, again.out) == (0, f"{slow} is already cancelled\n")
 
     went = (await client.call(message=SLOW))["taskId"]
     attached = asyncio.create_task(shell("attach", went))

@@ -57,7 +57,7 @@ async def test_too_many_rows_are_refused_and_bad_ones_warn_once(tmp_path: Path, 
             result = await desk.call_tool("send_message", {"message": "now", "history": given})
             assert text_of(result) == "now"
     (told,) = warnings(log_file)
-    assert "9998 of 10000 rows of history were left out; history[2]: its content is no text" in told
+    assert "9998 of 10000 rows of history were left out; history[2]: its content is not text" in told
 
 
 async def test_others_are_answered_while_a_long_history_is_read(

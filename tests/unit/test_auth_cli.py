@@ -47,11 +47,11 @@ def test_each_token_is_another_one(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["CI"], "a name has a-z"),
-        (["ci", "--scopes", 'a"b'], "is no scope"),
+        (["ci", "--scopes", 'a"b'], "is not a scope"),
         (["ci", "--expires", "soon"], "write a day such as"),
         (["ci", "--expires", "0d"], "write a day such as"),
         (["ci", "--expires", "99999y"], "write a day such as"),
-        (["ci", "--expires", "2020-01-01"], "that is over"),
+        (["ci", "--expires", "2020-01-01"], "that is in the past"),
     ],
 )
 def test_what_is_wrong_is_told_and_no_token_made(

@@ -53,7 +53,7 @@ async def test_any_other_token_is_refused(token: str) -> None:
 
 async def test_a_token_that_is_over_is_refused_and_no_guess() -> None:
     assert (await Verifier(lambda: 99.9).verify(static(), OPS)).principal.id == "token:ops"
-    with pytest.raises(TokenRefused, match="token ops is over") as refused:
+    with pytest.raises(TokenRefused, match="token ops has expired") as refused:
         await Verifier(lambda: 100.0).verify(static(), OPS)
     assert not refused.value.guess
 

@@ -248,7 +248,7 @@ def test_code_that_does_not_parse_is_told_without_an_import(
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "agents/jarvis.py:9: agents.jarvis: is no Python: invalid syntax; correct it there, or above\n",
+        "agents/jarvis.py:9: agents.jarvis: is not valid Python: invalid syntax; fix it there, or above\n",
     )
 
 
@@ -260,7 +260,7 @@ def test_what_a_handler_imports_of_the_project_is_parsed_too(
     assert check(folder.root) == 2
     assert (
         capsys.readouterr().err
-        == "prices.py:1: agents.tally: is no Python: '(' was never closed; correct it there, or above\n"
+        == "prices.py:1: agents.tally: is not valid Python: '(' was never closed; fix it there, or above\n"
     )
 
 
@@ -270,7 +270,7 @@ def test_a_key_in_a_line_that_does_not_parse_is_not_repeated(
     typed(folder, TALLY + "    key = 'sk-of-somebody\n")
     assert check(folder.root) == 2
     err = capsys.readouterr().err
-    assert err.startswith("tally.py:9: agents.tally: is no Python: unterminated string literal")
+    assert err.startswith("tally.py:9: agents.tally: is not valid Python: unterminated string literal")
     assert "sk-of-somebody" not in err
 
 
@@ -362,7 +362,7 @@ def test_no_file_however_hostile_ends_a_check(
     assert check(folder.root) == 2
     err = capsys.readouterr().err
     assert err.startswith("tally.py:")
-    assert "is no Python" in err
+    assert "is not valid Python" in err
     assert err.count("\n") == 1
 
 

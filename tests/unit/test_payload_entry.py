@@ -97,7 +97,7 @@ def test_a_message_may_be_written_in_many_ways(written: str, form: str) -> None:
         ('{"a": 1}', "AddPayload.b is missing; expected a whole number, such as 42", "b"),
         ('{"a": 1, "b": 2, "c": 3}', 'AddPayload has no field "c"; expected a, b, labels', None),
         ('{"a": 1, "a": 2, "b": 3}', "AddPayload has a field twice", None),
-        ('{"a": NaN, "b": 3}', "AddPayload has NaN, which is no number in JSON", None),
+        ('{"a": NaN, "b": 3}', "AddPayload has NaN, which is not a JSON number", None),
         ('{"a": 1, "b": 2, "labels": "x"}', 'AddPayload.labels is "x"; expected a list', "labels"),
         ('{"a": 1, "b": 2, "labels": ["x", 1]}', "AddPayload.labels[1] is 1; expected text", "labels[1]"),
         (

@@ -49,7 +49,7 @@ def serve(
         typer.Option(metavar="NAME", help="Serve one agent only: no registry, no dependencies."),
     ] = None,
     headless: Annotated[
-        bool, typer.Option("--serve", help="Serve all agents and the registry; so does no command at all.")
+        bool, typer.Option("--serve", help="Serve all agents and the registry, as `pallas` alone does.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Apply changed files while serving, as `pallas dev` does.")
@@ -63,7 +63,7 @@ def serve(
     keyfile: Annotated[
         Path | None,
         typer.Option(
-            "--ssl-keyfile", metavar="PEM", help="Its private key, where the certificate's file holds none."
+            "--ssl-keyfile", metavar="PEM", help="Its private key, if it is not in the certificate's file."
         ),
     ] = None,
     project: ProjectOption = HERE,
@@ -84,13 +84,15 @@ def serve(
 def dev(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
-    headless: Annotated[bool, typer.Option("--serve", help="The same fleet without the workbench.")] = False,
+    headless: Annotated[
+        bool, typer.Option("--serve", help="Run the same fleet without the workbench.")
+    ] = False,
     attach: Annotated[
         str | None,
         typer.Option(
             "--attach",
             metavar="URL",
-            help="Work on a fleet that runs elsewhere: the registry's http://host:port.",
+            help="Open the workbench on another fleet: its registry's http://host:port.",
         ),
     ] = None,
     token: Annotated[
@@ -113,11 +115,13 @@ def dev(
         ),
     ] = "",
     web: Annotated[
-        bool, typer.Option("--web", help="Open the workbench in a browser; with --attach on that fleet.")
+        bool, typer.Option("--web", help="Open the workbench in a browser; also with --attach.")
     ] = False,
     host: Annotated[
         str | None,
-        typer.Option("--host", metavar="HOST", help="For --web: where to listen (default: 127.0.0.1)."),
+        typer.Option(
+            "--host", metavar="HOST", help="For --web: the address to listen on (default: 127.0.0.1)."
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -148,7 +152,7 @@ checks = typer.Typer(cls=_CheckGroup, rich_markup_mode=None)
 app.add_typer(
     checks,
     name="check",
-    help="Check the project: its files (pallas check [DIR] [--json] [--import]), or more.",
+    help="Check the project's files (pallas check [DIR] [--json] [--import]), or its bearers.",
 )
 
 
@@ -161,7 +165,7 @@ def check_project(
         bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
     ] = False,
 ) -> None:
-    """Check the project's files (the default): every mistake with its line; nothing is started."""
+    """Check the project's files (the default) and report every mistake with its line. Starts nothing."""
     from pallas.cli.check import check
 
     raise typer.Exit(check(_root(context, directory), as_json, do_import))
@@ -172,28 +176,31 @@ def check_bearer(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     callers: Annotated[
-        int, typer.Option(min=2, max=500, metavar="N", help="Callers at once, each with a token of its own.")
+        int, typer.Option(min=2, max=500, metavar="N", help="Concurrent callers, each with its own token.")
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Prove that no caller's bearer reaches another's call: canary tokens, an echo behind each downstream."""
+    """Test with canary tokens that no caller's bearer reaches another caller's call."""
     from pallas.cli.check_bearer import check_bearer as run_check
 
     raise typer.Exit(run_check(_root(context, directory), callers, as_json))
 
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(tokens, name="token", help="Tokens for callers of agents; a project keeps their hashes alone.")
+app.add_typer(
+    tokens, name="token", help="Make tokens for callers of agents; a project stores only their hashes."
+)
 
 
 @tokens.command("new")
 def token_new(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    scopes: Annotated[
-        str, typer.Option(metavar="A,B", show_default=False, help="What its holder may do.")
-    ] = "",
+    scopes: Annotated[str, typer.Option(metavar="A,B", show_default=False, help="The token's scopes.")] = "",
     expires: Annotated[
-        str, typer.Option(metavar="WHEN", show_default=False, help="Its last day, or a span: 90d, 6m, 1y.")
+        str,
+        typer.Option(
+            metavar="WHEN", show_default=False, help="Its last day, or how long it is valid: 90d, 6m, 1y."
+        ),
     ] = "",
 ) -> None:
     """Print a new token on stdout, once, and on stderr the lines for agents.yaml that make it known."""
@@ -213,7 +220,11 @@ def token_hash() -> None:
 for _command in (chat, bridge, route, get, describe, apply, delete, connect):
     app.command()(_command)
 app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret or a project.")
-app.add_typer(tasks, name="tasks", help="Long work that was asked for: list, show, cancel, attach.")
+app.add_typer(
+    tasks,
+    name="tasks",
+    help="List, show, cancel and follow tasks: work that goes on after the call that began it.",
+)
 
 
 @app.command()
@@ -229,7 +240,7 @@ def console(
 
 @app.command()
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a small project that runs as it is, with no key and no network."""
+    """Write a small project that runs without a key or a network."""
     from pallas.cli.init import init as write_project
 
     raise typer.Exit(write_project(directory))
@@ -237,7 +248,7 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of agents.yaml, by which editors complete and check it; needs no project.
+    """Print the JSON Schema of agents.yaml, with which editors complete and check it. Needs no project.
 
     `pallas init` writes it to .pallas/agents.schema.json and names it in the first line of agents.yaml. After
     an update of Pallas write it again: pallas schema > .pallas/agents.schema.json
@@ -252,10 +263,11 @@ def ready(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     wait: Annotated[
-        float, typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait so long until it is ready.")
+        float,
+        typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait up to this long until it is ready."),
     ] = 0.0,
 ) -> None:
-    """Say whether the fleet of the project in DIR (default: this folder) runs here and takes runs."""
+    """Report whether the fleet of the project in DIR (default: this folder) is ready on this machine."""
     from pallas.cli.ready import ready as ask
 
     raise typer.Exit(ask(_root(context, directory), wait))
@@ -271,21 +283,25 @@ def systemd(
             "--name", metavar="NAME", help="Name of the service: pallas-NAME (default: the project's)."
         ),
     ] = "",
-    user: Annotated[bool, typer.Option("--user", help="A unit of your own instead of the system's.")] = False,
+    user: Annotated[bool, typer.Option("--user", help="Make a user unit instead of a system unit.")] = False,
     run_as: Annotated[
         str,
-        typer.Option("--run-as", metavar="USER", help="Run as this user (default: one that systemd makes)."),
+        typer.Option(
+            "--run-as", metavar="USER", help="Run as this user (default: a dynamic user of systemd)."
+        ),
     ] = "",
     credential: Annotated[
         list[str] | None,
         typer.Option(
-            "--credential", metavar="NAME=FILE", help="A variable whose value only the service can read."
+            "--credential",
+            metavar="NAME=FILE",
+            help="A variable whose value is in FILE, readable only by the service.",
         ),
     ] = None,
     writable: Annotated[
         list[Path] | None,
         typer.Option(
-            "--writable", metavar="PATH", help="A path that the agents write to; all else is read-only."
+            "--writable", metavar="PATH", help="A path that agents may write to; all others are read-only."
         ),
     ] = None,
 ) -> None:

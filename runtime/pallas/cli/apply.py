@@ -26,10 +26,10 @@ def apply(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Create and change agents, LLMs, secrets and projects as documents say.
+    """Create and change agents, LLMs, secrets and projects from YAML or JSON documents.
 
-    All are checked first, with the line of every mistake; nothing is changed where there is one. The order of
-    documents does not matter, and what they leave out stays as it is.
+    All documents are checked first: if there is a mistake, each is reported with its line and nothing is
+    changed. The order of documents does not matter, and keys that they leave out stay as they are.
 
     \b
     pallas apply -f team.yaml

@@ -30,7 +30,7 @@ def bridge(
     token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Be an MCP server on stdin and stdout for all agents; where no fleet runs, one is started for it."""
+    """Serve all agents over MCP on stdin and stdout. Starts a fleet if none runs."""
     given = context.obj if isinstance(context.obj, Path) else Path()
     status = serve((project or given).absolute(), url, token)
     sys.stderr.flush()

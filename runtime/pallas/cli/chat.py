@@ -19,17 +19,17 @@ def chat(
             "--message",
             "-m",
             metavar="TEXT",
-            help="Ask this and leave; - reads it from stdin, as a pipe does.",
+            help="Send this message and leave; - reads it from stdin, as a pipe does.",
         ),
     ] = None,
     image: Annotated[
         list[Path] | None,
-        typer.Option("--image", metavar="FILE", help="Send a picture along; may be given again."),
+        typer.Option("--image", metavar="FILE", help="Send a picture too; repeatable."),
     ] = None,
     thread: Annotated[
         str,
         typer.Option(
-            "--thread", metavar="ID", help="Go on with an earlier conversation.", autocompletion=threads
+            "--thread", metavar="ID", help="Continue an earlier conversation.", autocompletion=threads
         ),
     ] = "",
     stream: Annotated[
@@ -37,16 +37,18 @@ def chat(
         typer.Option(
             "--stream/--no-stream",
             show_default=False,
-            help="Text while it is written (the default), or all of it at the end.",
+            help="Print text while it is written (the default), or all of it at the end.",
         ),
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="The answer as one JSON document; with --stream a line for each chunk."),
+        typer.Option(
+            "--json", help="Print the answer as one JSON document; with --stream one line per chunk."
+        ),
     ] = False,
     system: Annotated[
         str | None,
-        typer.Option("--system", metavar="TEXT", help="In place of the agent's instruction."),
+        typer.Option("--system", metavar="TEXT", help="Replaces the agent's instruction."),
     ] = None,
     system_file: Annotated[
         Path | None,
@@ -54,7 +56,7 @@ def chat(
     ] = None,
     system_append: Annotated[
         str | None,
-        typer.Option("--system-append", metavar="TEXT", help="Behind the instruction."),
+        typer.Option("--system-append", metavar="TEXT", help="Added at the end of the instruction."),
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="N", help="0 to 2.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="N", help="0 to 1.")] = None,
@@ -65,18 +67,18 @@ def chat(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", help="For the same answer again."),
+        typer.Option("--seed", metavar="N", help="For repeatable answers."),
     ] = None,
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End before this text; up to 4 times."),
+        typer.Option("--stop", metavar="TEXT", help="The answer ends before this text; up to 4 times."),
     ] = None,
     allow_tool: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-tool",
             metavar="NAME",
-            help="Only this tool (server__tool) may be called; may be given again.",
+            help="Allow only this tool (server__tool); repeatable.",
         ),
     ] = None,
     extra: Annotated[
@@ -84,7 +86,7 @@ def chat(
         typer.Option(
             "--extra",
             metavar="NAME=VALUE",
-            help="For the provider as it is; numbers and JSON are read as such.",
+            help="Passed to the provider unchanged; numbers and JSON are parsed.",
         ),
     ] = None,
     more: Annotated[
@@ -95,7 +97,7 @@ def chat(
     token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Talk to an agent: at a prompt, or once with -m. Where no fleet runs, one is started for the call."""
+    """Talk to an agent, at a prompt or once with -m. Starts a fleet for the call if none runs."""
     given = context.obj if isinstance(context.obj, Path) else Path()
     params = {
         "systemAppend": system_append,

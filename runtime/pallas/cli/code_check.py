@@ -41,10 +41,10 @@ def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None
             return ast.parse(path.read_bytes(), path.name)
     except SyntaxError as error:
         # Without the line itself: it may contain a key.
-        where, problem = Where(shown(root, path), error.lineno or 0), f"is no Python: {error.msg}"
-        notes.error(where, key, problem, "correct it there, or above")
+        where, problem = Where(shown(root, path), error.lineno or 0), f"is not valid Python: {error.msg}"
+        notes.error(where, key, problem, "fix it there, or above")
     except (ValueError, RecursionError, MemoryError) as error:
-        notes.error(Where(shown(root, path)), key, f"is no Python: {type(error).__name__}")
+        notes.error(Where(shown(root, path)), key, f"is not valid Python: {type(error).__name__}")
     except OSError as error:
         notes.error(Where(shown(root, path)), key, f"cannot be read: {error.strerror}")
     return None

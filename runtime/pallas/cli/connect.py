@@ -37,7 +37,7 @@ def connect(
     virtual: Annotated[
         bool,
         typer.Option(
-            "--virtual", help="The server with the one tool `chat`; without AGENT that of the project."
+            "--virtual", help="The server that has only the tool `chat`; without AGENT the project's."
         ),
     ] = False,
     project: Annotated[
@@ -46,7 +46,7 @@ def connect(
             "--project",
             metavar="NAME",
             show_default=False,
-            help="All agents of a project of the fleet at one address.",
+            help="All agents of this project of the fleet, at one address.",
             autocompletion=complete_project,
         ),
     ] = "",
@@ -63,10 +63,10 @@ def connect(
     folder: ShortFolderOption = None,
     url: UrlOption = "",
 ) -> None:
-    """Print the configuration with which an MCP client reaches an agent, or all of them.
+    """Print the configuration that connects an MCP client to one agent or to all.
 
-    The configuration goes to stdout, where it belongs and what else to do to stderr. There is never a token
-    in it: clients take it from PALLAS_TOKEN.
+    The configuration goes to stdout; stderr says where to put it and what else to do. It never contains a
+    token: clients take it from PALLAS_TOKEN.
 
     \b
     pallas connect reviewer --client claude-code > .mcp.json

@@ -32,11 +32,11 @@ TopP = Annotated[
 ]
 TopK = Annotated[
     int | None,
-    typer.Option("--default-top-k", metavar="N", show_default=False, help="Only some providers know it."),
+    typer.Option("--default-top-k", metavar="N", show_default=False, help="Only some providers support it."),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--default-seed", metavar="N", show_default=False, help="The same answer again, mostly."),
+    typer.Option("--default-seed", metavar="N", show_default=False, help="For mostly repeatable answers."),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -60,12 +60,12 @@ MaxOutput = Annotated[
         "--max-output-tokens",
         metavar="N",
         show_default=False,
-        help="Tokens that the model can write at once; no answer asks for more.",
+        help="Most tokens that the model can write in one answer.",
     ),
 ]
 MaxIterations = Annotated[
     int | None,
-    typer.Option("--max-iterations", metavar="N", show_default=False, help="Steps of a run at most."),
+    typer.Option("--max-iterations", metavar="N", show_default=False, help="Most steps of a run."),
 ]
 LoopRepeats = Annotated[
     int | None,
@@ -73,7 +73,7 @@ LoopRepeats = Annotated[
         "--loop-repeat-threshold",
         metavar="N",
         show_default=False,
-        help="The same call with the same result so often ends a run; 0 is off.",
+        help="A run ends after this many equal calls with equal results; 0 is off.",
     ),
 ]
 
@@ -88,14 +88,14 @@ def create_secret(
             "--data",
             metavar="KEY=VALUE",
             show_default=False,
-            help="KEY=@file reads a file, KEY=- stdin: then your shell keeps no history of it. Repeatable.",
+            help="KEY=@file reads a file, KEY=- stdin, to keep it out of your shell's history. Repeatable.",
         ),
     ] = None,
     folder: ShortFolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Create a secret: values that nothing shows again.
+    """Create a secret: values that are never shown again.
 
     \b
     pallas create secret litellm-key --data "API_KEY=${LITELLM_TOKEN}"
@@ -127,18 +127,18 @@ def create_llm(
             "--url",
             metavar="URL",
             show_default=False,
-            help="Of the endpoint, where it is not the provider's own.",
+            help="The endpoint, if it is not the provider's own.",
         ),
     ] = "",
     api_key_ref: Annotated[
         str,
         typer.Option(
-            "--api-key-ref", metavar="SECRET/KEY", show_default=False, help="Where its key is kept."
+            "--api-key-ref", metavar="SECRET/KEY", show_default=False, help="The secret that has its key."
         ),
     ] = "",
     description: Description = "",
     probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", help="Ask the provider whether it takes the key.")
+        bool, typer.Option("--probe/--no-probe", help="Check the key with the provider.")
     ] = True,
     max_output: MaxOutput = None,
     temperature: Temperature = None,
@@ -153,7 +153,7 @@ def create_llm(
     fleet: Annotated[
         str,
         typer.Option(
-            "--fleet-url", metavar="URL", show_default=False, help="As --url of the other commands."
+            "--fleet-url", metavar="URL", show_default=False, help="Like --url of the other commands."
         ),
     ] = "",
     token: TokenOption = "",
@@ -214,7 +214,7 @@ def create_agent(
             "--project",
             metavar="NAME",
             show_default=False,
-            help="Whose servers and prompts it shares.",
+            help="The project whose servers and prompts it shares.",
             autocompletion=complete_project,
         ),
     ] = "",
@@ -232,7 +232,7 @@ def create_agent(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Create an agent; it answers at once, and `pallas chat NAME` talks to it.
+    """Create an agent. `pallas chat NAME` can talk to it at once.
 
     \b
     pallas create agent reviewer --llm qwen3-thinking \\
@@ -273,7 +273,7 @@ def create_project(
     prompt: Annotated[
         list[str] | None,
         typer.Option(
-            "--prompt", metavar="TEXT", show_default=False, help="What all its agents are told. Repeatable."
+            "--prompt", metavar="TEXT", show_default=False, help="A prompt for all its agents. Repeatable."
         ),
     ] = None,
     prompt_file: Annotated[

@@ -65,7 +65,7 @@ def delete(
         list[str],
         typer.Argument(
             metavar="KIND NAME...",
-            help="agent, llm, secret, project or thread, and which.",
+            help="agent, llm, secret, project or thread, and its name.",
             autocompletion=complete_words,
         ),
     ],
@@ -74,10 +74,10 @@ def delete(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Delete things; on a terminal it asks first.
+    """Delete resources. Asks first on a terminal.
 
-    An LLM or a secret that something uses is not deleted: what uses it is named. An agent's threads go with
-    it, the agents of a project stay.
+    An LLM or a secret that is in use is not deleted; the error names its users. Deleting an agent deletes
+    its threads; deleting a project keeps its agents.
 
     \b
     pallas delete agent reviewer

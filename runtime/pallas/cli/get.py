@@ -32,7 +32,7 @@ def get(
             "--project-name",
             metavar="NAME",
             show_default=False,
-            help="For agents: those of one project.",
+            help="For agents: only those of this project.",
             autocompletion=complete_project,
         ),
     ] = "",
@@ -42,12 +42,15 @@ def get(
             "--agent",
             metavar="NAME",
             show_default=False,
-            help="For threads and runs: one agent's.",
+            help="For threads and runs: only those of this agent.",
             autocompletion=complete_agent,
         ),
     ] = "",
     thread: Annotated[
-        str, typer.Option("--thread", metavar="ID", show_default=False, help="For runs: those of a thread.")
+        str,
+        typer.Option(
+            "--thread", metavar="ID", show_default=False, help="For runs: only those of this thread."
+        ),
     ] = "",
     status: Annotated[
         str,
@@ -60,7 +63,7 @@ def get(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Show what there is.
+    """List resources, or show them as YAML or JSON.
 
     \b
     pallas get agents
@@ -87,7 +90,7 @@ def describe(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Show everything about something: all its fields, its state, who uses it.
+    """Show all about a resource: its fields, its state, and what uses it.
 
     \b
     pallas describe agent reviewer

@@ -13,22 +13,29 @@ def route(
     capability: Annotated[
         str,
         typer.Option(
-            "--capability", "-c", metavar="WORD", show_default=False, help="Only agents that list it."
+            "--capability",
+            "-c",
+            metavar="WORD",
+            show_default=False,
+            help="Only agents that list this capability.",
         ),
     ] = "",
     router: Annotated[
         str,
         typer.Option(
-            "--router", metavar="NAME", show_default=False, help="As this router would (default: all agents)."
+            "--router",
+            metavar="NAME",
+            show_default=False,
+            help="Choose as this router does (default: among all agents).",
         ),
     ] = "",
     by: Annotated[
         str,
         typer.Option(
             "--by",
-            metavar="WAY",
+            metavar="METHOD",
             show_default=False,
-            help="capability, examples, or model: only that one runs an agent, the one that is asked.",
+            help="capability, examples or model; only model runs an agent, the one in --ask.",
         ),
     ] = "",
     asked: Annotated[
@@ -37,7 +44,7 @@ def route(
             "--ask",
             metavar="AGENT",
             show_default=False,
-            help="For --by model: who is asked (default: as the router says).",
+            help="For --by model: the agent that chooses (default: the router's).",
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -45,10 +52,10 @@ def route(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Say which agent would answer a question, and why; who else could, and who was left out.
+    """Show which agent would answer a question and why, the other candidates, and the agents left out.
 
-    Nothing is run. Where the fleet of the project runs, agents count as they are now; else what its files
-    declare decides, and that is said. Exit status 1: no agent fits.
+    Runs no agent, unless --by model. If the fleet of the project runs, the current status of its agents
+    counts; if not, only the files decide, and stderr says so. Exit status 1: no agent fits.
 
     \b
     pallas route "Why does this test fail?"

@@ -14,10 +14,8 @@ from pallas.cli.resources.shared_options import (
     reach_of,
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
-IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The task; its first eight characters will do.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task, or its first eight characters.")]
 
 tasks = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -31,7 +29,7 @@ def list_tasks(
             "--agent",
             metavar="NAME",
             show_default=False,
-            help="Only one agent's.",
+            help="Only this agent's.",
             autocompletion=complete_agent,
         ),
     ] = "",
@@ -83,7 +81,7 @@ def cancel_task(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Cancel tasks; one that is over stays as it is."""
+    """Cancel tasks. Finished tasks stay as they are."""
     from pallas.cli.resources.task_commands import cancel
 
     raise typer.Exit(cancel(found, reach_of(context, folder, url, token)))
@@ -99,9 +97,9 @@ def attach_task(
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
-    """Follow a task to its end and print the answer; Ctrl-C leaves it, and it goes on.
+    """Follow a task to its end and print the answer. Ctrl-C stops following; the task goes on.
 
-    The status is 0 for one that was answered, 1 for one that failed or was cancelled.
+    The exit status is 0 if the task was answered, 1 if it failed or was cancelled.
     """
     from pallas.cli.resources.task_commands import attach
 

@@ -32,9 +32,9 @@ def new(name: str, scopes: str = "", expires: str = "") -> int:
     if not _NAME.fullmatch(name):
         return _wrong(f"{name[:80]}: a name has a-z, 0-9 and . _ - after the first, at most 64")
     if bad := next((word for word in words if not _SCOPE.fullmatch(word)), None):
-        return _wrong(f"--scopes: {bad[:40]!r} is no scope: visible ASCII, no quotes and backslashes")
+        return _wrong(f"--scopes: {bad[:40]!r} is not a scope: use visible ASCII, no quotes and backslashes")
     if last is not None and last < datetime.now(UTC).date():
-        return _wrong(f"--expires {expires}: that is over")
+        return _wrong(f"--expires {expires}: that is in the past")
     token = make_token()
     _say(
         "# The token is shown this once: only its hash is kept. Give it to the caller, who sends it as",
@@ -55,7 +55,7 @@ def hash_token() -> int:
     if not token:
         return _wrong("no token was read; write it to stdin")
     if not token.isascii() or not token.isprintable() or " " in token:
-        return _wrong("a token holds ASCII letters, digits and signs, and no blanks")
+        return _wrong("a token has ASCII letters, digits and symbols, and no blanks")
     if not MIN_LENGTH <= len(token) <= MAX_TOKEN:
         return _wrong(
             f"a token has {MIN_LENGTH} to {MAX_TOKEN} characters, and this one {len(token)}; "

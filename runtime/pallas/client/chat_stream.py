@@ -104,7 +104,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
 
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):
             await bounded(answer)
-            raise Fault(FaultType.PROTOCOL, f"{self._origin} answered something that is no stream")
+            raise Fault(FaultType.PROTOCOL, f"{self._origin} answered something that is not a stream")
         async for message in httpx2.EventSource(answer, MAX_FRAME):
             if message.data == DONE:
                 self._ended = True

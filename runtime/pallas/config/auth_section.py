@@ -281,7 +281,7 @@ def _scopes(entry: TokenEntry | AuthSection | AgentAuthSection) -> tuple[str, ..
         else:
             entry.at.error(
                 "scopes",
-                "holds one that is no scope",
+                "has an invalid scope",
                 "allowed: 1 to 100 visible ASCII characters without blanks, quotes and backslashes",
                 where=where,
             )
@@ -340,7 +340,7 @@ def _expires(section: Section) -> float | None:
         )
         return None
     if moment.timestamp() <= time():
-        section.warn("expires", "is over: this token is refused", "make another one, or remove it")
+        section.warn("expires", "is in the past: this token is refused", "make another one, or remove it")
     return moment.timestamp()
 
 

@@ -112,7 +112,7 @@ def _response_format(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
         raise wrong(key, 'of type json_schema needs "json_schema": {"name": ..., "schema": {...}}')
     if not isinstance(schema.get("name", ""), str):
-        raise wrong(key, "has a name that is no text")
+        raise wrong(key, "has a name that is not text")
     return {"type": "json_schema", "json_schema": {"name": "answer", **schema}}
 
 

@@ -76,7 +76,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise _Refused(f"has {name}, which is no number in JSON")
+    raise _Refused(f"has {name}, which is not a JSON number")
 
 
 def _is_for(kind: PayloadType, text: str) -> bool:

@@ -272,7 +272,7 @@ def _row(row: Any) -> Message | str:
     if role not in ("user", "assistant"):
         return "its role is neither user nor assistant"
     if not isinstance(content, str):
-        return "its content is no text"
+        return "its content is not text"
     if has_lone_surrogate(content):
         return "its content holds half of a surrogate pair"
     try:

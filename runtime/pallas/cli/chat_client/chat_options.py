@@ -48,7 +48,7 @@ def message_of(given: str | None, stdin_is_terminal: bool) -> str | None:
         return None
     text = _stdin() if given in (None, "-") else str(given)
     if not text.strip():
-        raise ChatExit(USAGE, "the message is empty; write one behind -m, or pipe one in")
+        raise ChatExit(USAGE, "the message is empty; give one with -m, or pipe one in")
     return text
 
 
@@ -106,7 +106,7 @@ def system_of(text: str | None, file: Path | None) -> str | None:
     try:
         return file.read_text("utf-8").strip("\n")
     except UnicodeDecodeError:
-        raise ChatExit(USAGE, f"--system-file: {_shown(file)} is no text in UTF-8") from None
+        raise ChatExit(USAGE, f"--system-file: {_shown(file)} is not UTF-8 text") from None
     except OSError as error:
         raise ChatExit(USAGE, f"--system-file: {_shown(file)}: {_why(error)}") from None
 
@@ -152,7 +152,7 @@ def _stdin() -> str:
     try:
         return data.decode().removesuffix("\n")
     except UnicodeDecodeError:
-        raise ChatExit(USAGE, "stdin is no text in UTF-8; pictures go with --image FILE") from None
+        raise ChatExit(USAGE, "stdin is not UTF-8 text; pictures go with --image FILE") from None
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def write_new(path: Path, text: str) -> None:
                 raise
     except FileExistsError:
         shown = one_line(str(path), 200)
-        raise _refused(f"{shown} is there already, and nothing is overwritten; give another name.") from None
+        raise _refused(f"{shown} exists already and is not overwritten; give another name.") from None
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or str(error))
         raise _refused(f"{one_line(str(path), 200)} cannot be written: {reason}.") from None

@@ -102,7 +102,7 @@ def apply(sources: Sequence[str], dry_run: bool, reach: FleetLocation) -> int:
         return 2
     specs = check_alone(documents, notes)
     if not documents and not _errors(notes, names):
-        complain("pallas apply: there is no document in that")
+        complain("pallas apply: the input has no document")
         return 2
 
     async def work(api: "RestClient") -> int:

@@ -98,7 +98,7 @@ def check_together(
                     notes.error(document.where, document.title, _missing(document, key))
         elif document.kind == "secret" and "data" not in spec and not same("secret", spec, now):
             hint = "write data: {KEY: value}"
-            notes.error(document.line_of("keys"), "spec.keys", "are not those that there are", hint)
+            notes.error(document.line_of("keys"), "spec.keys", "are not the keys of the secret", hint)
 
 
 def _missing(document: ResourceDocument, key: str) -> str:

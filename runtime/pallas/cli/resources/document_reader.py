@@ -112,7 +112,7 @@ def _documents(node: Node, notes: Notes) -> Iterator[ResourceDocument]:
             yield from _documents(item, notes)
         return
     if not isinstance(node, Table):
-        notes.error(node.where, "", "is no document", "write apiVersion, kind, metadata and spec")
+        notes.error(node.where, "", "is not a document", "write apiVersion, kind, metadata and spec")
         return
     kind = _kind(node, notes)
     if kind == "list":
@@ -141,7 +141,7 @@ def _kind(node: Table, notes: Notes) -> ResourceKind | Literal["list", ""]:
     given = node.get("apiVersion")
     version = plain(given) if given is not None else None
     if version not in API_VERSIONS:
-        problem = "is missing" if given is None else "is none that is understood"
+        problem = "is missing" if given is None else "is not a known version"
         notes.error(_line(node, ("apiVersion",)), "apiVersion", problem, f"write apiVersion: {API_VERSION}")
     given = node.get("kind")
     word = plain(given) if given is not None else None
@@ -207,7 +207,7 @@ def _json_ready(node: Node, key: str, notes: Notes) -> Any:
             if isinstance(value, date):
                 return raw
             if isinstance(value, float) and not math.isfinite(value):
-                notes.error(where, key, "is no number that JSON knows", "quote it if it is meant as text")
+                notes.error(where, key, "is not a JSON number", "quote it if it is meant as text")
                 return None
             if isinstance(value, bytes | set):
                 notes.error(

@@ -11,7 +11,7 @@ from .fleet_requests import FleetLocation
 ChatUrlOption = Annotated[
     str,
     typer.Option(
-        "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
+        "--url", metavar="URL", help="The registry's http://host:port of another fleet (or PALLAS_URL)."
     ),
 ]
 ChatTokenOption = Annotated[
@@ -20,7 +20,7 @@ ChatTokenOption = Annotated[
         "--token",
         metavar="TOKEN",
         show_default=False,
-        help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
+        help="Your token. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
     ),
 ]
 ProjectOption = Annotated[
@@ -54,7 +54,9 @@ ShortFolderOption = Annotated[
 OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json.")]
 LimitOption = Annotated[
     int,
-    typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
+    typer.Option(
+        "--limit", min=0, max=10_000, metavar="N", show_default=False, help="Show at most this many."
+    ),
 ]
 
 

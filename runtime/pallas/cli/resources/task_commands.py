@@ -75,7 +75,7 @@ async def _tasks(answer: "httpx2.Response", origin: str) -> AsyncGenerator[dict[
 
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         await bounded(answer)
-        raise Fault(FaultType.PROTOCOL, f"{origin} answered something that is no stream")
+        raise Fault(FaultType.PROTOCOL, f"{origin} answered something that is not a stream")
     async for message in httpx2.EventSource(answer, MAX_FRAME):
         if message.data == DONE:
             return
@@ -158,7 +158,7 @@ def cancel(found: Sequence[str], reach: FleetLocation) -> int:
                 status = REFUSED
                 continue
             over = body.get("status") not in ("working", "input_required")
-            print(f"{body.get('id')} {'was over: ' + str(body.get('status')) if over else 'is cancelled'}")
+            print(f"{body.get('id')} {'is already ' + str(body.get('status')) if over else 'is cancelled'}")
         return status
 
     return run_with_fleet(reach, work)

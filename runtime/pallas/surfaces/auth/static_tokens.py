@@ -37,5 +37,5 @@ def find_token(tokens: Iterable[TokenConfig], presented: str, now: float) -> Tok
         same = hmac.compare_digest(bytes.fromhex(each.sha256), digest)
         found = each if same else found
     if found is not None and found.expires is not None and found.expires <= now:
-        raise TokenRefused(f"token {found.name} is over", guess=False)
+        raise TokenRefused(f"token {found.name} has expired", guess=False)
     return found
