@@ -1,10 +1,14 @@
 """The command line: what it offers, what it refuses, and what it does not import."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pallas import server
+from pallas.cli import app
 
 HEAVY = ("fast_agent", "fastmcp", "mcp", "textual", "starlette", "uvicorn")
 COMMAND = Path(sys.executable).parent / "pallas"
@@ -48,6 +52,23 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     )
     assert done.returncode == 0
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "disabled"),
+    [(["check"], 1), (["check", "shop", "--json"], 1), (["check", "bearer"], 0), (["--serve"], 0)],
+)
+def test_garbage_is_not_collected_while_files_are_checked_only(
+    arguments: list[str], disabled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(sys, "argv", ["pallas", *arguments])
+    monkeypatch.setattr(app, "run", lambda given: 0)
+    monkeypatch.setattr(gc, "disable", lambda: calls.append(arguments))
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    with pytest.raises(SystemExit):
+        server.main()
+    assert len(calls) == disabled
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["init"]])

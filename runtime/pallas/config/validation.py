@@ -101,8 +101,8 @@ class _Validation[M: FileModel]:
 def _left(error: ErrorDetails, spot: "_Spot") -> Node:
     """What is left in place of a value that is wrong."""
     if error["type"] == "too_long" and isinstance(spot.node, Items):
-        allowed = [node for _, node in present(spot.node)[: error["ctx"]["max_length"]]]
-        return replace(spot.node, items=tuple(allowed))
+        fitting = [node for _, node in present(spot.node)[: error["ctx"]["max_length"]]]
+        return replace(spot.node, items=tuple(fitting))
     skipped = error["type"] == "extra_forbidden" or not spot.is_field
     return Leaf(SKIPPED if skipped else ABSENT, "", spot.where)
 
@@ -206,7 +206,7 @@ def _into_model(spot: _Spot, model: type[FileValue], key: str) -> None:
 
 
 def _into_collection(spot: _Spot, annotation: Any, part: str | int, marks: tuple[Any, ...]) -> None:
-    allowed = tuple(mark for mark in (*spot.marks, *marks) if isinstance(mark, Secret))
+    secrets = tuple(mark for mark in (*spot.marks, *marks) if isinstance(mark, Secret))
     inner = get_args(annotation)
     if isinstance(part, int) and isinstance(spot.node, Items):
         if id(spot.node) not in spot.lists:
@@ -220,7 +220,7 @@ def _into_collection(spot: _Spot, annotation: Any, part: str | int, marks: tuple
         spot.key = f"{spot.key}.{part}" if spot.key else str(part)
         spot.node, spot.place, spot.path = entry.node, entry.where, (*spot.path, str(part))
         spot.annotation = inner[-1] if inner else Any
-    spot.is_field, spot.marks = False, allowed
+    spot.is_field, spot.marks = False, secrets
 
 
 def _is_model(annotation: Any) -> bool:

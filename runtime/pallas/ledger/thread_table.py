@@ -123,8 +123,8 @@ class ThreadRows:
 
         def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
             of_agent = _THREADS.where(agents.c.name == agent)
-            for statement in (threads.c.id == handle, threads.c.handle == handle):
-                row = connection.execute(of_agent.where(statement)).first()
+            for condition in (threads.c.id == handle, threads.c.handle == handle):
+                row = connection.execute(of_agent.where(condition)).first()
                 if row is not None:
                     return thread_record(row), row.handle or ""
             return None

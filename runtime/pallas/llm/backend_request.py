@@ -211,12 +211,10 @@ class BackendRequest:
         others = [(name, fault) for name, fault in self._faults.items() if name != last_id]
         if not others:
             return last
-        attempt_events = "; ".join(
-            f"{name}: {one_line(fault.message, 200)}" for name, fault in others[:_MAX_TOLD]
-        )
+        before = "; ".join(f"{name}: {one_line(fault.message, 200)}" for name, fault in others[:_MAX_TOLD])
         return type(last)(
             last.type,
-            f"{last.message}; before it {attempt_events}",
+            f"{last.message}; before it {before}",
             retryable=last.retryable,
             code=last.code,
             data={**last.data, "tried": [*(name for name, _ in others), last_id]},

@@ -149,17 +149,17 @@ def _own(candidate: Candidate) -> str:
 
 def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
     """Score by the most similar example, and a little by the agent's description."""
-    capabilities = words(question)
+    question_words = words(question)
     likeness, known = _compared(tuple((each.examples, _own(each)) for each in able))
     found = []
     for each, (examples, own) in zip(able, known, strict=True):
-        score, at = likeness.best(capabilities, examples)
-        described = _DESCRIBED * likeness.of(capabilities, own)
+        score, at = likeness.best(question_words, examples)
+        described = _DESCRIBED * likeness.of(question_words, own)
         if score >= described:
             why = f"like its example “{one_line(each.examples[at], _SHOWN)}”" if score else ""
         else:
             score, why = described, "like what it says of itself"
-        if named := _named(capabilities, each):
+        if named := _named(question_words, each):
             score, why = score + NAMED, "; ".join(part for part in (why, named) if part)
         found.append(Scored(each.id, round(min(score, 1.0), 3), why, each.status))
     return found
@@ -176,26 +176,26 @@ def _compared(
 
 def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
     """Score by capabilities that the question names; if it names none, by descriptions."""
-    capabilities = words(question)
-    named = [(each, _named(capabilities, each)) for each in able]
+    question_words = words(question)
+    named = [(each, _named(question_words, each)) for each in able]
     if any(why for _, why in named):
         return [Scored(each.id, 1.0 if why else 0.0, why, each.status) for each, why in named]
     own = {each.id: words(_own(each)) for each in able}
     likeness = Similarity(own.values())
-    scores = [(each, likeness.of(capabilities, own[each.id])) for each in able]
+    scores = [(each, likeness.of(question_words, own[each.id])) for each in able]
     return [
         Scored(each.id, round(score, 3), "like what it says of itself" if score else "", each.status)
         for each, score in scores
     ]
 
 
-def _named(capabilities: frozenset[str], candidate: Candidate) -> str:
+def _named(question_words: frozenset[str], candidate: Candidate) -> str:
     """Which capability of the candidate the question names; of several the longest."""
     found = ""
     most = 0
     for capability in candidate.capabilities:
         parts = words(capability)
-        if len(parts) > most and parts <= capabilities:
+        if len(parts) > most and parts <= question_words:
             found, most = capability, len(parts)
     return f"the question names its capability {found}" if found else ""
 

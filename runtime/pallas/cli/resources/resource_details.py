@@ -35,18 +35,18 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def describe(words: Sequence[str], reach: FleetLocation) -> int:
     """Print the things, one after the other; returns the exit status."""
     try:
-        accepts = split(list(words))
+        things = split(list(words))
     except NoSuchKind as error:
         complain(f"pallas describe: {error}")
         return USAGE
-    if not all(name for _, name in accepts):
+    if not all(name for _, name in things):
         complain(
-            f"pallas describe: say which {accepts[0][0].word}; `pallas get {accepts[0][0].plural}` lists them"
+            f"pallas describe: say which {things[0][0].word}; `pallas get {things[0][0].plural}` lists them"
         )
         return USAGE
 
     async def work(api: "RestClient") -> int:
-        for number, (kind, name) in enumerate(accepts):
+        for number, (kind, name) in enumerate(things):
             print(("\n" if number else "") + await _described(api, kind, name))
         return OK
 

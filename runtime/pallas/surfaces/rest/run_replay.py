@@ -252,11 +252,11 @@ class RunReplay:
                 writer.cancel()
 
     def _tidy(self) -> None:
-        wait_ended = [each for each in self._logs.values() if each.done]
-        wait_ended.sort(key=lambda each: each.ended_at)
-        size = sum(each.size for each in wait_ended)
+        ended = [each for each in self._logs.values() if each.done]
+        ended.sort(key=lambda each: each.ended_at)
+        size = sum(each.size for each in ended)
         many = len(self._logs) - MAX_RUNS
-        for each in wait_ended:
+        for each in ended:
             old = self._clock() - each.ended_at >= KEEP_SECONDS
             if not old and size <= MAX_KEPT and many < 0:
                 return
