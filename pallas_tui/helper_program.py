@@ -31,6 +31,7 @@ async def run(command: Sequence[str], data: bytes = b"", *, timeout: float, limi
     name = os.path.basename(command[0])  # noqa: PTH119 - a name, not a path
     process: Process | None = None
     transport: asyncio.SubprocessTransport | None = None
+    status: int | None = None
     try:
         async with asyncio.timeout(timeout):
             loop = asyncio.get_running_loop()
@@ -52,8 +53,11 @@ async def run(command: Sequence[str], data: bytes = b"", *, timeout: float, limi
     except (OSError, ValueError) as error:
         return Ran(problem=f"{name} cannot be run: {getattr(error, 'strerror', None) or error}")
     finally:
-        if process is not None and transport is not None and process.returncode is None:
-            await _end(process, transport)
+        if process is not None and transport is not None:
+            if status is None:
+                await _kill(process)
+            # A pipe that was not read to its end stays open otherwise.
+            transport.close()
     return Ran(output) if status == 0 else Ran(output, f"{name} failed with status {status}")
 
 
@@ -73,10 +77,9 @@ async def _read(process: Process, limit: int) -> bytes:
     return bytes(output)
 
 
-async def _end(process: Process, transport: asyncio.SubprocessTransport) -> None:
+async def _kill(process: Process) -> None:
+    # Also after the program itself has ended: one that it started may hold the pipe.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _REAP)
-    # A pipe that was not read to its end stays open otherwise.
-    transport.close()
