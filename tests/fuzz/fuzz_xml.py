@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pallas.contract import SystemError as Refusal
 from pallas.contract import Text
-from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened, read_text
+from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, target_and_payload, read_text
 
 SECONDS = 5.0
 """What one input may take."""
@@ -237,7 +237,7 @@ def _round(made: PayloadType, kind: type, payload: Any) -> None:
 
 def _elements(data: bytes) -> None:
     for element in elements_of(data, _MAX):
-        parts = opened(element)[1] if is_envelope(element) else [element]
+        parts = target_and_payload(element)[1] if is_envelope(element) else [element]
         for part in parts:
             for kind, made in TYPES.items():
                 try:

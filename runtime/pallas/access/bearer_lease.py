@@ -70,7 +70,7 @@ class BearerLease:
         self._emit = emit
 
     def __repr__(self) -> str:
-        return f"Grant(run {self._run_id}, {'over' if self._emit is None else 'live'})"
+        return f"BearerLease(run {self._run_id}, {'ended' if self._emit is None else 'live'})"
 
     @property
     def live(self) -> bool:
@@ -135,13 +135,13 @@ class LeaseSlot:
         self.refused: dict[str, tuple[int, CredentialSource]] = {}
 
 
-_grant: ContextVar[BearerLease | None] = ContextVar("pallas_grant", default=None)
+_lease: ContextVar[BearerLease | None] = ContextVar("pallas_bearer_lease", default=None)
 _slot: ContextVar[LeaseSlot | None] = ContextVar("pallas_slot", default=None)
 
 
 def current_lease() -> BearerLease | None:
     """The live lease for this code: its own run's, else that of its connection's user."""
-    own = _grant.get()
+    own = _lease.get()
     if own is not None and own.live:
         return own
     slot = _slot.get()
@@ -174,7 +174,7 @@ def context_of(slot: LeaseSlot) -> Context:
 @contextmanager
 def lending(lease: BearerLease, slot: LeaseSlot) -> Iterator[None]:
     """Lend ``lease`` to the run and the slot in this block; at the end it is revoked."""
-    own, held = _grant.set(lease), _slot.set(slot)
+    own, held = _lease.set(lease), _slot.set(slot)
     slot.lease = lease
     try:
         yield
@@ -182,4 +182,4 @@ def lending(lease: BearerLease, slot: LeaseSlot) -> Iterator[None]:
         lease.revoke()
         slot.lease = None
         _slot.reset(held)
-        _grant.reset(own)
+        _lease.reset(own)

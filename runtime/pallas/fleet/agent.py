@@ -327,17 +327,17 @@ class FleetAgent:
         reason: str,
         cause: BaseException | None = None,
         *,
-        passing: bool = False,
+        transient: bool = False,
         kind: FaultType | None = None,
     ) -> None:
         """Something went wrong, told in one line; the cause's traceback goes to the log.
 
-        ``passing`` says that a start at another time may succeed: then its restart policy says what follows.
+        ``transient`` says that a later start may succeed: then its restart policy decides what follows.
         ``kind`` is the type of the Fault that it was, None where it was none.
         """
         self.failure = kind
         reason_line, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
-        after = outcome_of(self.supervisor.failed(), reason_line, config) if passing else lasting(reason_line)
+        after = outcome_of(self.supervisor.failed(), reason_line, config) if transient else lasting(reason_line)
         self.reason = after.reason
         self.story = details_of(
             reason if after.reason == reason_line else f"{after.reason}\n\n{reason}", cause

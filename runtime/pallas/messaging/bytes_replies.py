@@ -7,7 +7,7 @@ from lxml import etree
 from pallas.config.kinds import TODO
 from pallas.contract import Text
 from pallas.model import Fault
-from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, opened
+from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, target_and_payload
 from pallas.payloads.xml_element import Element
 
 from .messaging_port import HandlerEndpoint, MessagingPeers
@@ -29,7 +29,7 @@ def read(raw: bytes, endpoint: HandlerEndpoint, caller: str, peers: MessagingPee
     found: list[Addressed] = []
     for element in elements_of(raw, peers.limits.bytes):
         if is_envelope(element):
-            to, body = opened(element)
+            to, body = target_and_payload(element)
             found.append((to, _loose(body)))
             continue
         name = etree.QName(element)

@@ -7,7 +7,7 @@ convert values, ``scalars`` the plain ones; ``payload_schemas`` makes XSD, JSON 
 handler returned as bytes.
 """
 
-from .envelope import envelope, is_envelope, opened
+from .envelope import envelope, is_envelope, target_and_payload
 from .payload import MAX_BYTES, Form, NotTaken, Payload, PayloadFault, PayloadType
 from .text_input import read_text
 from .xml_fragments import elements_of
@@ -22,6 +22,6 @@ __all__ = [
     "elements_of",
     "envelope",
     "is_envelope",
-    "opened",
+    "target_and_payload",
     "read_text",
 ]

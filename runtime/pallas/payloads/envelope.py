@@ -35,14 +35,15 @@ def _inside(xml: bytes) -> bytes:
 
 
 def is_envelope(element: Element) -> bool:
-    """Return whether an element is in the envelope's namespace and must be read with ``opened``."""
+    """Return whether an element is in the envelope's namespace and must be read with ``target_and_payload``."""
     return isinstance(element.tag, str) and element.tag.startswith(_INSIDE)
 
 
-def opened(element: Element) -> tuple[str | None, Element]:
+def target_and_payload(element: Element) -> tuple[str | None, Element]:
     """Return an envelope's target and the one element in it. Raises PayloadFault.
 
-    It has to name its sender and its thread, but neither is trusted (HC-11).
+    It has to name its sender (``<from>``) and its thread. Both are ignored, since a handler could forge
+    them (HC-11).
     """
     if element.tag != _MESSAGE:
         raise PayloadFault(f"the envelope's element is {shown(_local(element))}; expected <message>")

@@ -1,1 +1,6 @@
-"""Versions of an agent: what one was made of, how it looks from outside, and how the next one differs."""
+"""Reloads what a saved file changes, without a failed call.
+
+``file_watcher`` hears of saved files in the ``watched_folders``. ``file_usage`` says which files matter to
+the project (``agents.yaml``, ``.env`` and others) and to each agent. ``reloader`` reads the project again,
+``affected_agents`` plans which agents get a new version, and ``applier`` makes and swaps them.
+"""

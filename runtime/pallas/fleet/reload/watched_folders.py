@@ -1,4 +1,4 @@
-"""Which folders of a project are looked at, and which names mean nothing to anybody."""
+"""Which folders of a project are watched, and which file names are ignored."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# More than a project has. If there are more, that is reported and the rest is not watched.
+from pallas.config.envfile import ENV_FILE
+
+# If there are more, that is reported and the rest is not watched.
 MAX_FOLDERS: Final = 4_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 # Files that editors, compilers and programs leave in a user's folders.
@@ -15,13 +17,13 @@ _DATABASE: Final = (".sqlite", ".sqlite3", ".db", "-journal", "-wal", "-shm")
 
 
 def is_skipped(folder: Path) -> bool:
-    """Whether nothing below this folder is a project's own: hidden, compiled, or installed packages."""
+    """Return whether the folder is hidden, or holds compiled code or installed packages."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED or (folder / "pyvenv.cfg").exists()
 
 
 def may_matter(path: Path, root: Path) -> bool:
-    """Whether a file of that name could be written by a person, if nothing else is known of it."""
+    """Return whether a person could have written a file of that name. Used where the project says nothing."""
     if not path.is_relative_to(root):
         return False
     parts = path.relative_to(root).parts
@@ -29,7 +31,7 @@ def may_matter(path: Path, root: Path) -> bool:
     if name.endswith((*_LEFT, *_DATABASE)) or name.startswith(("#", "4913")):
         return False
     hidden = any(part.startswith(".") or part in _SKIPPED for part in parts[:-1])
-    return not hidden and (not name.startswith(".") or name == ".env")
+    return not hidden and (not name.startswith(".") or name == ENV_FILE)
 
 
 def folders_of(root: Path, others: Iterable[Path] = ()) -> tuple[frozenset[str], bool]:

@@ -125,10 +125,10 @@ class LifecycleHost(Protocol):
         reason: str,
         cause: BaseException | None = None,
         *,
-        passing: bool = False,
+        transient: bool = False,
         kind: FaultType | None = None,
     ) -> None:
-        """It failed; with ``passing`` its restart policy decides what follows."""
+        """It failed; with ``transient`` its restart policy decides what follows."""
         ...
 
     def move_to(self, state: AgentState, detail: str = "") -> None:
@@ -245,12 +245,12 @@ class AgentLifecycle:
             version = await self._attempt.within(limit, self._version(fresh=fresh), f"start {agent.name}")
         except Fault as fault:
             why = "; ".join(part for part in (fault.message, fault.cause) if part)
-            agent.fail(why, fault.__cause__, passing=passes(fault), kind=fault.type)
+            agent.fail(why, fault.__cause__, transient=passes(fault), kind=fault.type)
         except TimeoutError:
             where = f"see what it waits for, or raise start_timeout at {agent.config.where}"
-            agent.fail(f"it was still {agent.state.value} after {limit:g} s; {where}", passing=True)
+            agent.fail(f"it was still {agent.state.value} after {limit:g} s; {where}", transient=True)
         except Exception as error:
-            agent.fail(f"{type(error).__name__}: {one_line(str(error))}", error, passing=passes(error))
+            agent.fail(f"{type(error).__name__}: {one_line(str(error))}", error, transient=passes(error))
         else:
             self.versions.switch_to(version, self.seconds_left)
             agent.ready(self._ready(fresh=fresh))
@@ -284,7 +284,7 @@ class AgentLifecycle:
             self._broken.append((executor, reason))
         elif agent.state is AgentState.READY:
             self.versions.break_current()
-            agent.fail(reason, passing=True)
+            agent.fail(reason, transient=True)
         after = self.supervisor.retry_after
         down = after is None and agent.state in FAILED_STATES
         fault = lost(agent.name, one_line(redact_text(reason), 300), after, down=down)
