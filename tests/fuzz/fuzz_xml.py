@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pallas.contract import SystemError as Refusal
 from pallas.contract import Text
-from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, target_and_payload, read_text
+from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, read_text, target_and_payload
 
 SECONDS = 5.0
 """What one input may take."""

@@ -462,7 +462,7 @@ async def test_there_is_room_for_so_many_sessions_in_this_process_and_workers_ha
     )
     assert house.sessions.capacity == 102
     made = [await house.sessions.create("ab"[each % 2], ME) for each in range(100)]
-    full = house.kernel.leases.full
+    full = house.kernel.session_counts.full
     assert full("a", "llm")
     assert not full("w", "worker", 2)
     fault = await fault_of(house.sessions.create("a", ME))

@@ -337,7 +337,9 @@ class FleetAgent:
         """
         self.failure = kind
         reason_line, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
-        after = outcome_of(self.supervisor.failed(), reason_line, config) if transient else lasting(reason_line)
+        after = (
+            outcome_of(self.supervisor.failed(), reason_line, config) if transient else lasting(reason_line)
+        )
         self.reason = after.reason
         self.story = details_of(
             reason if after.reason == reason_line else f"{after.reason}\n\n{reason}", cause

@@ -90,7 +90,7 @@ def snapshot_of(
         pid=executor.pid if executor is not None else None,
         kind=agent.config.kind,
         capabilities=tuple(dict.fromkeys((*agent.config.capabilities, *(info.capabilities if info else ())))),
-        sessions=kernel.leases.of(agent.name),
+        sessions=kernel.session_counts.of(agent.name),
         full=_is_full(agent, kernel, executor, stats.active),
         shadows=agent.config.shadows,
         peers=agent.config.peers,
@@ -114,4 +114,4 @@ def _is_full(agent: SnapshotSource, kernel: Kernel, executor: Executor | None, a
     waits = executor is not None and executor.waiting > 0
     if isinstance(executor, TypedExecutor) and executor.full:
         return True
-    return waits or 0 < own <= active or kernel.leases.full(agent.name, agent.config.kind, own)
+    return waits or 0 < own <= active or kernel.session_counts.full(agent.name, agent.config.kind, own)

@@ -22,6 +22,6 @@ __all__ = [
     "elements_of",
     "envelope",
     "is_envelope",
-    "target_and_payload",
     "read_text",
+    "target_and_payload",
 ]

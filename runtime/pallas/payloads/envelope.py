@@ -35,7 +35,7 @@ def _inside(xml: bytes) -> bytes:
 
 
 def is_envelope(element: Element) -> bool:
-    """Return whether an element is in the envelope's namespace and must be read with ``target_and_payload``."""
+    """Return whether an element is an envelope's, to be read with ``target_and_payload``."""
     return isinstance(element.tag, str) and element.tag.startswith(_INSIDE)
 
 

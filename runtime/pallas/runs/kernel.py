@@ -33,10 +33,10 @@ from pallas.model.refusals import check_provider, taken_run
 from pallas.runs.chat_messages import MessageOverride, read_messages
 from pallas.runs.conversations import Conversation, Conversations, key_of, minted
 from pallas.runs.in_flight import InFlight
-from pallas.runs.leases import Leases
 from pallas.runs.outcomes import cut_short, started, what_answers
 from pallas.runs.run import ActiveRun, Listener, Stats
 from pallas.runs.run_recorder import RunRecorder
+from pallas.runs.session_counts import SessionCounts
 from pallas.runs.thread_store import BegunElsewhere, ThreadStore
 from pallas.runs.turns import ConversationTurns, late
 from pallas.safe_text import one_line
@@ -79,7 +79,7 @@ class Kernel:
         self._recorder: RunRecorder | None = None
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
-        self.leases = Leases()
+        self.session_counts = SessionCounts()
         self._draining = False
         self._closing = False
 

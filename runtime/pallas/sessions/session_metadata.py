@@ -8,7 +8,7 @@ from pallas.executors import ExecutorInfo
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.model.refusals import check_provider as check_among
 from pallas.runs.agent_directory import IN_PROCESS, DirectoryEntry
-from pallas.runs.leases import Leases
+from pallas.runs.session_counts import SessionCounts
 
 from .session_faults import check_metadata, no_room
 
@@ -56,7 +56,7 @@ def check_provider(info: ExecutorInfo, provider: str) -> None:
     check_among(provider, [each.id for each in info.providers_known or ()])
 
 
-def check_room(counts: Leases, entry: DirectoryEntry) -> None:
+def check_room(counts: SessionCounts, entry: DirectoryEntry) -> None:
     """Raise Fault (UPSTREAM, DR-14) if no more sessions can be opened with that agent now."""
     agent, kind, own = entry.info.id, entry.kind, entry.capacity
     if counts.full(agent, kind, own):

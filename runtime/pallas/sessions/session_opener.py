@@ -83,7 +83,7 @@ class SessionOpener:
             raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
         check_provider(executor.info, metadata.provider)
         self._table.expire()
-        check_room(self._kernel.leases, entry)
+        check_room(self._kernel.session_counts, entry)
         now = self._clock()
         return SessionLease(
             id=secrets.token_hex(16),

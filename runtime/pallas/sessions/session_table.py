@@ -53,7 +53,7 @@ class SessionTable:
     def add(self, lease: SessionLease) -> None:
         """Add a session. It is not published yet."""
         self.all[lease.id] = lease
-        self._kernel.leases.taken(lease.agent, lease.kind)
+        self._kernel.session_counts.taken(lease.agent, lease.kind)
 
     def find(self, session: str, principal: Principal) -> SessionLease:
         """The open session of that id.
@@ -109,7 +109,7 @@ class SessionTable:
             return False
         lease.end_reason = reason
         del self.all[lease.id]
-        self._kernel.leases.given_back(lease.agent, lease.kind)
+        self._kernel.session_counts.given_back(lease.agent, lease.kind)
         self._ended[lease.id] = lease.owner, reason
         if len(self._ended) > KEPT:
             self._ended.popitem(last=False)

@@ -102,7 +102,7 @@ class Sessions:
         self._closing = False
         self._table = SessionTable(kernel, hub, limits, clock, self._gone)
         self._opening = SessionOpener(kernel, directory, self._table, limits, permit, clock)
-        self._counts = kernel.leases
+        self._counts = kernel.session_counts
         self._counts.limits = limits
 
     @property

@@ -12,7 +12,7 @@ CAPACITY: Final = 1_000
 """Sessions that each worker or remote agent may have if it reports no capacity of its own."""
 
 
-class Leases:
+class SessionCounts:
     """Open sessions by agent. ``Sessions`` counts them in the fleet's event loop; any thread may read them.
 
     ``limits`` returns the project's limits and is called each time.
