@@ -13,8 +13,8 @@ from pallas.payloads import (
     elements_of,
     envelope,
     is_envelope,
-    opened,
     read_text,
+    target_and_payload,
 )
 from pallas.payloads.envelope import NAMESPACE
 
@@ -232,7 +232,7 @@ def test_an_envelope_is_written_as_specified_and_opened_without_its_sender(to: s
     (element,) = elements_of(written)
 
     assert is_envelope(element)
-    target, inside = opened(element)
+    target, inside = target_and_payload(element)
     assert target == to
     assert not is_envelope(inside)
     assert ADD.adopt(inside).xml == payload.xml
@@ -268,7 +268,7 @@ def test_an_incomplete_envelope_and_one_with_several_payloads_are_refused(inside
     # HC-21, HC-34
     text = f'<m:message xmlns:m="https://xml-pipeline.org/ns/envelope/v1">{inside}</m:message>'
     with pytest.raises(PayloadFault, match=problem):
-        opened(elements_of(text.encode())[0])
+        target_and_payload(elements_of(text.encode())[0])
 
 
 @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ def test_an_envelope_holds_what_has_no_class_as_it_was(body: bytes) -> None:
     payload = Payload(ADD, element)
 
     (written,) = elements_of(envelope("a", "b", "t", payload))
-    _, inside = opened(written)
+    _, inside = target_and_payload(written)
 
     assert [part.tag for part in inside.iter()] == [part.tag for part in element.iter()]
     again = envelope("a", None, "t", Payload(ADD, inside))
-    assert [part.tag for part in opened(elements_of(again)[0])[1].iter()] == [
+    assert [part.tag for part in target_and_payload(elements_of(again)[0])[1].iter()] == [
         part.tag for part in element.iter()
     ]

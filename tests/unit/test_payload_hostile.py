@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened, read_text
+from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, read_text, target_and_payload
 from pallas.payloads.payload_limits import MAX_ELEMENTS, MAX_ROOTS
 
 
@@ -178,4 +178,4 @@ def test_an_envelope_that_may_be_read_in_two_ways_is_refused(inside: str) -> Non
     )
     assert is_envelope(element)
     with pytest.raises(PayloadFault):
-        opened(element)
+        target_and_payload(element)

@@ -10,7 +10,7 @@ from pallas.messaging import message_log
 from pallas.messaging.message_log import MessageLog
 from pallas.model import MessagePassed
 from pallas.model.redaction import forget, redact
-from pallas.payloads import PayloadType, opened
+from pallas.payloads import PayloadType, target_and_payload
 
 
 def passed(number: int, run: str = "run-1", **more: Any) -> MessagePassed:
@@ -35,7 +35,7 @@ async def test_envelopes_are_kept_as_they_went() -> None:
         meta = document[0]
         assert document.tag == f"{{{message_log.ENVELOPE}}}message"
         assert [child.text for child in meta] == [each.sender, each.to, each.frame]
-        to_, [payload] = opened(document)
+        to_, [payload] = target_and_payload(document)
         assert to_ == each.to
         assert etree.QName(payload).namespace is None
     inside = kept[1].xml.partition("</meta>")[2].rpartition("</message>")[0]
