@@ -23,7 +23,7 @@ async def main(url, thread):
     ledger = await open_ledger(url)
     begun = RunRecord("killed", "jarvis", "me", thread, started_at=time.time())
     await ledger.threads.begin(thread, begun, Message("user", "question"))
-    await ledger.threads.said(thread, "killed", Message("assistant", "", calls=(ToolCall("c1", "s__t"),)))
+    await ledger.threads.add_message(thread, "killed", Message("assistant", "", calls=(ToolCall("c1", "s__t"),)))
     await ledger.runs.begin(RunRecord("alone", "jarvis", "me", started_at=time.time()))
     print("in its tool", flush=True)
     await asyncio.sleep(600)

@@ -66,9 +66,9 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
     fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only, make_executor=held_back)
     drain = fleet.kernel.close
 
-    async def held_open(timeout: float = 2.0, *, grace: float = 1.0) -> None:
+    async def held_open(timeout_s: float = 2.0, *, grace_s: float = 1.0) -> None:
         await may_end.wait()
-        await drain(timeout, grace_s=grace)
+        await drain(timeout_s, grace_s=grace_s)
 
     monkeypatch.setattr(fleet.kernel, "close", held_open)
     starting = asyncio.create_task(fleet.start())

@@ -24,6 +24,9 @@ __all__ = ["MAX_BYTES", "Form", "NotTaken", "Payload", "PayloadFault", "PayloadT
 Form = Literal["json", "xml", "text"]
 _KEPT: Final = "__pallas_payload__"
 
+# libxml2 makes the built-in types with a process' first schema. Two threads that do it at once break them.
+etree.XMLSchema(etree.XML('<schema xmlns="http://www.w3.org/2001/XMLSchema"/>'))
+
 
 class Payload:
     """One checked message. Immutable.
