@@ -47,9 +47,8 @@ class AgentScreen(SectionsScreen):
         self._agents = agents
         self._agent = name
 
-    def on_mount(self) -> None:
+    def when_shown(self) -> None:
         """The keys go where the section is."""
-        super().on_mount()
         self._pane.focus_pane()
 
     @on(DetailPane.CallTool)

@@ -97,9 +97,8 @@ class MessagesScreen(PaneScreen[RunTarget | None]):
         self._book, self._feed = book, feed
         self._run_id = run_id
 
-    def on_mount(self) -> None:
+    def when_shown(self) -> None:
         """Say whose they are and how many."""
-        super().on_mount()
         self.query_one(TitleBar).tell(caption=self._whose())
 
     def on_screen_resume(self) -> None:

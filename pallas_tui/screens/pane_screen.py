@@ -45,6 +45,10 @@ class PaneScreen[R](Screen[R]):
         self._pane.show_pane()
         self.query_one(TitleBar).tell(focused=True)
         self.watch(self._pane, "caption", self.show_caption)
+        self.when_shown()
+
+    def when_shown(self) -> None:
+        """Do what a subclass does when it is mounted. Textual would call each class's own ``on_mount``."""
 
     def show_caption(self, caption: str) -> None:
         """Show the words of the pane, and those of the screen."""

@@ -54,7 +54,6 @@ shows the answer. The messages of the run are in the inspector: `M`, or `m` on i
 
     def on_mount(self) -> None:
         """Note the version of the handler that the form is for."""
-        super().on_mount()
         self._version = self._version_now()
 
     def key_of(self, subject: Subject) -> tuple[str, str, str]:
