@@ -34,7 +34,6 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 def pytest_collection_finish() -> None:
     """What the collection made stays: looking through it again would stop a test for a second or more."""
-    gc.collect()
     gc.freeze()
 
 

@@ -4,6 +4,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,16 @@ from pallas.config.file_model import FileModel
 from pallas.config.json_schema import SCHEMA_FILE, agents_schema, schema_text
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = agents_schema()
-VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+@cache
+def whole() -> dict[str, Any]:
+    return agents_schema()
+
+
+@cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(whole())
 
 
 def plain(node: Any) -> Any:
@@ -36,7 +45,8 @@ def plain(node: Any) -> Any:
 
 def complaints(text: str) -> list[str]:
     return [
-        f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(plain(yaml.safe_load(text)))
+        f"{error.json_path}: {error.message}"
+        for error in validator().iter_errors(plain(yaml.safe_load(text)))
     ]
 
 
@@ -63,8 +73,8 @@ def files() -> list[Any]:
 
 
 def test_it_is_a_schema_of_the_draft_that_it_names() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    Draft202012Validator.check_schema(whole())
+    assert whole()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 @pytest.mark.parametrize("text", files())
@@ -122,8 +132,8 @@ def test_what_the_reader_refuses_does_not_fit(tmp_path: Path, text: str) -> None
 def test_it_has_the_keys_that_the_reader_knows_and_no_others() -> None:
     named = {model.__name__: model for model in models()}
     schemas = {
-        AgentsFile.__name__: SCHEMA,
-        **{name: SCHEMA["$defs"][name] for name in SCHEMA["$defs"] if name in named},
+        AgentsFile.__name__: whole(),
+        **{name: whole()["$defs"][name] for name in whole()["$defs"] if name in named},
     }
     assert len(schemas) > 25
     for name, each in schemas.items():
@@ -131,19 +141,19 @@ def test_it_has_the_keys_that_the_reader_knows_and_no_others() -> None:
         known = model.known() if issubclass(model, FileModel) else tuple(model.model_fields)
         assert set(each["properties"]) == set(known), name
         assert each["additionalProperties"] is False, name
-    assert set(SCHEMA["$defs"]) - set(schemas) == {"Params", "Variable"}
+    assert set(whole()["$defs"]) - set(schemas) == {"Params", "Variable"}
 
 
 def test_every_key_says_what_it_is_for() -> None:
     silent = [
         f"{name}.{key}"
-        for name, each in ((AgentsFile.__name__, SCHEMA), *SCHEMA["$defs"].items())
+        for name, each in ((AgentsFile.__name__, whole()), *whole()["$defs"].items())
         for key, value in each.get("properties", {}).items()
         if len(value.get("description", "")) < 10
     ]
     assert silent == []
-    assert SCHEMA["properties"]["registry_port"]["default"] == 24200
-    assert SCHEMA["$defs"]["ProgramEntry"]["properties"]["url"]["examples"] == ["http://127.0.0.1:24250/mcp"]
+    assert whole()["properties"]["registry_port"]["default"] == 24200
+    assert whole()["$defs"]["ProgramEntry"]["properties"]["url"]["examples"] == ["http://127.0.0.1:24250/mcp"]
 
 
 def test_the_command_prints_it_without_a_project(
@@ -151,7 +161,7 @@ def test_the_command_prints_it_without_a_project(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == SCHEMA
+    assert json.loads(capsys.readouterr().out) == whole()
     assert run(["schema", "--help"]) == 0
     assert SCHEMA_FILE in capsys.readouterr().out
 
