@@ -33,7 +33,7 @@ from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
-from pallas_tui.widgets.tasks import TasksPane
+from pallas_tui.widgets.tasks import TasksPane, tasks_pane
 
 WIDE = (120, 40)
 SMALL = (80, 24)
@@ -143,18 +143,23 @@ async def test_tasks_are_listed_and_followed_to_their_end(tmp_path: Path, size: 
         assert text.index("the newest") < text.index("job number 1")
 
 
-async def test_nothing_is_read_while_nobody_looks(tmp_path: Path) -> None:
+async def test_nothing_is_read_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_pane, "LOOK_EVERY", 0.01)
     async with desk(tmp_path, WIDE, task(1)) as here:
         here.put(*(task(number, "completed") for number in range(1, 50)))
         await here.until(lambda: here.app.tasks.stale)
         assert not here.reads
-        await here.open_tasks()
+        pane = await here.open_tasks()
         await here.sees("job number 7")
         await here.press("enter")
         await here.until(lambda: isinstance(here.app.screen, TextScreen))
         before = here.reads
         here.put(task(0))
         await here.until(lambda: here.app.tasks.stale)
+        looks: list[bool] = []  # as often as the pane may look itself
+        pane.set_interval(tasks_pane.LOOK_EVERY, lambda: looks.append(here.app.tasks.stale))
+        await here.until(lambda: len(looks) >= 5)
+        assert all(looks)
         assert here.reads == before
         await here.press("escape")
         await here.sees("50 tasks")

@@ -75,8 +75,8 @@ A filter (**/**) searches messages, agents, states (`failed`), owners and ids of
     # Reading
 
     def _look(self) -> None:
-        """Read again when something moved since, or goes on; times go on in any case."""
-        if not self._is_composed or not self.screen.is_current:
+        """Read again when something moved since, or goes on; times go on. Nothing below another screen."""
+        if not self._is_composed or not self.screen.is_active:
             return
         self._looks += 1
         going = self._book.under_way and self._looks >= READ_EVERY
