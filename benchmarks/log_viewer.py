@@ -105,6 +105,12 @@ async def _source(path: Path) -> dict[str, float]:
             figures[f"{name} found"] = len(source.rows)
             source.ask(LogQuery())
         figures[name], figures[f"{name} first"] = median(times), median(firsts)
+    source.ask(LogQuery(text=r"~(re.*u|re.*t)+est.*life"))
+    await asyncio.sleep(0.1)
+    began = perf_counter()
+    source.ask(LogQuery(ERROR))
+    await _until(lambda: len(source.rows) and not source.busy)
+    figures["aside"] = perf_counter() - began
     figures["megabytes"] = (process.memory_full_info().uss - before) / 1e6
     task.cancel()
     await asyncio.wait({task})

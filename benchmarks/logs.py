@@ -84,6 +84,7 @@ def _inside(path: Path, detail: str) -> list[Figure]:
         Figure("CPU of a frame, one line scrolled, p95", found["scroll p95"], None, "ms"),
         Figure("CPU of a frame, a jump anywhere, p50", found["jump"], None, "ms"),
         Figure("filter by level", found["level"], 0.15, "s", first("level")),
+        Figure("filter by level, a regex put aside for it", found["aside"], None, "s"),
         Figure("filter by a rare substring", found["rare"], 0.4, "s", first("rare")),
         Figure("filter by a substring of every line", found["common"], None, "s", first("common")),
         Figure("filter by three fields", found["field"], None, "s", first("field")),

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from fast_agent.agents.llm_agent import LlmAgent
+from fast_agent.config import Settings
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.types import RequestParams
 from support.live import ask, client, running, write_project
 
 from pallas.executors.fastagent import lean_seam
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 
 def _llm() -> tuple[Any, list[RequestParams]]:
@@ -61,3 +64,38 @@ async def test_a_run_lays_out_no_panel(tmp_path: Path, monkeypatch: pytest.Monke
     async with running(tmp_path) as fleet, client(fleet, "one") as one:
         assert await ask(one, "hello") == "hello"
     assert laid_out == []
+
+
+@pytest.mark.parametrize("hook", lean_seam.SKILLS_WITHOUT_SETTINGS, ids=lambda hook: hook.name)
+def test_folders_of_skills_are_those_of_settings_that_were_read(
+    hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library_hooks.install(hook)
+    lean = getattr(hook.owner, hook.attribute)
+    stock = inspect.unwrap(lean)
+    monkeypatch.chdir(tmp_path)
+    for variable in ("FAST_AGENT_HOME", "HOME", "home", "FAST_AGENT_RUNTIME_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+        assert lean(cwd=tmp_path) == stock(Settings(), cwd=tmp_path) == stock(cwd=tmp_path)
+    (tmp_path / ".env").write_text("HOME=elsewhere\nFAST_AGENT_HOME=there\n")
+    assert lean() == stock()
+    assert lean(override="beside") == stock(override="beside")
+    configured = Settings(home="configured")
+    assert lean(configured) == stock(configured) != stock()
+
+
+async def test_an_agent_starts_with_settings_that_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    build = Settings._settings_build_values
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made.append("read")
+        return build(self, *args, **kwargs)
+
+    monkeypatch.setattr(Settings, "_settings_build_values", counted)
+    write_project(tmp_path, {"one": None})
+    async with running(tmp_path) as fleet, client(fleet, "one") as one:
+        assert await ask(one, "hello") == "hello"
+    assert made == ["read"]

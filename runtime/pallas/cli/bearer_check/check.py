@@ -91,6 +91,7 @@ class StandInExecutor(FastAgentExecutor):
         async def main() -> None: ...
 
         seam.silence(fast)
+        seam.introduce(fast)
         seam.point_at(fast, {name: self._project.downstreams[name].url for name in self._servers})
         return fast
 

@@ -52,6 +52,7 @@ HOOKS: Final = (
     *auth_seam.NO_OAUTH,
     *servers_seam.HOOKS,
     lean_seam.NO_SUMMARY_AFTER,
+    *lean_seam.SKILLS_WITHOUT_SETTINGS,
     *elicitation_seam.HOOKS,
     *environment_seam.HOOKS,
     *sampling_seam.HOOKS,

@@ -5,7 +5,10 @@
 
 from typing import Any, Final
 
+from fast_agent import paths
+from fast_agent.config import Settings
 from fast_agent.hooks import compaction
+from fast_agent.skills import registry
 from fast_agent.types import RequestParams
 
 from pallas.mcp_client.library_hooks import Hook
@@ -64,4 +67,27 @@ NO_SUMMARY_AFTER: Final = Hook(
     attribute="auto_compact_history",
     parameters=("ctx",),
     wrap=_kept_elsewhere,
+)
+
+
+def _with_defaults(default_skill_paths: Any) -> Any:
+    unset = Settings.model_construct()
+
+    def found(settings: Any = None, *, cwd: Any = None, override: Any = None) -> Any:
+        return default_skill_paths(unset if settings is None else settings, cwd=cwd, override=override)
+
+    return found
+
+
+# Without settings fast-agent reads the whole environment into new ones, three times for each agent, and uses
+# their ``home`` alone, which is never taken from the environment.
+SKILLS_WITHOUT_SETTINGS: Final = tuple(
+    Hook(
+        name=f"skills-without-settings-{name}",
+        owner=owner,
+        attribute="default_skill_paths",
+        parameters=("settings", "cwd", "override"),
+        wrap=_with_defaults,
+    )
+    for name, owner in (("registry", registry), ("paths", paths))
 )

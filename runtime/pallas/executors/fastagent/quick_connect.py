@@ -25,16 +25,19 @@ _POLL: Final = 0.01
 
 
 def _share(create: Any) -> Any:
-    shared: dict[tuple[Any, ...], ssl.SSLContext] = {}
+    shared: dict[bool, ssl.SSLContext] = {}
+    known: tuple[str | None, ...] = ()
 
     def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
         if verify is not True or cert is not None:
             return create(verify, cert, trust_env)
-        key = (trust_env, *(os.environ.get(name) for name in _VARIABLES))
-        if key not in shared:
-            shared.clear()  # the environment changed: the old store is not used again
-            shared[key] = create(verify, cert, trust_env)
-        return shared[key]
+        nonlocal known
+        if (now := tuple(os.environ.get(name) for name in _VARIABLES)) != known:
+            known = now
+            shared.clear()  # the old stores are not used again
+        if trust_env not in shared:
+            shared[trust_env] = create(verify, cert, trust_env)
+        return shared[trust_env]
 
     return create_ssl_context
 
