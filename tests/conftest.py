@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from support.properties import LEAN
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
@@ -20,6 +22,9 @@ LONGEST_ID = 100
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REFERENCE_FILES = Path(__file__).parents[2] / "shared"
 """The folder beside the checkout with the files that some tests compare the project with."""
+
+if not IN_CI:
+    settings.load_profile(LEAN)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_fleet import desk
+from support.properties import examples
 
 from pallas.model import (
     AgentDetail,
@@ -69,7 +70,7 @@ def travelled(document: bytes) -> Any:
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_every_event_comes_back_as_it_was(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(built(kind))
     there = codec.decode_event(travelled(codec.dumps(codec.encode_event(event))))
@@ -78,21 +79,21 @@ def test_every_event_comes_back_as_it_was(kind: type[Event], data: st.DataObject
 
 
 @given(snapshot=built(FleetSnapshot))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_every_snapshot_comes_back_as_it_was(snapshot: FleetSnapshot) -> None:
     assert codec.decode(FleetSnapshot, travelled(codec.encode(snapshot))) == snapshot
 
 
 @pytest.mark.parametrize("kind", [AgentDetail, ToolOutcome])
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_what_is_looked_up_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     value = data.draw(built(kind))
     assert codec.decode(kind, travelled(codec.encode(value))) == value
 
 
 @given(wire=st.lists(built(Exchange), max_size=3).map(tuple))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_exchanges_come_back_as_they_were(wire: tuple[Exchange, ...]) -> None:
     assert codec.decode(tuple[Exchange, ...], travelled(codec.encode(wire))) == wire
 

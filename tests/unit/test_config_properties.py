@@ -4,9 +4,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.config_folder import AGENTS, Folder
+from support.properties import examples
 
 from pallas.config import ConfigError, Project
 from pallas.config.agent_entries import ENTRIES
@@ -67,19 +68,19 @@ def with_files(files: dict[str, str | bytes]) -> None:
         answer(folder)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_answered(data: bytes) -> None:
     with_files({"agents.yaml": data, "fastagent.config.yaml": data, ".env": data})
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#%@`?,<\n \t0.~$"), max_size=60))
 def test_any_yaml_like_text_is_answered(text: str) -> None:
     with_files({"agents.yaml": "name: x\n" + text, "fast-agent.secrets.yaml": text, ".env": text})
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.dictionaries(
         st.sampled_from(AgentsFile.known()), values((*AGENT_KEYS, "command", "url", "src")), max_size=6
@@ -89,14 +90,14 @@ def test_any_values_under_the_known_keys_are_answered(top: dict[str, object]) ->
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", **top}, allow_unicode=True)})
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.dictionaries(st.sampled_from(AGENT_KEYS), values(("src", "sizes", "vision")), max_size=8))
 def test_any_values_of_an_agent_are_answered(agent: dict[str, object]) -> None:
     jarvis = {"module": "agents.jarvis", "port": 24201, **agent}
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", "agents": {"jarvis": jarvis}})})
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.dictionaries(
         st.sampled_from(OrganismFile.known()),
@@ -114,7 +115,7 @@ def test_any_values_of_an_organism_are_answered(
     with_files({"organism.yaml": text, "agents.yaml": text})
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.dictionaries(st.sampled_from(DOWNSTREAM_KEYS), values(DOWNSTREAM_KEYS), max_size=6),
     st.dictionaries(
@@ -125,7 +126,7 @@ def test_any_values_of_a_server_are_answered(server: dict[str, object], top: dic
     with_files({"fastagent.config.yaml": yaml.safe_dump({**top, "mcp": {"servers": {"docs": server}}})})
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("abcdef"), max_size=3), min_size=1))
 def test_a_ring_is_found_exactly_when_the_agents_have_no_order(needs: dict[str, set[str]]) -> None:  # PR-6
     agents = {

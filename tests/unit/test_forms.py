@@ -8,8 +8,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import examples
 
 from pallas.bounds.schema import size
 from pallas_tui.forms import (
@@ -534,7 +535,7 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 
 
 @given(value=st.dictionaries(st.text(max_size=5), JSON, max_size=5))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_arguments_come_back_from_text_as_they_were(value: dict[str, Any]) -> None:
     one = form(a=STRING)
     try:
@@ -549,7 +550,7 @@ def test_arguments_come_back_from_text_as_they_were(value: dict[str, Any]) -> No
 
 
 @given(text=TEXTS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_text_is_sent_as_it_was_typed(text: str) -> None:
     one = form(required=("a",), a=STRING)
     enter(one, text, "a")
@@ -558,7 +559,7 @@ def test_any_text_is_sent_as_it_was_typed(text: str) -> None:
 
 
 @given(schema=JSON, arguments=st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_document_at_all_breaks_the_form(schema: Any, arguments: dict[str, Any]) -> None:
     wild = {"type": "object", "properties": schema, "required": schema, "anyOf": schema, "items": schema}
     for document in (schema, wild, {"properties": {"a": wild, "b": schema}}):
@@ -568,7 +569,7 @@ def test_no_document_at_all_breaks_the_form(schema: Any, arguments: dict[str, An
 
 
 @given(value=JSON, keys=st.lists(st.text(max_size=3) | st.integers(0, 3), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_putting_and_removing_touch_nothing_else(value: Any, keys: list[str | int]) -> None:
     whole = {"a": value, "other": [1, {"x": 2}]}
     before = json.dumps(whole)

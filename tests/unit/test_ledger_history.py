@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import examples
 from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
 
 from pallas.ledger import Ledger, lives, open_ledger
@@ -64,14 +65,14 @@ def check_well_formed(messages: Sequence[Message]) -> None:
 
 
 @given(ROWS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_rows_in_any_state_make_a_history_that_a_provider_takes(rows: list[CompleteRow]) -> None:
     # AG-7
     check_well_formed([each.message for each in history_of(rows)])
 
 
 @given(ROWS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_text_of_users_and_assistants_is_lost_with_the_calls(rows: list[CompleteRow]) -> None:
     shown = "".join(each.message.text for each in history_of(rows) if each.message.role != "tool")
     assert shown.count("text") <= sum(row.content == "text" for row in rows)
@@ -89,7 +90,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_whatever_happens_to_runs_in_a_thread_its_history_is_one_that_a_provider_takes(
     steps: list[tuple[str, int]],
 ) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import jsonschema
 import xmlschema
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from lxml import etree
+from support.properties import examples
 
 from pallas.payloads import Payload, PayloadFault, PayloadType, read_text
 
@@ -54,7 +55,7 @@ _PLAIN: list[tuple[Any, st.SearchStrategy[Any]]] = [
 _NAMES = st.from_regex(r"[a-zA-Zäß_][a-zA-Z0-9äß_]{0,8}", fullmatch=True).filter(
     lambda n: not keyword.iskeyword(n)
 )
-_SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = examples(120, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -194,7 +195,7 @@ _LEXICAL = st.sampled_from(
 ) | st.sampled_from([" air", "air sea", "--1", "1 2", "e5", "yes", "\n1\n", "1f", "1L", "-.5e+2"])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["number", "ratio", "ready", "way", "note", "lines", "other"]), _LEXICAL),
@@ -215,7 +216,7 @@ def test_what_is_taken_is_what_another_xsd_library_takes(parts: list[tuple[str, 
     assert _taken(etree.tostring(root)) is _SECOND.is_valid(root)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.fixed_dictionaries(
         {},
@@ -260,7 +261,7 @@ _ANY = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.fixed_dictionaries({field.name: _ANY for field in dataclasses.fields(Sheet)}),
     st.sampled_from([Sheet, dict]),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas.executors.ipc.channel import MAX_FRAME, PART
@@ -22,7 +22,6 @@ def said(count: int) -> tuple[Message, ...]:
     return tuple(Message("user", str(number)) for number in range(count))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(LEASES), st.sampled_from(OUTCOMES), st.integers(0, 3), st.booleans()),

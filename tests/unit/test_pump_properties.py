@@ -7,8 +7,9 @@ from uuid import UUID
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from support.properties import examples
 from support.pumped import Answer, Ask, Handler, World, forever, respond, to
 
 from pallas.config.kinds import PumpLimits
@@ -25,7 +26,7 @@ ROUTING = (
     "target and try again.</message><retry-allowed>true</retry-allowed></SystemError></message>"
 )
 pytestmark = pytest.mark.filterwarnings("ignore:.*returns bytes.*:DeprecationWarning")
-few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+few = examples(60, suppress_health_check=list(HealthCheck))
 
 
 def run[T](work: Coroutine[Any, Any, T]) -> T:
