@@ -11,9 +11,28 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from support.live import ECHO_SERVER, ERAS, STDIO_SERVER
 
+OURS = ECHO_SERVER.replace(
+    "server.run()",
+    '''
+from stdio_server import RefusedError
+
+@server.tool()
+def word() -> str:
+    """The word among the metadata."""
+    return str(server.meta.get("example.org/word"))
+
+@server.tool(structured_output=False)
+def refuse() -> str:
+    """Refuse."""
+    raise RefusedError(-32000, "no")
+
+server.run()
+''',
+)
 OF_THE_SDK = '''
 import asyncio
-from mcp.server.mcpserver import MCPServer
+from mcp import MCPError
+from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("echo")
 
@@ -33,13 +52,23 @@ async def slow(text: str) -> str:
     await asyncio.sleep(60)
     return "slow"
 
+@server.tool()
+def word(ctx: Context) -> str:
+    """The word among the metadata."""
+    return str((ctx.request_context.meta or {}).get("example.org/word"))
+
+@server.tool(structured_output=False)
+def refuse() -> str:
+    """Refuse."""
+    raise MCPError(code=-32000, message="no")
+
 server.run("stdio")
 '''
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_it_says_what_one_of_the_sdk_says(tmp_path: Path, era: str) -> None:
-    assert await _heard(tmp_path, ECHO_SERVER, era) == await _heard(tmp_path, OF_THE_SDK, era)
+    assert await _heard(tmp_path, OURS, era) == await _heard(tmp_path, OF_THE_SDK, era)
 
 
 async def _heard(folder: Path, source: str, era: str) -> list[Any]:
@@ -56,7 +85,12 @@ async def _heard(folder: Path, source: str, era: str) -> list[Any]:
             await client.list_prompts(),
             await client.call_tool("echo", {"text": "x ümläut"}),
             await client.call_tool("boom", {"text": "x"}),
+            await client.call_tool("word", meta={"example.org/word": "planted"}),
+            await client.call_tool("word"),
         ]
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("refuse")
+        heard.append(refused.value.error)
         with pytest.raises(MCPError, match="timed out"):  # the server hears that it is cancelled
             await client.call_tool("slow", {"text": "x"}, read_timeout_seconds=0.1)
         wrong = await client.call_tool("echo", {"texts": "x"})

@@ -14,7 +14,9 @@ from typing import Any
 
 import psutil
 import pytest
+from anyio._backends._asyncio import StreamReaderWrapper, StreamWriterWrapper
 from mcp import Client
+from mcp.client import stdio
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from support import pallas_process
 from support.bridged import TOOLS, bridged, kind_of, refused, tell
@@ -43,6 +45,36 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 
 def command(root: Path) -> list[str]:
     return ["bridge", "--project", str(root)]
+
+
+class ForkedBridge:
+    """What the SDK's client needs of a process that it started."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.pid = process.pid
+        self.stdin, self.stdout = StreamWriterWrapper(process.stdin), StreamReaderWrapper(process.stdout)
+        self._process = process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+
+@pytest.fixture
+def forked_bridges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a client starts a bridge, it is forked."""
+
+    async def start(*, command: str, args: list[str], errlog: Any, env: Any, cwd: Any) -> ForkedBridge:
+        return ForkedBridge(
+            await pallas_process.start_async(
+                *args[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errlog, env=env, cwd=cwd,
+                start_new_session=True,
+            )
+        )  # fmt: skip
+
+    monkeypatch.setattr(stdio, "_create_platform_compatible_process", start)
 
 
 @asynccontextmanager
@@ -169,6 +201,7 @@ async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path)
         await until(cancelled.read_text)
 
 
+@pytest.mark.usefixtures("forked_bridges")
 async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_next(hands: Path) -> None:
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     end = asyncio.Event()
@@ -342,6 +375,7 @@ async def test_a_fleet_that_cannot_be_started_says_why_to_every_call(tmp_path: P
         assert json.loads(result["content"][0]["text"])["data"] == {"type": "CONFIG", "retryable": False}
 
 
+@pytest.mark.usefixtures("forked_bridges")
 async def test_a_fleet_that_runs_is_spoken_to_and_may_start_anew(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("upper",), top={"bind": "127.0.0.1"})
     state = str(tmp_path / "state")

@@ -276,27 +276,19 @@ async def test_looking_does_not_disturb_a_run(tmp_path: Path) -> None:
 
 
 HOSTILE = """
-from mcp.server.lowlevel import Server
-import mcp_types as types, asyncio
-from mcp.server.stdio import stdio_server
-
-def tool(name, schema, text="x"):
-    return types.Tool(name=name, description=text, input_schema=schema)
+from stdio_server import StdioServer
 
 BAD = "\\x1b]52;c;eA==\\x07 \\u202e [@click=app.quit]x[/]"
 
-async def listed(context, params):
-    tools = [tool("big", {"type": "object", "description": "y" * 300_000})]
-    tools += [tool(BAD, {"type": "object", BAD: BAD}, BAD)]
-    return types.ListToolsResult(tools=tools + [tool(f"t{n}", {"type": "object"}) for n in range(600)])
+def nothing() -> str:
+    return "x"
 
-server = Server("hostile", on_list_tools=listed)
-
-async def main():
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
-
-asyncio.run(main())
+server = StdioServer("hostile")
+server.add_tool(nothing, name="big", input_schema={"type": "object", "description": "y" * 300_000})
+server.add_tool(nothing, name=BAD, description=BAD, input_schema={"type": "object", BAD: BAD})
+for number in range(600):
+    server.add_tool(nothing, name=f"t{number}", input_schema={"type": "object"})
+server.run()
 """
 
 

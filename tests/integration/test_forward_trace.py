@@ -27,22 +27,19 @@ AWAIT_NONE = "object NoneType can't be used in 'await' expression"
 SECRET = "planted-7f3a9c2e"
 ODD = f'''
 import os
-from mcp.server.mcpserver import MCPServer
-from mcp import MCPError
-from mcp_types import CallToolResult, TextContent
+from stdio_server import FailedError, RefusedError, StdioServer
 
-server = MCPServer("odd")
+server = StdioServer("odd")
 
 @server.tool(structured_output=False)
 def refuse() -> str:
     """Refuse, at length and with a secret."""
-    raise MCPError(code=-32000, message="no: {SECRET} \\x1b[31mred\\x1b[0m " + "x" * 5000 + "\\nsecond line")
+    raise RefusedError(-32000, "no: {SECRET} \\x1b[31mred\\x1b[0m " + "x" * 5000 + "\\nsecond line")
 
 @server.tool(structured_output=False)
-def riddle() -> CallToolResult:
+def riddle() -> str:
     """Fail as the server of the incident did: its middleware awaited None, and the text went out."""
-    text = TextContent(type="text", text="Error calling tool: " + {AWAIT_NONE!r})
-    return CallToolResult(is_error=True, content=[text])
+    raise FailedError("Error calling tool: " + {AWAIT_NONE!r})
 
 @server.tool(structured_output=False)
 def die() -> str:
@@ -54,7 +51,7 @@ def fine(text: str) -> str:
     """Answer."""
     return "fine: " + text
 
-server.run("stdio")
+server.run()
 '''
 SCRIPT = """
 rules:

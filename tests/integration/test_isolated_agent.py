@@ -61,16 +61,16 @@ async def tell(text: str) -> str:
 async def main() -> None: ...
 '''
 META = '''
-from mcp.server.mcpserver import Context, MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("meta")
+server = StdioServer("meta")
 
 @server.tool()
-def meta(ctx: Context) -> str:
+def meta() -> str:
     """The span that came along."""
-    return str((ctx.request_context.meta or {}).get("traceparent"))
+    return str(server.meta.get("traceparent"))
 
-server.run("stdio")
+server.run()
 '''
 COUNTER = '''
 from itertools import count

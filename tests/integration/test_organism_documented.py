@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from support import pallas_process
 from support.live import ERAS, ask, client, running
 from support.organisms import write_research
 from support.ports import free_ports
@@ -21,6 +22,7 @@ from pallas.cli.check import check
 from pallas.fleet.fleet import Fleet
 
 
+@pytest.mark.usefixtures("forked_children")
 async def test_the_documented_file_loads_unchanged_and_its_agent_uses_its_tools(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,8 +259,8 @@ async def console(payload: ConsolePrompt, metadata: HandlerMetadata) -> HandlerR
 async def test_an_organisms_console_reads_the_input_of_a_served_fleet(tmp_path: Path) -> None:
     # HC-26
     heard = hello(tmp_path / "project", CONSOLE, FORWARDING + READS)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pallas.server", "--serve", "--project", str(tmp_path / "project")),
+    process = await pallas_process.start_async(
+        *("--serve", "--project", str(tmp_path / "project")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

@@ -3,20 +3,18 @@
 import asyncio
 import os
 import socket
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import pallas_process
 from support.certificates import authority
 from support.live import agent_module, write_project
 from support.waiting import until
 
 from pallas.cli.app import run
 from pallas.config import load_project
-
-ROOT = Path(__file__).parents[2]
 
 
 def asked(root: Path, *options: str) -> int:
@@ -46,12 +44,11 @@ async def test_it_waits_until_the_fleet_is_ready_and_names_what_is_not(
     root = write_project(tmp_path / "project", {"one": None, "two": broken}, top={"bind": "127.0.0.1"})
     waiting = asyncio.create_task(asyncio.to_thread(asked, root, "--wait", "60"))
     with (tmp_path / "out").open("w") as out:
-        fleet = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "pallas.server", "--serve", "--project", str(root)),
+        fleet = await pallas_process.start_async(
+            *("--serve", "--project", str(root)),
             stdout=out,
             stderr=out,
-            env={**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log"), "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")},
         )
     try:
         assert await waiting == 0

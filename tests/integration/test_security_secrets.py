@@ -47,10 +47,9 @@ PLANTED: Final = (
 
 LOCAL = f'''
 import os, sys
-from mcp import MCPError
-from mcp.server.mcpserver import MCPServer
+from stdio_server import RefusedError, StdioServer
 
-server = MCPServer("local")
+server = StdioServer("local")
 print("started with", os.environ["CHILD_TOKEN"], file=sys.stderr)
 
 @server.tool(structured_output=False)
@@ -63,9 +62,9 @@ def fetch(text: str) -> str:
 def refuse(text: str) -> str:
     """An exception whose text holds the server's own secret, and the password of a URL."""
     token = os.environ["CHILD_TOKEN"]
-    raise MCPError(code=-32000, message=f"password={RAISED} token={{token}} at http://u:{USERINFO}@db/x")
+    raise RefusedError(-32000, f"password={RAISED} token={{token}} at http://u:{USERINFO}@db/x")
 
-server.run("stdio")
+server.run()
 '''
 # The user's own code, and a program of the project, that give away what they know when they fail.
 BROKEN = """

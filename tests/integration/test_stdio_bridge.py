@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
-from support.live import ERAS
+from support.live import ERAS, STDIO_SERVER
 from support.ports import free_ports
 from support.processes import gone
 from support.waiting import until
@@ -24,7 +24,6 @@ from pallas.model import AgentState
 SERVER = '''
 import asyncio
 import os
-import sys
 
 from mcp.server.mcpserver import Context, MCPServer
 
@@ -75,8 +74,25 @@ def ask(about: str) -> str:
     return f"What about {about}?"
 
 
-print("a line for the log", file=sys.stderr, flush=True)
 server.run("stdio")
+'''
+WHOAMI = '''
+import os
+import sys
+
+from stdio_server import StdioServer
+
+server = StdioServer("papers")
+
+
+@server.tool()
+def whoami() -> str:
+    """The process that answers."""
+    return str(os.getpid())
+
+
+print("a line for the log", file=sys.stderr, flush=True)
+server.run()
 '''
 
 
@@ -87,6 +103,7 @@ both_eras = pytest.mark.parametrize("era", ERAS)
 @asynccontextmanager
 async def served(folder: Path, source: str = SERVER, **more: Any) -> AsyncIterator[Program]:
     (folder / "papers.py").write_text(source)
+    (folder / "stdio_server.py").write_text(STDIO_SERVER)
     (port,) = free_ports(1)
     config = ServerConfig(
         name="papers",
@@ -168,7 +185,7 @@ async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_w
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with served(tmp_path) as program:
+    async with served(tmp_path, WHOAMI) as program:
         pids = set()
         for era in ERAS:
             async with Client(program.config.url, mode=era) as client:
@@ -181,7 +198,7 @@ async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_w
 
 
 async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -> None:
-    async with served(tmp_path) as program:
+    async with served(tmp_path, WHOAMI) as program:
         async with Client(program.config.url) as client:
             pid = int(text(await client.call_tool("whoami")))
         bridge = program.snapshot().pid

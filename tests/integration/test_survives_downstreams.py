@@ -27,8 +27,30 @@ rules:
     call: [{tool: echo__echo, arguments: {text: "{{ last }}"}}]
   - say: hello
 """
-# The argument is a port for HTTP, or none for stdio; `began` is there once the slow tool is called.
+# `began` is there once the slow tool is called.
 ECHO = '''
+import pathlib
+import time
+from stdio_server import StdioServer
+
+server = StdioServer("echo")
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it again."""
+    return "echo:" + text
+
+@server.tool()
+def slow(text: str) -> str:
+    """Take a minute."""
+    pathlib.Path(__file__).with_name("began").touch()
+    time.sleep(60)
+    return "slow"
+
+server.run()
+'''
+# The same over HTTP, on the port that is its argument.
+ECHO_OVER_HTTP = '''
 import asyncio
 import pathlib
 import sys
@@ -48,10 +70,7 @@ async def slow(text: str) -> str:
     await asyncio.sleep(60)
     return "slow"
 
-if sys.argv[1:]:
-    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
-else:
-    server.run("stdio")
+server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 '''
 
 
@@ -116,7 +135,7 @@ async def test_an_http_server_that_is_killed_in_a_call_is_back_for_the_next(tmp_
             },
         },
         config={"mcp": {"servers": {"echo": {"url": url, "auth": {"oauth": False}}}}},
-        files={"echo.py": ECHO},
+        files={"echo.py": ECHO_OVER_HTTP},
     )
     async with running(root) as fleet:
         assert "echo:echo one" in await ask(fleet, ERAS[0], "echo one")

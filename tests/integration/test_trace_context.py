@@ -43,17 +43,17 @@ rules:
 """
 META = '''
 import json
-from mcp.server.mcpserver import Context, MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("meta")
+server = StdioServer("meta")
 
 @server.tool()
-def meta(ctx: Context) -> str:
+def meta() -> str:
     """What came along as metadata."""
-    found = ctx.request_context.meta or {}
+    found = server.meta
     return "META" + json.dumps({key: found[key] for key in found if "trace" in key or key == "baggage"})
 
-server.run("stdio")
+server.run()
 '''
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +92,21 @@ class Tab:
 
     async def keys(self, keys: str) -> None:
         await self.socket.send_str(json.dumps(["stdin", keys]))
+
+
+@pytest.fixture
+def no_workbench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in place of each tab's workbench that draws nothing and ends with the first byte."""
+    code = "import sys; print('__GANGLION__', flush=True); sys.stdin.buffer.read(1)"
+
+    async def start(session: WebSession, width: int = 80, height: int = 24) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-S", "-c", code, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        session._process, session._stdin = process, process.stdin
+        return process
+
+    monkeypatch.setattr(WebSession, "_open_app_process", start)
 
 
 _others: set[int] = set()
@@ -237,7 +254,11 @@ async def test_a_workbench_ends_with_its_tab_also_one_that_vanishes() -> None:
 @pytest.mark.parametrize(
     "message", ["no json", "{}", "[]", "7", '["stdin"]', '["stdin", 7]', '["resize", {}]', '["resize", 7]']
 )
-async def test_a_tab_that_sends_nonsense_is_closed_and_others_go_on(message: str) -> None:
+async def test_a_tab_that_sends_nonsense_is_closed_and_others_go_on(
+    message: str, request: pytest.FixtureRequest
+) -> None:
+    if message != "no json":
+        request.getfixturevalue("no_workbench")
     async with opened() as web:
         await web.enter()
         async with web.tab() as bad:
@@ -248,12 +269,13 @@ async def test_a_tab_that_sends_nonsense_is_closed_and_others_go_on(message: str
         assert (await web.get("/"))[0] == 200
 
 
+@pytest.mark.usefixtures("no_workbench")
 async def test_too_many_tabs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_server, "MAX_SESSIONS", 1)
     async with opened() as web:
         await web.enter()
-        async with web.tab() as socket:
-            await Tab(socket).shows("concierge")
+        async with web.tab():
+            await until(lambda: len(children()) == 1)
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 await web.tab().__aenter__()
             assert refused.value.status == 503

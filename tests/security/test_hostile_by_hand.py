@@ -1,12 +1,11 @@
 """A tool of a hostile server that is called by hand costs that call alone."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hostile_servers import confined, hostile_project
+from support import pallas_process
+from support.hostile_servers import MEMORY, hostile_project
 
 LONGEST = 60.0
 CALLS = """
@@ -48,7 +47,16 @@ TOOLS: dict[str, Any] = {
 )
 def test_a_hostile_tool_called_by_hand_fails_with_the_reason(tmp_path: Path, tool: str, says: str) -> None:
     root = hostile_project(tmp_path / "p", TOOLS)
-    command = [*confined(), sys.executable, "-c", CALLS, str(root), tool]
-    done = subprocess.run(command, capture_output=True, timeout=LONGEST, check=True, text=True)
+    (tmp_path / "calls_by_hand.py").write_text(CALLS)
+    done = pallas_process.run(
+        *(str(root), tool),
+        module="calls_by_hand",
+        cwd=tmp_path,
+        memory=MEMORY,
+        capture_output=True,
+        timeout=LONGEST,
+        check=True,
+        text=True,
+    )
     assert done.stdout.startswith("UPSTREAM "), done.stderr
     assert says in done.stdout

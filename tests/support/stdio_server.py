@@ -1,7 +1,7 @@
 """A stdio MCP server of the standard library alone, in both protocol versions, with the decorator of the SDK.
 
 A project of a test gets this file beside its own servers: importing the SDK takes a second of processor time
-for every process that is started. Servers that need progress, metadata or resources use the SDK.
+for every process that is started. Servers that need progress or resources use the SDK.
 ``tests/contract/test_stdio_server.py`` holds it to what ``MCPServer`` says on the wire with such tools.
 """
 
@@ -17,6 +17,18 @@ _MODERN: Final = "2026-07-28"
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
+class RefusedError(Exception):
+    """Raised by a tool: the call is answered with a JSON-RPC error, as by ``MCPError`` of the SDK."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+
+class FailedError(Exception):
+    """Raised by a tool: the result is an error with this text and nothing else."""
+
+
 class StdioServer:
     """Tools that answer on standard output what standard input asks, each call in a thread of its own."""
 
@@ -25,6 +37,13 @@ class StdioServer:
         self._tools: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {}
         self._cancelled: set[object] = set()
         self._lock = threading.Lock()
+        self._call_of_thread = threading.local()
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The metadata of the call that the tool answers."""
+        found: dict[str, Any] = self._call_of_thread.meta
+        return found
 
     def tool(self, *, structured_output: bool = True) -> Callable[[Callable[..., str]], Callable[..., str]]:
         """Add a function that returns text; its name, docstring and annotations describe it."""
@@ -42,18 +61,20 @@ class StdioServer:
         name: str = "",
         description: str = "",
         structured_output: bool = True,
+        input_schema: dict[str, Any] | None = None,
     ) -> None:
-        """Add a function under a name and a description of its own."""
+        """Add a function under a name, a description or with a schema of its own."""
         name = name or function.__name__
         kinds = {key: kind for key, kind in function.__annotations__.items() if key != "return"}
         fields = {key: {"title": key.title(), "type": _TYPES[kind]} for key, kind in kinds.items()}
         described: dict[str, Any] = {
             "name": name,
             "description": description or (function.__doc__ or "").strip(),
-            "inputSchema": {
+            "inputSchema": input_schema
+            or {
                 "type": "object",
                 "properties": fields,
-                "required": [*fields],
+                **({"required": [*fields]} if fields else {}),
                 "title": f"{function.__name__}Arguments",
             },
         }
@@ -110,6 +131,7 @@ class StdioServer:
 
     def _call(self, message: dict[str, Any]) -> None:
         name, arguments = message["params"]["name"], message["params"].get("arguments") or {}
+        self._call_of_thread.meta = message["params"].get("_meta") or {}
         text, more = f"Unknown tool: {name}", {}
         if name in self._tools:
             function, described = self._tools[name]
@@ -117,6 +139,11 @@ class StdioServer:
                 text = function(**arguments)
                 if "outputSchema" in described:
                     more = {"structuredContent": {"result": text}}
+            except RefusedError as refused:
+                self._write(id=message["id"], error={"code": refused.code, "message": refused.message})
+                return
+            except FailedError as failed:
+                text, name = str(failed), ""
             except Exception:  # an answer to the caller, who sees no more of it
                 text, name = f"Error executing tool {name}", ""
         if message["id"] not in self._cancelled:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import pallas_process
 
 from pallas import server
 from pallas.cli import app
@@ -15,20 +16,17 @@ COMMAND = Path(sys.executable).parent / "pallas"
 
 
 def _run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pallas.server", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return pallas_process.run(*arguments, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_command_and_the_module_are_the_same() -> None:
     # PR-4
-    command = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, timeout=60, check=True)
-    assert command.stdout == _run("--help").stdout
+    module = [sys.executable, "-m", "pallas.server"]
+    command, other = (
+        subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=60, check=True)
+        for words in ([COMMAND], module)
+    )
+    assert command.stdout == other.stdout
     assert "dev" in command.stdout
 
 

@@ -28,6 +28,7 @@ def written(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_it_writes_a_project_that_passes_the_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

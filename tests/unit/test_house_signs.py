@@ -12,6 +12,11 @@ from tools import house
 PROJECT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def signs_of_this_project() -> list[house.Sign]:
+    return house.measure(PROJECT)
+
+
 def written(root: Path, files: Mapping[str, str]) -> Path:
     for name, text in files.items():
         path = root / name
@@ -84,25 +89,29 @@ def test_a_sign_above_its_target_says_so() -> None:
     assert "target" not in str(house.Sign("a", 2))
 
 
-def test_the_command_prints_every_sign_of_this_project() -> None:
+def test_the_command_prints_every_sign_that_this_project_has(
+    tmp_path: Path, signs_of_this_project: list[house.Sign]
+) -> None:
     done = subprocess.run(
-        [sys.executable, "tools/house.py"],
-        cwd=PROJECT,
+        [sys.executable, house.__file__],
+        cwd=written(tmp_path, {"runtime/pallas/a.py": "x = 1\n"}),
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == 14
-    assert int(lines[0].split()[-1]) > 100
+    assert len(lines) == len(signs_of_this_project) == 14
+    assert all(line.startswith(sign.name) for line, sign in zip(lines, signs_of_this_project, strict=True))
+    assert lines[0].split() == ["files", "1"]
+    assert signs_of_this_project[0].value > 100
     assert done.stderr == ""
 
 
-def test_private_parts_are_reached_into_only_where_contributing_allows_it() -> None:
-    (sign,) = (
-        each for each in house.code_signs(house.read_sources(PROJECT)) if each.name.startswith("private")
-    )
+def test_private_parts_are_reached_into_only_where_contributing_allows_it(
+    signs_of_this_project: list[house.Sign],
+) -> None:
+    (sign,) = (each for each in signs_of_this_project if each.name.startswith("private"))
     folder = Path("runtime/pallas/executors/fastagent")
     allowed = {"seam.py", "providers_llm.py", "retry_policy.py"}
     for place in sign.places:

@@ -454,6 +454,7 @@ async def lone(payload):
 """
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_listeners_are_imported_with_the_rest_when_that_is_asked_for(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
