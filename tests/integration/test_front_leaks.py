@@ -77,8 +77,8 @@ async def test_sessions_and_prompts_leave_nothing(fleet: Fleet) -> None:
 
     await all_of(3 * AT_ONCE, "hand", "coder", "far", ask=True)  # what is kept for the next ones is there
     before = held()
-    await all_of(2_000, "hand", "coder", "far", ask=False)
-    await all_of(250, "coder", "far", ask=True)
+    await all_of(300, "hand", "coder", "far", ask=False)
+    await all_of(60, "coder", "far", ask=True)
 
     assert sessions.active == 0
     assert sessions.records() == ()

@@ -15,6 +15,7 @@ SAVES = 30
 CLIENTS = 20
 # Calls at one time: clients and fleet share one event loop here, and more of them would only queue in it.
 AT_A_TIME = 4
+PAUSE = 0.1
 # A run that lasts until its test lets it go on: it is at a turnstile.
 HELD = "  - {when: {last: user, text: slowly}, call: [{tool: stile__go, arguments: {who: one}}]}\n"
 
@@ -46,6 +47,7 @@ class Talker:
             while not stop.is_set():
                 async with free:
                     text = await ask(caller, f"{self.name} {self.turns}", **self._arguments)
+                    await asyncio.sleep(PAUSE)
                 number, turn = told(text)
                 self.turns += 1
                 assert turn == self.turns, f"{self.name}: {text} after {self.turns - 1} turns"

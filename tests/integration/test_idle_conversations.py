@@ -103,7 +103,7 @@ def _few_descriptors(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-MANY = 300  # more than five times as many as there are descriptors left
+MANY = 150  # more than twice as many as there are descriptors left
 
 
 @pytest.mark.parametrize("scope", ["pooled", "conversation"])
@@ -137,7 +137,7 @@ async def test_sessions_opened_and_left_cost_no_descriptor(tmp_path: Path) -> No
         await raw_client.handshake(url)
         descriptors = psutil.Process().num_fds()
         with _few_descriptors(more=40):
-            for _ in range(300):
+            for _ in range(120):
                 await raw_client.handshake(url)
         await until(lambda: psutil.Process().num_fds() <= descriptors + 5)
 

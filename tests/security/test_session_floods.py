@@ -11,6 +11,7 @@ from support.live import ask, client, running, write_project
 from support.raw_client import INITIALIZE, handshake_headers
 
 from pallas.fleet.fleet import Fleet
+from pallas.surfaces import mcp_sessions
 from pallas.surfaces.auth.static_tokens import make_token, sha256_of
 from pallas.surfaces.mcp_sessions import place_of
 
@@ -74,7 +75,11 @@ class Door:
 
 
 @pytest.mark.parametrize("agent", ["desk", "open"])
-async def test_sessions_that_no_one_uses_make_room_for_the_next_ones(fleet: Fleet, agent: str) -> None:
+async def test_sessions_that_no_one_uses_make_room_for_the_next_ones(
+    fleet: Fleet, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mcp_sessions.UNUSED == 500
+    monkeypatch.setattr(mcp_sessions, "UNUSED", 50)
     bearer = TOKEN if agent == "desk" else ""
     async with (
         Door(fleet, agent, "127.0.2.1", bearer) as mine,
@@ -83,7 +88,7 @@ async def test_sessions_that_no_one_uses_make_room_for_the_next_ones(fleet: Flee
         used, fresh = await mine.session(), await mine.session()
         assert (await mine.say(used, INITIALIZED)).status_code == 202
         assert (await mine.say(used, LIST)).status_code == 200
-        opened = await flood.flood(520)
+        opened = await flood.flood(70)
         # All of them cost memory until they end: the oldest did, and those of others stay.
         assert (await flood.say(opened[0], PING)).status_code == 404
         assert (await flood.say(opened[-1], PING)).status_code == 200
