@@ -27,6 +27,7 @@ from pallas.config import AgentConfig, Project, load_project
 from pallas.executors.fastagent.agent_loader import forget, load
 from pallas.executors.fastagent.message_conversion import user_message
 from pallas.executors.fastagent.seam import silence_consoles
+from pallas.fleet.fleet import Fleet
 from pallas.model import Image
 from pallas.scripted.script_file import load_script
 from pallas.scripted.scripted_server import scripted_app
@@ -82,7 +83,9 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_documents_are_searched_by_their_words_and_read_by_section(tmp_path: Path, era: str) -> None:
+async def test_documents_and_they_alone_are_searched_by_words_and_read_by_section(
+    tmp_path: Path, era: str
+) -> None:
     async with over_stdio("docs", era, tmp_path / "errors") as client:
         found = await call(client, "search", query="Which customers were hit by the May invoice bug?")
         assert found.startswith("1. incident-2026-05-invoices.md § Who was hit: ")
@@ -91,17 +94,17 @@ async def test_documents_are_searched_by_their_words_and_read_by_section(tmp_pat
         read = await call(client, "read", name="incident-2026-05-invoices.md", section="Who was hit")
         assert "| Studio Okafor | 2026-0514 |" in read
         assert (await call(client, "read", name="faq.md")).startswith("# Questions about our lamps")
+        await _answers_any_query_and_reads_documents_only(client)
     assert (tmp_path / "errors").read_text() == ""
 
 
-async def test_any_query_is_answered_and_only_the_documents_are_read(tmp_path: Path) -> None:
-    async with over_stdio("docs", ERAS[0], tmp_path / "errors") as client:
-        for query in ("", "the", "zebra", '" OR NEAR(', "faq.md* -lamp", "x" * 5_000):
-            assert await call(client, "search", query=query), query
-        for name in ("../agents.yaml", "/etc/hostname", "faq"):
-            assert "there is no document" in await refusal(client, "read", name=name), name
-        said = await refusal(client, "read", name="faq.md", section="Prices")
-        assert "Which bulb fits?" in said
+async def _answers_any_query_and_reads_documents_only(client: Client) -> None:
+    for query in ("", "the", "zebra", '" OR NEAR(', "faq.md* -lamp", "x" * 5_000):
+        assert await call(client, "search", query=query), query
+    for name in ("../agents.yaml", "/etc/hostname", "faq"):
+        assert "there is no document" in await refusal(client, "read", name=name), name
+    said = await refusal(client, "read", name="faq.md", section="Prices")
+    assert "Which bulb fits?" in said
 
 
 async def test_the_shop_answers_over_http_and_says_nothing_else() -> None:
@@ -259,6 +262,15 @@ async def test_the_fleet_answers_what_its_readme_suggests(tmp_path: Path) -> Non
             assert "320 × 320 pixels" in await ask(vision, "What is this?", images=images)
             assert "sales-2026.png: 480 × 300" in await ask(vision, "What have you got?")
             assert "`#e88739`" in await ask(vision, "Look at sales-2026.png")
+        await _its_handlers_answer_and_the_concierge_has_one_for_a_tool(fleet)
+
+
+async def _its_handlers_answer_and_the_concierge_has_one_for_a_tool(fleet: Fleet) -> None:
+    async with client(fleet, "pricing") as pricing:
+        assert json.loads(await ask(pricing, '{"price": 89, "quantity": 3}'))["total"] == "323.07"
+    async with client(fleet, "concierge") as concierge:
+        answer = await ask(concierge, "Please write an offer for 12 PL-300.")
+    assert "12 × Gull pendant, small (PL-300), 828.00 EUR net" in answer
 
 
 async def _delegates_to_both_at_once(concierge: Client, talk: dict[str, str]) -> None:
@@ -303,12 +315,3 @@ def test_each_model_of_the_readme_is_one_line_and_a_key(tmp_path: Path) -> None:
         ("openai", "secret-o", "https://api.openai.com/v1"),
         ("generic", "local", "http://127.0.0.1:11434/v1"),
     ]
-
-
-async def test_its_handlers_answer_and_the_concierge_has_one_for_a_tool(tmp_path: Path) -> None:
-    async with running(copy_sample(tmp_path, hurry=True)) as fleet:
-        async with client(fleet, "pricing") as pricing:
-            assert json.loads(await ask(pricing, '{"price": 89, "quantity": 3}'))["total"] == "323.07"
-        async with client(fleet, "concierge") as concierge:
-            answer = await ask(concierge, "Please write an offer for 12 PL-300.")
-    assert "12 × Gull pendant, small (PL-300), 828.00 EUR net" in answer

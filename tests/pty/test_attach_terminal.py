@@ -72,7 +72,7 @@ def bound_to_loopback(root: Path) -> Path:
 
 
 def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: dict[str, str]) -> None:
-    root = bound_to_loopback(copy_sample(tmp_path, hurry=True))
+    root = bound_to_loopback(copy_sample(tmp_path, hurry=True, tools=False))
     with serving(root, environment) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
         for columns, rows in ((120, 40), (60, 20)):
@@ -93,7 +93,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     # A caller with the token may come from another machine as well.
-    root = copy_sample(tmp_path, hurry=True)
+    root = copy_sample(tmp_path, hurry=True, tools=False)
     ours = environment | {"PALLAS_CONTROL_TOKEN": FULL, "PALLAS_CONTROL_READ_TOKEN": READ}
     with terminal("true", columns=120, rows=40, environment=environment | {"LOOK": READ}) as desk:
         with serving(root, ours) as origin:
@@ -113,7 +113,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
 def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    root = copy_sample(tmp_path, hurry=True)
+    root = copy_sample(tmp_path, hurry=True, tools=False)
     # A token that is too short turns the control API off.
     with serving(root, {**environment, "PALLAS_CONTROL_TOKEN": "short"}) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"

@@ -56,7 +56,8 @@ async def test_every_byte_to_the_terminal_is_the_workbench_s_own(
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "DAEDALUS_MCP_HEALTH_INTERVAL": "1",
     }
-    command = f"{sys.executable} -m pallas.server dev {copy_sample(tmp_path, hurry=True)}; echo left=$?"
+    project = copy_sample(tmp_path, hurry=True, tools=False)
+    command = f"{sys.executable} -m pallas.server dev {project}; echo left=$?"
     elsewhere = EchoAgent("elsewhere")
     elsewhere.health = {"status": "degraded", "message": f"half {HOSTILE}"}
     names = {"title": f"El {HOSTILE}", "description": HOSTILE}

@@ -23,7 +23,8 @@ async def test_a_fleet_elsewhere_is_attached_talked_to_and_lost(
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "DAEDALUS_MCP_HEALTH_INTERVAL": "1",
     }
-    command = f"{sys.executable} -m pallas.server dev {copy_sample(tmp_path, hurry=True)}; echo left=$?"
+    project = copy_sample(tmp_path, hurry=True, tools=False)
+    command = f"{sys.executable} -m pallas.server dev {project}; echo left=$?"
     elsewhere = EchoAgent("elsewhere")
     registry = FakeRegistry([entry("ns/elsewhere", elsewhere.url, title="Someone else")])
     async with elsewhere, registry.serving() as origin:

@@ -13,7 +13,7 @@ pytestmark = [
 
 
 async def test_a_message_is_sent_and_its_answer_seen_in_a_browser(tmp_path: Path) -> None:
-    root = copy_sample(tmp_path, hurry=True)
+    root = copy_sample(tmp_path, hurry=True, tools=False)
     environment = {
         "PALLAS_LOG_FILE": str(tmp_path / "pallas.log"),
         "XDG_STATE_HOME": str(tmp_path / "state"),

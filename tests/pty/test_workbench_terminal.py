@@ -20,9 +20,13 @@ pytestmark = [needs_tmux, pytest.mark.pty]
 QUESTION = "Which customers were hit by the May invoice bug, and what did they buy?"
 
 
+WITHOUT_TOOLS = pytest.mark.parametrize("sample", [{"tools": False}], indirect=True, ids=["no tools"])
+"""For tests in which no model uses any: the sample's servers take seconds to start."""
+
+
 @pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    return copy_sample(tmp_path, hurry=True)
+def sample(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return copy_sample(tmp_path, hurry=True, **getattr(request, "param", {}))
 
 
 @pytest.fixture
@@ -86,6 +90,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     assert not [line for line in lines if '"ERROR"' in line]
 
 
+@WITHOUT_TOOLS
 @pytest.mark.parametrize("desk", [(80, 24)], indirect=True)
 def test_a_small_terminal_shows_one_pane_at_a_time_and_loses_nothing(desk: Terminal) -> None:
     desk.until("Write to concierge")
@@ -115,6 +120,7 @@ def test_a_broken_project_is_explained_and_leaving_works(tmp_path: Path) -> None
         desk.until("left with 0")
 
 
+@WITHOUT_TOOLS
 def test_ctrl_c_twice_leaves(desk: Terminal) -> None:
     desk.until("6 ok")
     desk.keys("C-c")
@@ -122,6 +128,7 @@ def test_ctrl_c_twice_leaves(desk: Terminal) -> None:
     desk.until("left with 0")
 
 
+@WITHOUT_TOOLS
 @pytest.mark.parametrize("number", ["TERM", "HUP"])
 async def test_a_signal_restores_the_terminal(desk: Terminal, sample: Path, number: str) -> None:
     desk.until("6 ok")
