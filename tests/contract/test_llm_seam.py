@@ -12,7 +12,7 @@ from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.llm.model_factory import ModelFactory
 
 from pallas.executors.fastagent import completion_seam as seam
-from pallas.executors.fastagent.retry_policy import CLIENTS
+from pallas.executors.fastagent.model_client_seam import CLIENTS
 
 PROVIDERS = ("openai", "generic", "anthropic", "responses", "xai", "groq", "deepseek", "openrouter")
 # What a model of each is called that fast-agent knows; any name does for the others.

@@ -85,6 +85,9 @@ class Played:
         self.made.append(config.id)
         return _Player(self, config.id)
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
 
 @dataclass
 class _Player:

@@ -36,6 +36,8 @@ class Asked:
     kind: Kind
     body: dict[str, Any]
     headers: dict[str, str]
+    port: int = 0
+    """The caller's: it is the same for requests over one connection."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -124,7 +126,8 @@ class Provider:
         return {"default_model": model, provider: {"api_key": "none", "base_url": base, **more}}
 
     async def _hear(self, request: Request, kind: Kind) -> tuple[Asked, Reply] | Response:
-        asked = Asked(kind, json.loads(await request.body()), dict(request.headers))
+        port = request.client.port if request.client is not None else 0
+        asked = Asked(kind, json.loads(await request.body()), dict(request.headers), port)
         self.asked.append(asked)
         return asked, self.answer(asked)
 

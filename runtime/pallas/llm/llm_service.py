@@ -189,6 +189,8 @@ class LlmService:
                 await asyncio.wait_for(self._idle.wait(), _ENDING)
         self._known.clear()
         self._selection = None
+        if self._providers is not None:
+            await self._providers.close()
 
     def usage(self, agent: str) -> TokenUsage:
         """Return the tokens that a handler used since the start, or since ``reset`` (HC-30)."""

@@ -43,3 +43,7 @@ class BackendProviders(Protocol):
     async def provider(self, config: BackendConfig, project: Project) -> Provider:
         """Return a ready backend; ``config.id`` is ``default`` for the project's own model. Raises Fault."""
         ...
+
+    async def close(self) -> None:
+        """Close the connections to the backends."""
+        ...

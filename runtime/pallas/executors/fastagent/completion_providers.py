@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from pallas.executors.fastagent.params_seam import RequestedParams, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
+from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.llm.backend_selection import DEFAULT
 from pallas.llm.provider_port import UNREADABLE, ModelAnswer, Provider
 from pallas.llm.question import Question
@@ -51,17 +53,27 @@ class FastAgentProviders:
         silence_consoles()
         quick_connect.install()
         commands_seam.install()
+        self._connections = AsyncExitStack()
+        self._is_open = False
 
     async def provider(self, config: BackendConfig, project: Project) -> Provider:
         """Return a ready backend. Raises Fault (CONFIG) for settings that are not possible."""
+        if not self._is_open:
+            self._is_open = True
+            await self._connections.enter_async_context(provider_connections().held())
         try:
             return await asyncio.to_thread(_Backend, config, project)
         except Exception as error:
             raise _config_fault(config, error) from error
 
+    async def close(self) -> None:
+        """Close the connections to the backends, unless agents use them."""
+        self._is_open = False
+        await self._connections.aclose()
+
 
 class _Backend:
-    """One backend. It holds no connection: each question opens one and closes it."""
+    """One backend."""
 
     def __init__(self, config: BackendConfig, project: Project) -> None:
         self._config = config

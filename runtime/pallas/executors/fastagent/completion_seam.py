@@ -13,7 +13,7 @@ from fast_agent.context import Context
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
-from pallas.executors.fastagent import answers_seam, retry_policy
+from pallas.executors.fastagent import answers_seam, model_client_seam, retry_policy
 from pallas.mcp_client import library_hooks
 
 # Providers whose models keep a connection open between questions, unless this is turned off.
@@ -71,7 +71,7 @@ def model(
         llm._init_base_url = base_url
     llm.retry_count = 0
     retry_policy.set_failure_handler(llm, _raised)
-    retry_policy.single_requests(llm)
+    model_client_seam.install(llm)
     return llm
 
 

@@ -17,6 +17,7 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
+from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
 from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.model.fingerprint import fingerprint
@@ -333,7 +334,7 @@ class FastAgentExecutor(Executor):
         # A harness is entered and left in the same task: this one.
         assert self._fast is not None
         try:
-            async with self._fast.harness() as harness:
+            async with provider_connections().held(), self._fast.harness() as harness:
                 seam.silence_consoles()
                 if self._providers:
                     answer_with(harness, self._name, self._providers)

@@ -15,7 +15,7 @@ from pallas.model import Message, Params, TextDelta, Usage
 from pallas.safe_text import one_line, sanitize
 
 from ..base import Emit, ExecutorTurn, TurnResult
-from . import lean_seam, params_seam, retry_policy, sampling_seam, seam
+from . import lean_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
@@ -69,6 +69,7 @@ def prepare_instance(
 
     def prepare(each: Any) -> None:
         seam.retry_sooner(each)
+        model_client_seam.install(getattr(each, "llm", None))
         retry_policy.apply(getattr(each, "llm", None))
         lean_seam.merge_once(each)
         params_seam.prepare(each)

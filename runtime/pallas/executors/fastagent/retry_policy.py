@@ -1,8 +1,8 @@
 """How often a failed model call is repeated: one policy for every provider (docs/providers.md).
 
-Both a provider's library and fast-agent repeat requests. Here the library sends each request once, and
-fast-agent repeats it as often as ``llm_retries`` says, only if it may succeed, and after the wait that the
-provider asked for. ``tests/contract/test_retry_policy_seam.py`` fails when the wrapped code changes.
+A provider's library sends each request once (``model_client_seam``). fast-agent repeats it as often as
+``llm_retries`` says, only if it may succeed, and after the wait that the provider asked for.
+``tests/contract/test_retry_policy_seam.py`` fails when the wrapped code changes.
 """
 
 import asyncio
@@ -17,21 +17,14 @@ from fast_agent.core.exceptions import ProviderKeyError
 
 from pallas.safe_text import one_line
 
-from .provider_errors import is_lost, status_of
+from .provider_errors import status_of
 
 log = logging.getLogger(__name__)
 
 MAX_WAIT: Final = 60.0
 """The longest wait in seconds before a retry. If a provider asks for more, the call fails."""
-CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
-"""How fast-agent makes the clients of providers whose libraries repeat requests by themselves."""
-_GOOGLE: Final = "_initialize_google_client"
 _EMPTY: Final = frozenset({"EmptyStreamError", "EmptyCompletionError"})
 _REPEATED: Final = frozenset({408, 409, 425, 429})
-
-
-class _LostError(TimeoutError):
-    """A lost connection to Google. fast-agent would ask again by itself after any other exception."""
 
 
 def apply(llm: Any) -> None:
@@ -54,7 +47,6 @@ def apply(llm: Any) -> None:
         await asyncio.sleep(seconds)
 
     llm._wait_before_retry = wait
-    single_requests(llm)
 
 
 def failure_handler(llm: Any) -> Any:
@@ -65,15 +57,6 @@ def failure_handler(llm: Any) -> Any:
 def set_failure_handler(llm: Any, handle: Callable[[Exception], Any]) -> None:
     """Call ``handle`` when the last attempt of a call failed; the error is raised if it returns None."""
     llm._handle_retry_failure = handle
-
-
-def single_requests(llm: Any) -> None:
-    """Make the clients that this model object creates send each request once."""
-    for name in CLIENTS:
-        if hasattr(llm, name):
-            _replace(llm, name, _once)
-    if hasattr(llm, _GOOGLE):
-        _replace(llm, _GOOGLE, _google_once)
 
 
 def _replace(llm: Any, method: str, wrap: Callable[[Any], Any]) -> None:
@@ -124,34 +107,3 @@ def _given_up(is_too_large: Callable[[Exception], Any]) -> Callable[[Exception],
         return bool(is_too_large(error)) or not may_repeat(error)
 
     return give_up
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    def client() -> Any:
-        client = make()
-        if hasattr(client, "max_retries"):
-            client.max_retries = 0
-        return client
-
-    return client
-
-
-def _google_once(make: Callable[..., Any]) -> Callable[..., Any]:
-    def client(**options: Any) -> Any:
-        client = make(**options)
-        if not client.vertexai:  # over aiohttp it repeats a lost request; over httpx it does not
-            client._api_client._use_aiohttp = lambda: False
-        stream = client.aio.models.generate_content_stream
-
-        async def generate_content_stream(**request: Any) -> Any:
-            try:
-                return await stream(**request)
-            except Exception as error:
-                if is_lost(error):
-                    raise _LostError(str(error)) from error
-                raise
-
-        client.aio.models.generate_content_stream = generate_content_stream
-        return client
-
-    return client

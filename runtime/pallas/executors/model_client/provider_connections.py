@@ -1,0 +1,137 @@
+"""The HTTP clients of model providers: one for each address and credential, shared by an event loop."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final, Self
+from weakref import WeakKeyDictionary
+
+import httpx2
+
+from .aiohttp_transport import AiohttpTransport
+
+MAX_CLIENTS: Final = 64
+"""Clients that are kept. Beyond that the one unused for longest is closed, if it has no request."""
+_CLOSING: Final = 2.0
+"""Seconds for closing the connections of one client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """What requests must have in common to share connections; ``credential`` is a fingerprint."""
+
+    base_url: str
+    credential: str
+    trust_env: bool = True
+    follow_redirects: bool = True
+
+
+class PooledClient(httpx2.AsyncClient):
+    """A client that stays open: who borrows it may close it, to no effect."""
+
+    def __init__(self, key: ClientKey) -> None:
+        self._pool = AiohttpTransport(verify=httpx2.create_ssl_context(), trust_env=key.trust_env)
+        super().__init__(
+            transport=self._pool,
+            trust_env=key.trust_env,
+            follow_redirects=key.follow_redirects,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
+        )
+
+    @property
+    def opened(self) -> int:
+        """The number of connections that it opened."""
+        return self._pool.opened
+
+    @property
+    def in_use(self) -> bool:
+        """Whether one of its responses is not closed yet."""
+        return self._pool.in_use > 0
+
+    async def __aenter__(self) -> Self:
+        """Do nothing: it is open from its first request on."""
+        return self
+
+    async def aclose(self) -> None:
+        """Do nothing: its owner closes it."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing, as ``aclose``."""
+
+    async def close_connections(self) -> None:
+        """Close it."""
+        await self._pool.aclose()
+
+
+class ProviderConnections:
+    """The clients of one event loop. Who asks models holds them: they are closed when nobody does."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[ClientKey, PooledClient] = OrderedDict()
+        self._holders = 0
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the clients open until the block ends."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                await self._close()
+
+    async def _close(self) -> None:
+        clients = list(self._clients.values())
+        self._clients.clear()
+        for client in clients:
+            await _closed(client)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_CLOSING)
+
+    def client(self, key: ClientKey) -> PooledClient:
+        """The client of that key."""
+        client = self._clients.get(key)
+        if client is None:
+            client = self._clients[key] = PooledClient(key)
+            self._make_room()
+        self._clients.move_to_end(key)
+        return client
+
+    @property
+    def opened(self) -> int:
+        """The number of connections that its clients opened."""
+        return sum(client.opened for client in self._clients.values())
+
+    def _make_room(self) -> None:
+        if len(self._clients) <= MAX_CLIENTS:
+            return
+        for key, client in self._clients.items():
+            if not client.in_use:
+                del self._clients[key]
+                task = asyncio.create_task(_closed(client), name="close connections to a provider")
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                return
+
+
+_of_loops: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, ProviderConnections]] = WeakKeyDictionary()
+
+
+def provider_connections() -> ProviderConnections:
+    """The clients of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _of_loops.get(loop)
+    if found is None:
+        found = _of_loops[loop] = ProviderConnections()
+    return found
+
+
+async def _closed(client: PooledClient) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSING):
+            await client.close_connections()
