@@ -7,6 +7,7 @@ from itertools import count as counter
 from typing import Final, Literal
 
 from pallas.model import Image
+from pallas.runs.retried_text import BEGINS_AGAIN
 from pallas.safe_text import one_line
 
 from ..pictures.images import ChatPicture
@@ -15,6 +16,8 @@ from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 
 STREAM_LIMIT: Final = 1_000_000
 STATUS_LIMIT: Final = 300
+QUIET_AFTER: Final = 10.0
+"""Seconds without text after which the status line says so."""
 
 _keys: Final = counter(1)
 
@@ -71,7 +74,8 @@ class ChatEntry:
 class ChatRun:
     """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
 
-    ``at`` in Unix seconds; ``started`` is the time on the stopwatch of the conversation.
+    ``at`` in Unix seconds; ``started`` is the time on the stopwatch of the conversation, and ``heard`` that
+    of the last progress. ``awaits_text``: its model writes, or is to write.
     """
 
     question: ChatEntry
@@ -81,16 +85,24 @@ class ChatRun:
     key: int = field(default_factory=next_key)
     trace: Trace = field(default_factory=Trace)
     status: str = "sending"
+    heard: float = 0.0
+    awaits_text: bool = False
     text: str = ""
     steps: int = 0
     tools: int = 0
     _speaker: str = ""
     _break: bool = False
+    # Where the text of the current step begins.
+    _begins: int = 0
 
     def hear(self, message: str, now: float) -> None:
         """Take in one progress message: it replaces the status line, or adds to the text."""
         progress = parse(message)
         self.tree.hear(progress, now)
+        self.heard = now
+        self.awaits_text = isinstance(progress, TextPiece) or (
+            isinstance(progress, LoopStep) and progress.kind == "llm"
+        )
         match progress:
             case TextPiece(actor, text):
                 self._write(actor, text)
@@ -112,7 +124,11 @@ class ChatRun:
         self.status = f"{actor} is writing"
         if self._break:  # the text of a later step is its own paragraph, as in the final text
             self.text = self.text.rstrip("\n") + "\n\n"
+            self._begins = len(self.text)
             self._break = False
+        again = text.rfind(f"\n\n{BEGINS_AGAIN}\n\n")
+        if again >= 0:  # the text of an attempt that broke off does not count
+            self.text, text = self.text[: self._begins], text[again + 2 :]
         self.text = (self.text + text)[:STREAM_LIMIT]
 
 

@@ -9,6 +9,7 @@ from pallas.model import (
     BackendChosen,
     Compacted,
     MessagePassed,
+    ModelRetry,
     Rerouted,
     Routed,
     RunFinished,
@@ -153,6 +154,10 @@ class FeedRun:
     def routed(self, event: Routed | Rerouted) -> None:
         """Note that another agent or provider answers: a router chose it, or a provider failed."""
         self._add(RunStep(event.at, routed_text(event), 0, "ok"))
+
+    def retry(self, event: ModelRetry) -> None:
+        """Note that a model call failed and is made again."""
+        self._add(RunStep(event.at, retry_text(event), 1, "error", ended=event.at))
 
     def missed(self, event: ServerMissing) -> None:
         """Note that it runs without the tools of a server."""
@@ -343,6 +348,12 @@ def compacted_text(event: Compacted) -> str:
     """Describe in one line how a conversation that was too long was compacted."""
     older = count(event.messages, "older message")
     return f"{older} in a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
+
+
+def retry_text(event: ModelRetry) -> str:
+    """Say which retry of a model call follows, and when."""
+    text = f"{event.reason}, retry {event.retry} of {event.retries} in {event.wait:.0f} s"
+    return f"{text}, broke off after {count(event.characters, 'character')}" if event.characters else text
 
 
 def routed_text(event: Routed | Rerouted) -> str:

@@ -15,6 +15,7 @@ from pallas.model import (
     LoopBlocked,
     LoopStopped,
     MessagePassed,
+    ModelRetry,
     Reloaded,
     Rerouted,
     Routed,
@@ -73,6 +74,7 @@ class Feed:
             Routed: self._routed,
             Rerouted: self._routed,
             ServerMissing: self._missed,
+            ModelRetry: self._retried,
             MessagePassed: self._passed,
             TodoChanged: lambda event: self._noted(event, FeedRun.waited),
             BackendChosen: lambda event: self._noted(event, FeedRun.chose),
@@ -218,6 +220,11 @@ class Feed:
     def _routed(self, event: Routed | Rerouted) -> None:
         run = self._run_of(event)
         run.routed(event)
+        self._grew(run, 1)
+
+    def _retried(self, event: ModelRetry) -> None:
+        run = self._run_of(event)
+        run.retry(event)
         self._grew(run, 1)
 
     def _missed(self, event: ServerMissing) -> None:

@@ -13,6 +13,7 @@ from support.ports import free_ports
 
 from pallas.executors.fastagent import seam
 from pallas.fleet.fleet import Fleet
+from pallas.model import ModelRetry
 
 MODELS = {
     "chat": "generic.qwen3",
@@ -110,3 +111,31 @@ async def test_a_refused_connection_is_no_timeout(tmp_path_factory: pytest.TempP
             "the model's provider cannot be reached: connection refused; check its base_url" in body["error"]
         )
         assert "timed out" not in body["error"].lower()
+
+
+def _retries(fleet: Fleet) -> list[ModelRetry]:
+    return [event for event in fleet.hub.since(0).events if isinstance(event, ModelRetry)]
+
+
+@pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+async def test_an_answer_that_breaks_off_is_shown_once_and_each_retry_is_an_event(
+    fleet: Fleet, behind: FailingModels, era: str
+) -> None:
+    lines: list[str] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        lines.append(message or "")
+
+    before, name = len(_retries(fleet)), "modern" if era[0] == "2" else "handshake"
+    async with client(fleet, "chat", era=era) as connected:
+        message = {"message": f"fail=half by={name}", "stream_text": True}
+        result = await connected.call_tool("send_message", message, progress_callback=hear)
+    assert result.is_error
+    retries = _retries(fleet)[before:]
+    assert [(each.retry, each.retries, each.reason, each.characters) for each in retries] == [
+        (1, 2, "the connection broke off", 4),
+        (2, 2, "the connection broke off", 4),
+    ]
+    assert {each.agent for each in retries} == {"chat"}
+    assert [line for line in lines if " » " in line] == ["chat » Well"]
+    assert behind.requests["half", name] == ATTEMPTS

@@ -9,6 +9,7 @@ from support.fake_fleet import NOON, desk
 from pallas.model import (
     Event,
     LoopStopped,
+    ModelRetry,
     Rerouted,
     Routed,
     RunFinished,
@@ -45,6 +46,22 @@ def end(run: str, agent: str = "concierge", outcome: str = "ok", **more: Any) ->
 
 def absorb(feed: Feed, *events: Event, now: float = NOON + 1, dropped: int = 0) -> None:
     feed.absorb(FleetFrame(desk(), events, now, dropped))
+
+
+def test_a_model_call_that_is_made_again_is_a_line_of_the_run() -> None:
+    feed = Feed()
+    absorb(
+        feed,
+        begin("a", "front"),
+        StepStarted(run_id="a", agent="front", actor="front", step=1, kind="llm", at=NOON),
+        ModelRetry(run_id="a", agent="front", reason="HTTP 429", retry=2, retries=4, wait=28.0, at=NOON),
+        ModelRetry(
+            run_id="a", agent="front", reason="x", retry=3, retries=4, wait=1.2, characters=812, at=NOON
+        ),
+    )
+    lines = "\n".join(shown(feed, width=160))
+    assert "HTTP 429, retry 2 of 4 in 28 s" in lines
+    assert "x, retry 3 of 4 in 1 s, broke off after 812 characters" in lines
 
 
 def test_who_answers_in_place_of_another_is_a_line_of_the_run() -> None:

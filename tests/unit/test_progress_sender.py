@@ -23,8 +23,10 @@ def tool(phase: ToolPhase, call: str = "1", name: str = "search") -> ToolEvent:
     return ToolEvent(run_id="r", agent="harper", server="docs", tool=name, phase=phase, call_id=call)
 
 
-def text(piece: str, *, reasoning: bool = False, actor: str = "") -> TextDelta:
-    return TextDelta(run_id="r", agent="harper", text=piece, reasoning=reasoning, actor=actor)
+def text(piece: str, *, reasoning: bool = False, actor: str = "", rollback: bool = False) -> TextDelta:
+    return TextDelta(
+        run_id="r", agent="harper", text=piece, reasoning=reasoning, actor=actor, rollback=rollback
+    )
 
 
 async def send(*events: StepStarted | ToolEvent | TextDelta, with_text: bool = False) -> Sent:
@@ -150,3 +152,24 @@ async def test_a_caller_that_reads_nothing_loses_the_oldest_lines_and_delays_nob
 async def test_the_last_line_is_sent_before_the_block_ends() -> None:
     # PI-23
     assert (await send(step(1), tool("started"), tool("completed")))[-1][2] == "docs/search: completed"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (("Well, ", None, "Well", ", yes."), ["harper » Well, yes."]),
+        (("Well, ", None, "No."), ["harper » Well, \n\n[the answer broke off and begins again]\n\nNo."]),
+        (
+            ("Well, yes", None, "Well"),
+            ["harper » Well, yes\n\n[the answer broke off and begins again]\n\nWell"],
+        ),
+        (("Well", None), ["harper » Well\n\n[the answer broke off and begins again]\n\n"]),
+        ((None, "Well"), ["harper » Well"]),
+    ],
+)
+async def test_text_of_an_attempt_that_broke_off_is_not_sent_twice(
+    pieces: tuple[str | None, ...], expected: list[str]
+) -> None:
+    events = [text("", rollback=True) if piece is None else text(piece) for piece in pieces]
+    sent = await send(*events, step(2), with_text=True)
+    assert [message for _, _, message in sent] == [*expected, "harper step 2 (llm)"]

@@ -17,6 +17,7 @@ class ChatDesk:
     """``clock`` returns the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
 
     ``base`` is the folder of relative paths. ``price`` returns the price of a model, None when not known.
+    ``waits_for`` returns what the run with that trace id waits for before it asks its model again.
     """
 
     connect: Connect
@@ -27,6 +28,7 @@ class ChatDesk:
     stopwatch: Callable[[], float]
     prompts: PromptBook = field(default_factory=PromptBook)
     price: Callable[[str], TokenPrice | None] = lambda model: None
+    waits_for: Callable[[str], str] = lambda trace_id: ""
 
 
 def setting(app: Any, name: str, default: Any) -> Any:

@@ -94,6 +94,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             stopwatch,
             prompts or PromptBook(),
             lambda model: price_of(model, setting(self.app, "prices", None)),
+            lambda trace_id: self._runs.waits_for(trace_id, self._now),
         )
         self._own_glyphs = glyphs is None
         self._now = 0.0

@@ -16,6 +16,7 @@ from textual.worker import Worker
 from pallas.commands import CommandOutcome, Typed, read
 from pallas.model import AgentSnapshot
 
+from ...chat.chat_entry import QUIET_AFTER
 from ...chat.chat_readiness import PASSING, ChatReadiness, readiness_of, welcome, why_no_images
 from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
@@ -422,10 +423,19 @@ class ConversationView(Reading):
         run, elapsed = self.conversation.run, None
         text = self._editing.hint(self.desk.glyphs.dot)
         if run is not None:
-            text, elapsed = run.status, self.conversation.elapsed(run)
+            text, elapsed = self._doing(run), self.conversation.elapsed(run)
         text = "press escape again to cancel" if self._sure and run is not None else self._hint or text
         below = self.transcript.below
         self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
+
+    def _doing(self, run: ChatRun) -> str:
+        """Return what the run does now, or what it waits for."""
+        if waits := self.desk.waits_for(run.trace.trace_id):
+            return waits
+        quiet = self.conversation.now() - run.heard
+        if run.awaits_text and quiet >= QUIET_AFTER:
+            return f"{run.status} {self.desk.glyphs.dot} no text for {quiet:.0f} s"
+        return run.status
 
     def _stand(self) -> None:
         """Show the banner, and whether the user can write (PI-17)."""

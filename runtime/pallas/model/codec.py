@@ -26,6 +26,7 @@ from pallas.model import (
     LoopMessage,
     LoopStopped,
     MessagePassed,
+    ModelRetry,
     Notice,
     Reloaded,
     Rerouted,
@@ -49,7 +50,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, LoopMessage, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
-        ServerMissing,
+        ServerMissing, ModelRetry,
     )
 }  # fmt: skip
 """The event classes by the name in ``type``."""

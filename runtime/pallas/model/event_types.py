@@ -184,6 +184,17 @@ class Rerouted(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetry(RunEvent):
+    """A model call failed, and is made again after a wait."""
+
+    reason: str  # a few words: ``HTTP 429``, ``the connection broke off``
+    retry: int  # counts from 1, as does ``retries``
+    retries: int  # how many there may be
+    wait: float  # seconds
+    characters: int = 0  # of the text that this attempt had written, which no longer counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMissing(RunEvent):
     """The run goes on without the tools of an MCP server."""
 

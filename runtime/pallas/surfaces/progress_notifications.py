@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from pallas.model import Event, StepStarted, TextDelta, ToolEvent
+from pallas.runs.retried_text import BEGINS_AGAIN, RetriedText, TextPart
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
@@ -31,6 +32,7 @@ class ProgressSender:
         self._with_text = with_text
         self._lines: deque[tuple[str, bool]] = deque(maxlen=QUEUE)
         self._text: dict[str, list[str]] = {}
+        self._block = RetriedText()
         self._n = 0
         self._wake = asyncio.Event()
         self._done = False
@@ -39,13 +41,15 @@ class ProgressSender:
     def hear(self, event: Event) -> None:
         """Queue one event; returns at once."""
         if isinstance(event, TextDelta):
-            if not self._with_text or event.reasoning or event.rollback:
+            if not self._with_text or event.reasoning:
                 return
-            self._text.setdefault(event.actor or event.agent, []).append(event.text)
+            self._add_text(event)
         elif isinstance(event, StepStarted):
+            self._end_block(event.agent)
             self._flush_text()
             self._lines.append((f"{event.actor} step {event.step} ({event.kind})", False))
         elif isinstance(event, ToolEvent):
+            self._end_block(event.agent)
             self._flush_text()
             self._lines.append((f"{event.server}/{event.tool}: {event.phase}", event.phase != "started"))
         else:
@@ -65,6 +69,25 @@ class ProgressSender:
             await asyncio.wait({self._task}, timeout=SEND_TIMEOUT)
         finally:
             self._task.cancel()
+
+    def _add_text(self, event: TextDelta) -> None:
+        if event.actor not in ("", event.agent):
+            self._say(event.actor, event.text)
+        else:
+            self._say_part(event.agent, self._block.add(event.text, rollback=event.rollback))
+
+    def _end_block(self, agent: str) -> None:
+        if self._block.sent:
+            self._say_part(agent, self._block.settle())
+            self._block = RetriedText()
+
+    def _say_part(self, agent: str, part: TextPart | None) -> None:
+        if part is not None:
+            self._say(agent, f"\n\n{BEGINS_AGAIN}\n\n{part.text}" if part.voids else part.text)
+
+    def _say(self, speaker: str, text: str) -> None:
+        if text:
+            self._text.setdefault(speaker, []).append(text)
 
     def _flush_text(self) -> None:
         while self._text:

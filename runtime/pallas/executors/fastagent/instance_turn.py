@@ -11,12 +11,13 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.access.bearer_lease import LeaseSlot
 from pallas.config import AgentConfig, Capabilities
-from pallas.model import Message, Params, TextDelta, Usage
-from pallas.safe_text import one_line, sanitize
+from pallas.model import Message, Params, Usage
+from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
 from . import lean_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
+from .attempt_events import AttemptEvents
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
 from .loop_guard import LoopGuard
@@ -49,7 +50,7 @@ class FastAgentInstance:
     servers: Servers
     models: Models | None = None
     peers: PeerTools | None = None
-    text: Callable[[str, bool, bool], None] | None = None
+    attempts: AttemptEvents | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -60,23 +61,31 @@ def prepare_instance(
     agent = instance.agent
 
     def text(piece: str, reasoning: bool) -> None:
-        if instance.text is not None:
-            instance.text(piece, reasoning, False)
+        if instance.attempts is not None:
+            instance.attempts.text(piece, reasoning)
 
     def rollback() -> None:
-        if instance.text is not None:
-            instance.text("", False, True)
+        if instance.attempts is not None:
+            instance.attempts.rollback()
+
+    def commit() -> None:
+        if instance.attempts is not None:
+            instance.attempts.commit()
+
+    def retry(reason: str, number: int, retries: int, wait: float) -> None:
+        if instance.attempts is not None:
+            instance.attempts.retry(reason, number, retries, wait)
 
     def prepare(each: Any) -> None:
         seam.retry_sooner(each)
         model_client_seam.install(getattr(each, "llm", None))
-        retry_policy.apply(getattr(each, "llm", None))
+        retry_policy.apply(getattr(each, "llm", None), retry)
         lean_seam.merge_once(each)
         params_seam.prepare(each)
         models.apply_declared_window(each, capabilities)
         note_failures(each)
         if each is agent and hasattr(agent, "add_stream_listener"):
-            instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+            instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback, commit)))
 
     for each in instance.all:
         lean_seam.no_panels(each)
@@ -113,18 +122,7 @@ async def generate(
     saying = TextStream(turn.run_id, turn.agent, emit, native=turn.durable)
     params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
-    def text(piece: str, reasoning: bool, rollback: bool) -> None:
-        emit(
-            TextDelta(
-                run_id=turn.run_id,
-                agent=turn.agent,
-                text=sanitize(piece),
-                reasoning=reasoning,
-                rollback=rollback,
-            )
-        )
-
-    instance.text = text
+    instance.attempts = AttemptEvents(turn.run_id, turn.agent, emit)
     # Providers that answer on the caller's own account read it here.
     provider_token = request_bearer_token.set(turn.bearer)
     try:
@@ -148,7 +146,7 @@ async def generate(
         usage = sampling_seam.usage_of([agent, *allowance.models])
     finally:
         request_bearer_token.reset(provider_token)
-        instance.text = None
+        instance.attempts = None
         # Sub-agents of the same instance remember too: no text may stay for the next run.
         for each in instance.all:
             each.clear(clear_prompts=False)

@@ -8,7 +8,7 @@ A provider's library sends each request once (``model_client_seam``). fast-agent
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -17,18 +17,29 @@ from fast_agent.core.exceptions import ProviderKeyError
 
 from pallas.safe_text import one_line
 
-from .provider_errors import status_of
+from .provider_errors import Connection, connection_of, status_of
 
 log = logging.getLogger(__name__)
 
+Retrying = Callable[[str, int, int, float], None]
+"""Gets why a call failed, the number of the retry, how many there may be, and the seconds until then."""
+
 MAX_WAIT: Final = 60.0
 """The longest wait in seconds before a retry. If a provider asks for more, the call fails."""
+_CONNECTIONS: Final[Mapping[Connection, str]] = {
+    "lost": "the connection broke off",
+    "late": "no connection in time",
+    "silent": "no answer in time",
+}
 _EMPTY: Final = frozenset({"EmptyStreamError", "EmptyCompletionError"})
 _REPEATED: Final = frozenset({408, 409, 425, 429})
 
 
-def apply(llm: Any) -> None:
-    """Apply the policy to this model object; the second call does nothing."""
+def apply(llm: Any, told: Retrying) -> None:
+    """Apply the policy to this model object; the second call does nothing.
+
+    ``told`` is called before each wait.
+    """
     if llm is None or not hasattr(llm, "_wait_before_retry") or "_wait_before_retry" in vars(llm):
         return
     _replace(llm, "_is_fatal_retry_error", _fatal)
@@ -37,13 +48,11 @@ def apply(llm: Any) -> None:
     async def wait(error: Exception, *, attempt: int, retries: int) -> None:
         asked = retry_after(error)
         seconds = llm.retry_backoff_seconds * (attempt + 1) if asked is None else asked
+        reason = _reason(error)
         log.warning(
-            "a model call failed (%s); attempt %d of %d follows in %.1f s",
-            f"HTTP {status}" if (status := status_of(error)) else one_line(type(error).__name__, 80),
-            attempt + 2,
-            retries + 1,
-            seconds,
+            "a model call failed: %s; retry %d of %d in %.1f s", reason, attempt + 1, retries, seconds
         )
+        told(reason, attempt + 1, retries, seconds)
         await asyncio.sleep(seconds)
 
     llm._wait_before_retry = wait
@@ -91,6 +100,16 @@ def retry_after(error: BaseException | None) -> float | None:
         return None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+def _reason(error: Exception) -> str:
+    """Return why a call failed, in a few words."""
+    if status := status_of(error):
+        return f"HTTP {status}"
+    connection, why = connection_of(error)
+    if connection == "unreachable":
+        return one_line(why, 80)
+    return _CONNECTIONS.get(connection) or one_line(type(error).__name__, 80)
 
 
 def _fatal(is_fatal: Callable[[Exception], Any]) -> Callable[[Exception], bool]:

@@ -182,13 +182,18 @@ class RunProgress:
 
 
 def stream_listener(
-    emit_text: Callable[[str, bool], None], rollback: Callable[[], None]
+    emit_text: Callable[[str, bool], None], rollback: Callable[[], None], commit: Callable[[], None]
 ) -> Callable[[Any], None]:
-    """Return a listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``."""
+    """Return a listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``.
+
+    The text since the last ``commit`` is that of one call; ``rollback`` says that it does not count.
+    """
 
     def listen(chunk: Any) -> None:
         if chunk.event == "rollback":
             rollback()
+        elif chunk.event == "commit":
+            commit()
         elif chunk.event == "delta" and chunk.text:
             emit_text(chunk.text, chunk.is_reasoning)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pallas.model import Event, Fault, LoopMessage, RunResult, StepStarted, TextDelta, ToolEvent, codec
 from pallas.model.redaction import redact_text
+from pallas.runs.retried_text import RetriedText, TextPart
 from pallas.safe_text import one_line, sanitize
 
 from .http_faults import body_of
@@ -33,9 +34,7 @@ class Chunks:
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._blocks: list[str] = []
-        # The current block: the text sent of it, and the text that this attempt has produced of it.
-        self._sent = ""
-        self._again: str | None = None
+        self._block = RetriedText()
         self._said = False
         self._fallback = False
         self._names: dict[str, str] = {}
@@ -55,7 +54,7 @@ class Chunks:
         """Yield the part of the answer that was not sent yet, and the last chunk."""
         yield from self._settle()
         texts = [clean for text in result.texts if (clean := sanitize(text))]
-        sent_blocks = [*self._blocks, *([self._sent] if self._sent else [])]
+        sent_blocks = [*self._blocks, *([self._block.sent] if self._block.sent else [])]
         if not sent_blocks or len(texts) >= len(sent_blocks):
             yield from self._rest(sent_blocks, texts)
         yield final(result)
@@ -64,7 +63,7 @@ class Chunks:
         """Yield the text that was not sent yet, and the last chunk of a failed run."""
         yield from self._settle()
         partial = fault.data.get("partial")
-        sent_text = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
+        sent_text = _BETWEEN.join([*self._blocks, *([self._block.sent] if self._block.sent else [])])
         if isinstance(partial, str) and len(partial) > len(sent_text) and partial.startswith(sent_text):
             yield from _parts("text", sanitize(partial[len(sent_text) :]))
         yield error(fault)
@@ -78,44 +77,25 @@ class Chunks:
             if event.text:
                 yield from _parts("thinking", event.text)
             return
-        if event.rollback:
-            self._again = ""
-        if not event.text:
-            return
-        if self._again is None:
-            yield from self._send(event.text)
-            return
-        self._again += event.text
-        if self._sent.startswith(self._again):
-            return
-        written, self._again = self._again, None
-        if written.startswith(self._sent):
-            yield from self._send(written[len(self._sent) :])
-        else:
-            yield from self._void(written)
+        yield from self._part(self._block.add(event.text, rollback=event.rollback))
 
-    def _send(self, text: str) -> Iterator[Chunk]:
-        between = _BETWEEN if not self._sent and self._blocks else ""
-        self._sent += text
-        yield from _parts("text", between + text)
-
-    def _void(self, instead: str) -> Iterator[Chunk]:
-        yield {"type": "rollback"}
-        self._sent, self._again = "", None
-        if instead:
-            yield from self._send(instead)
+    def _part(self, part: TextPart | None) -> Iterator[Chunk]:
+        if part is None:
+            return
+        if part.voids:
+            yield {"type": "rollback"}
+        begins = part.text and part.text == self._block.sent
+        yield from _parts("text", (_BETWEEN if begins and self._blocks else "") + part.text)
 
     def _settle(self) -> Iterator[Chunk]:
         """End an attempt: if it wrote less than the attempt before, roll back to its text."""
-        again, self._again = self._again, None
-        if again is not None and again != self._sent:
-            yield from self._void(again)
+        yield from self._part(self._block.settle())
 
     def _end_block(self) -> Iterator[Chunk]:
         yield from self._settle()
-        if self._sent:
-            self._blocks.append(self._sent)
-            self._sent = ""
+        if self._block.sent:
+            self._blocks.append(self._block.sent)
+            self._block = RetriedText()
 
     def _rest(self, sent_blocks: list[str], texts: list[str]) -> Iterator[Chunk]:
         if sent_blocks:
