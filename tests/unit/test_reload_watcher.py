@@ -221,6 +221,8 @@ def test_folders_of_others_are_not_looked_into(tmp_path: Path) -> None:
         ("data/state.sqlite-wal", False),
         (".git/index", False),
         ("agents/__pycache__/one.pyc", False),
+        ("agents/__pycache__", False),
+        ("__pycache__", False),
         ("../elsewhere.py", False),
     ],
 )

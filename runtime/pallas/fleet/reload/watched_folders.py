@@ -28,7 +28,7 @@ def may_matter(path: Path, root: Path) -> bool:
         return False
     parts = path.relative_to(root).parts
     name = parts[-1] if parts else ""
-    if name.endswith((*_LEFT, *_DATABASE)) or name.startswith(("#", "4913")):
+    if name in _SKIPPED or name.endswith((*_LEFT, *_DATABASE)) or name.startswith(("#", "4913")):
         return False
     hidden = any(part.startswith(".") or part in _SKIPPED for part in parts[:-1])
     return not hidden and (not name.startswith(".") or name == ENV_FILE)
