@@ -1,0 +1,81 @@
+"""The wheel: installed into a fresh environment, away from the repository, everything in it works."""
+
+import email
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"pallas": ROOT / "runtime" / "pallas", "pallas_tui": ROOT / "pallas_tui"}
+
+
+def run(*command: object, cwd: Path) -> str:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+    done = subprocess.run(
+        [str(each) for each in command],
+        cwd=cwd,
+        env={name: os.environ[name] for name in kept if name in os.environ},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, which finds what the wheel needs in that of the tests."""
+    folder = tmp_path_factory.mktemp("env")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
+    run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=folder)
+    return folder
+
+
+def test_it_has_every_file_of_the_packages_and_says_who_may_use_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        facts = email.message_from_bytes(archive.read(metadata))
+    sources = {
+        f"{name}/{path.relative_to(folder).as_posix()}"
+        for name, folder in PACKAGES.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert sources <= names
+    assert {"pallas/py.typed", "pallas_tui/py.typed"} <= names
+    assert facts["License-Expression"] == "Apache-2.0"
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/"))]
+
+
+def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Path) -> None:
+    pallas, python = installed / "bin" / "pallas", installed / "bin" / "python"
+    where = "import pallas, pallas_tui; print(pallas.__file__, pallas_tui.__file__)"
+    assert run(python, "-c", where, cwd=tmp_path).count(str(installed)) == 2
+    version = run(python, "-c", "import pallas; print(pallas.__version__)", cwd=tmp_path).strip()
+    assert version in run(pallas, "--version", cwd=tmp_path)
+    run(pallas, "init", "desk", cwd=tmp_path)
+    assert (tmp_path / "desk" / "agents.yaml").is_file()
+    desk = tmp_path / "desk"
+    run(pallas, "check", cwd=desk)
+    assert "$schema" in run(pallas, "schema", cwd=desk)
+    assert "Ask me how this project is put together" in run(pallas, "chat", "desk", "-m", "hello", cwd=desk)
+    assert "--attach" in run(pallas, "dev", "--help", cwd=tmp_path)
