@@ -199,7 +199,7 @@ def marked_tests(file: str, source: str) -> Iterator[Marked]:
     tree = ast.parse(source)
     comments = {
         token.start[0]: (token.start[1], token.string, not token.line[: token.start[1]].strip())
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        for token in (tokenize.generate_tokens(io.StringIO(source).readline) if _ID.search(source) else ())
         if token.type == tokenize.COMMENT
     }
     for name, node in _test_functions(tree, ""):

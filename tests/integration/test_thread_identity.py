@@ -9,13 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from support.live import ERAS, agent_module
 from support.offline import offline_project
+from support.properties import examples
 from support.served import Served, served, text_of
 from support.surfaces import BRIDGES, MORE, SURFACES, rest, rows, say
 
@@ -150,7 +151,7 @@ MESSAGES = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 1)), min_siz
 EVERY = [(way, number) for number, way in enumerate(WAYS)]
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @example(session=False, rounds=[EVERY, [(way, number + 1) for way, number in EVERY]], command=0)
 @example(session=True, rounds=[EVERY, [(way, number + 1) for way, number in EVERY]], command=1)
 @given(

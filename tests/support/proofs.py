@@ -1,7 +1,7 @@
 """Pages whose tables name a test in the last cell of each row: whether each row has one that is there."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 _REF = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
@@ -25,7 +25,7 @@ class Proofs:
                     assert len(cells) == most, f"{self.page}:{number}: {most} cells, not {len(cells)}"
                     yield number, cells
 
-    def problems(self, text: str, tests: set[str]) -> list[str]:
+    def problems(self, text: str, tests: Set[str]) -> list[str]:
         """Rows without a test, and tests that are not there."""
         found = []
         for number, cells in self.rows(text):

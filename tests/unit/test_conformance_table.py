@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,14 @@ def load_script() -> ModuleType:
 
 
 script = load_script()
+
+
+@cache
+def tests_of_this_checkout() -> frozenset[str]:
+    """The tests that a page may name. Fails where a file cannot be read."""
+    tests, unread = script.read_tests(CHECKOUT)
+    assert unread == []
+    return frozenset(tests)
 
 
 class Tree:

@@ -2,7 +2,7 @@
 
 import pytest
 from support.proofs import Proofs
-from unit.test_conformance_table import CHECKOUT, script
+from unit.test_conformance_table import CHECKOUT, script, tests_of_this_checkout
 
 PAGE = Proofs("docs/security.md", ("promise", "proof"), script.cells_of)
 LIMITS = Proofs("docs/security.md", ("what, from whom", "limit", "module", "proof"), script.cells_of)
@@ -17,12 +17,11 @@ def parts() -> tuple[str, str]:
 
 
 def test_every_promise_and_every_limit_has_a_test_that_is_there() -> None:
-    tests, unread = script.read_tests(CHECKOUT)
-    assert unread == []
+    tests = tests_of_this_checkout()
     promises, limits = parts()
     assert len(list(PAGE.rows(promises))) > 20
-    assert PAGE.problems(promises, set(tests)) == []
-    assert LIMITS.problems(limits, set(tests)) == []
+    assert PAGE.problems(promises, tests) == []
+    assert LIMITS.problems(limits, tests) == []
 
 
 def test_every_limit_names_a_module_that_is_there() -> None:
