@@ -27,6 +27,16 @@ IDIOMS = re.compile(
 )
 # Documented attributes of libraries: of named tuples, of ``os`` and ``sys``, of rows of SQLAlchemy.
 DOCUMENTED = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_mapping", "_replace"}
+LOOKED_AT = (
+    ast.Module
+    | ast.ClassDef
+    | ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.Import
+    | ast.ImportFrom
+    | ast.Attribute
+)
+
 type Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -37,7 +47,8 @@ class SourceFile:
     path: Path
     module: str
     text: str
-    tree: ast.Module
+    nodes: Sequence[ast.AST]
+    """Those of its syntax that a sign looks at, from the outside in."""
 
     @property
     def lines(self) -> int:
@@ -73,7 +84,8 @@ def read_sources(root: Path) -> list[SourceFile]:
             parts = [package, *path.relative_to(root / folder).with_suffix("").parts]
             module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             text = path.read_text()
-            found.append(SourceFile(path.relative_to(root), module, text, ast.parse(text)))
+            nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, LOOKED_AT)]
+            found.append(SourceFile(path.relative_to(root), module, text, nodes))
     return found
 
 
@@ -81,7 +93,7 @@ def imported_modules(source: SourceFile, known: Mapping[str, SourceFile]) -> set
     """The modules of Pallas that one imports: at import time, for type checkers, and inside functions."""
     package = source.module if source.path.name == "__init__.py" else source.module.rpartition(".")[0]
     found: set[str] = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -126,7 +138,7 @@ def import_circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 def functions(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Function]]:
     """Every function and method."""
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield source, node
 
@@ -185,7 +197,7 @@ def code_signs(sources: Sequence[SourceFile]) -> list[Sign]:
     classes: dict[str, list[str]] = defaultdict(list)
     reached = []
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(f"{source.path}:{node.lineno}")
             elif isinstance(node, ast.Attribute) and _reaches_in(node):
@@ -207,7 +219,7 @@ def english_signs(sources: Sequence[SourceFile]) -> list[Sign]:
     """Signs of prose that reads like a translation."""
     total, hits = 0, []
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 total += text is not None

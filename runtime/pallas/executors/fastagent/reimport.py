@@ -35,8 +35,8 @@ def file_of(module: ModuleType) -> str:
     """Return the module's file, or a folder of a package without one; empty for neither."""
     if file := getattr(module, "__file__", None):
         return str(file)
-    paths = getattr(module, "__path__", None)
-    return str(next(iter(paths), "")) if paths else ""
+    # Asked once: a package without a file searches its folders anew for each question.
+    return str(next(iter(getattr(module, "__path__", None) or ()), ""))
 
 
 # The state of the agents' files when they were last loaded.
