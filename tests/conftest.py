@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from support.properties import LEAN
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
@@ -23,8 +22,11 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 REFERENCE_FILES = Path(__file__).parents[2] / "shared"
 """The folder beside the checkout with the files that some tests compare the project with."""
 
+# The share of the examples that properties name (``support.properties``), in per cent.
+settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.register_profile("lean", max_examples=25, deadline=None)
 if not IN_CI:
-    settings.load_profile(LEAN)
+    settings.load_profile("lean")
 
 
 @pytest.hookimpl(wrapper=True)

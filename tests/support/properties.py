@@ -4,16 +4,8 @@ from typing import Any
 
 from hypothesis import settings
 
-LEAN = "lean"
-"""A quarter of the examples: for everyday runs, each of which tries others."""
-THOROUGH = 100
-"""What ``max_examples`` of a profile is when each test tries all examples that it names."""
-
-settings.register_profile(LEAN, max_examples=THOROUGH // 4, deadline=None)
-settings.register_profile("thorough", max_examples=THOROUGH, deadline=None)
-
 
 def examples(most: int, **more: Any) -> settings:
-    """Try so many in the thorough profile and in CI, and as much less in another one as it is smaller."""
-    share = settings.default.max_examples / THOROUGH if settings.default is not None else 1
+    """Try so many in CI and in the thorough profile, and in another one as much less as it is below 100."""
+    share = settings.default.max_examples / 100 if settings.default is not None else 1
     return settings(max_examples=max(1, round(most * share)), deadline=None, **more)
