@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import httpx2
 import psutil
 import pytest
 import yaml
+from support import pallas_process
 from support.live import ECHO, ERAS, agent_module, all_ready, ask, client, running, write_project
 from support.ports import free_ports, is_free
 
@@ -256,17 +258,18 @@ async def test_an_agent_whose_downstream_is_away_runs_degraded_and_recovers(tmp_
         assert (await one.call_tool("get_health", {})).content[0].text.startswith('{"status": "ok"')  # type: ignore[union-attr]
 
 
-def _start(root: Path, *arguments: str) -> subprocess.Popen[str]:
-    log = {"PALLAS_LOG_FILE": str(root / "pallas.log")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "pallas.server", *arguments],
-        cwd=root,
-        env={**os.environ, **log},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def _start(root: Path, *arguments: str, truly: bool = False) -> subprocess.Popen[str]:
+    given: dict[str, Any] = {
+        "cwd": root,
+        "env": {**os.environ, "PALLAS_LOG_FILE": str(root / "pallas.log")},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,
+    }
+    if truly:
+        return subprocess.Popen([sys.executable, "-m", "pallas.server", *arguments], **given)
+    return pallas_process.start(*arguments, **given)
 
 
 def _read_until(process: subprocess.Popen[str], text: str, timeout: float = 60) -> list[str]:
@@ -295,7 +298,7 @@ def test_a_signal_stops_everything_cleanly(tmp_path: Path, number: signal.Signal
         top={"servers": {"web": {**server, "url": f"http://127.0.0.1:{port}/"}}},
     )
     project = load_project(root)
-    process = _start(root)
+    process = _start(root, truly=number == signal.SIGTERM)
     try:
         lines = _read_until(process, "running")
         assert any("one: ready" in line for line in lines)

@@ -5,12 +5,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from support import pallas_process
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.mortal import moves, reaches, shown
 from support.processes import below
@@ -121,10 +121,9 @@ async def test_an_agent_whose_provider_is_away_at_the_start_comes_up_when_it_is_
 
 def test_a_headless_fleet_says_what_fails_and_when_it_is_started_again(tmp_path: Path) -> None:
     keys = {"one": {"restart": {"backoff": 0.05, "crashes": 2}, "start_timeout": 0.1}}
-    root = write_project(tmp_path, {"one": None}, keys=keys, top={"bind": "127.0.0.1"})
-    # The library alone takes longer to import.
-    process = subprocess.Popen(  # a true start, which has something to import
-        [sys.executable, "-m", "pallas.server"],
+    slow = "import time\n\ntime.sleep(1)\n" + agent_module("one")
+    root = write_project(tmp_path, {"one": slow}, keys=keys, top={"bind": "127.0.0.1"})
+    process = pallas_process.start(
         cwd=root,
         env={**os.environ, "PALLAS_LOG_FILE": str(root / "pallas.log")},
         stdout=subprocess.PIPE,

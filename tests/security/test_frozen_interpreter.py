@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 from support import raw_client
-from support.hostile_servers import confined
+from support.hostile_servers import MEMORY
 from support.live import ERAS
 from support.offline import offline_project
 from support.served import Served, served
@@ -50,7 +50,7 @@ def arrived(fleet: Served) -> bool:
 
 async def test_a_second_sigterm_ends_a_fleet_whose_interpreter_is_held(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "p", {"frozen": FREEZES}, SCRIPT)
-    with served(root, wrap=confined()) as fleet:
+    with served(root, memory=MEMORY) as fleet:
         await fleet.says("] running")
         writer = await raw_client.call(fleet.url("frozen"), ERAS[0], "freeze")
         (root / "go").touch()

@@ -87,15 +87,6 @@ def hostile_project(
     )
 
 
-def confined(memory: int = MEMORY) -> tuple[str, ...]:
-    """What a command is wrapped in to have so much address space and no more."""
-    code = (
-        f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}));"
-        " os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    return sys.executable, "-c", code
-
-
 def call(tool: str, server: str = "hostile") -> str:
     """A message that has the passthrough model call a tool."""
     return f"***CALL_TOOL {server}__{tool} {{}}"
