@@ -9,11 +9,12 @@ processes of isolated agents are such ones too, where the fleet is in the tests'
 As in a true start: the arguments (``sys.argv``, ``sys.orig_argv``, the command line in ``/proc``), the
 environment, the working directory, ``sys.path``, the descriptors (0, 1 and 2 alone), how the standard streams
 are buffered, the session, the process group, the umask, the limit of open files, how signals are handled,
-``__main__``, the way the interpreter ends, and its status.
+``__main__``, what is done at the interpreter's end, and its status.
 
 Not so: modules are imported before anything asks for them, so an import that is missing, that takes long or
-that goes around in a circle shows in a true start only. ``/proc/PID/environ`` and the parent are the fork
-server's, and all processes have the same seed of hashes. Tests of imports, of the start itself, of what
+that goes around in a circle shows in a true start only. Modules are not destroyed at the end, so nothing is
+finalized then that was not released. ``/proc/PID/environ`` and the parent are the fork server's, and all
+processes have the same seed of hashes. Tests of imports, of the start itself, of what
 ``/proc`` says or of a terminal call ``subprocess``.
 
 The interpreter and libraries read some variables once, when they start. Where one of those differs from the
@@ -52,6 +53,7 @@ _LONGEST: Final = 120.0
 _READ_ONCE: Final = (
     *("PYTHON", "HOME", "LANG", "LC_", "TZ", "TMP", "TEMP", "LD_", "MALLOC_", "XDG_DATA_"),
     *("COLUMNS", "LINES", "FORCE_COLOR", "TTY_", "TYPER_", "PILLOW_", "PYDANTIC_"),
+    *("OPENAI_LOG", "OPENAI_API_TYPE", "OPENAI_API_VERSION", "AZURE_OPENAI_", "AIOHTTP_"),
     *("FAST_AGENT_", "FASTMCP_", "OTEL_", "PROMETHEUS_", "prometheus_"),
 )
 """How the names of variables begin that the interpreter or a library reads when it starts."""
