@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import pallas_process
 from support.chatting import Desk, desk, model
 from support.ports import is_free
 from support.waiting import until
@@ -161,7 +162,7 @@ async def test_ctrl_c_ends_a_fleet_of_ones_own_with_the_run(idle: Desk) -> None:
     process = idle.start("research", "-m", "take your time")
     try:
         await until(lambda: idle.model.record.calls > calls, timeout=90)
-        below = psutil.Process(process.pid).children(recursive=True)
+        below = pallas_process.below(process.pid)
         assert below
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

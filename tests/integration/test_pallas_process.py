@@ -139,6 +139,48 @@ async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options
         assert await probe() == true
 
 
+STARTER = """
+import asyncio, json, os, socket, sys
+
+from pallas.executors.ipc import child_process
+
+async def main():
+    ours, theirs = socket.socketpair()
+    os.dup2(theirs.fileno(), 200)  # in the command
+    command = (sys.executable, "-P", "-m", "pallas.executors.ipc.child", "probe", "200")
+    process, status = await child_process.start_below_keeper(
+        command, channel=200, cwd=os.getcwd(), stdin=asyncio.subprocess.DEVNULL
+    )
+    out, err = await process.communicate()
+    print(json.dumps({
+        "child": json.loads(out), "ended": open(status).read(), "code": process.returncode
+    }))
+
+asyncio.run(main())
+"""
+
+
+def test_what_it_starts_is_as_after_a_true_start(options: dict[str, Any]) -> None:
+    (options["cwd"] / "starter.py").write_text(STARTER)
+    (options["cwd"] / "probe.py").write_text(
+        PROBE.replace('"argv"', '"modules": len(sys.modules), "argv"', 1)
+    )
+    options["env"]["PYTHONPATH"] = str(options["cwd"])
+    options["start_new_session"] = True
+
+    def told(process: subprocess.Popen[Any]) -> dict[str, Any]:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        found: dict[str, Any] = json.loads(out)
+        del found["child"]["flags"]  # -P holds by the path here
+        return found
+
+    forked = told(pallas_process.start(module="starter", forks=True, **options))
+    true = told(subprocess.Popen([sys.executable, "-m", "starter"], **options))
+    assert forked["child"].pop("modules") > 10 * true["child"].pop("modules")
+    assert forked == true
+
+
 @pytest.mark.parametrize(("ending", "status"), [("exit", 7), ("raise", 1), ("", 0)])
 def test_it_ends_as_after_a_true_start(options: dict[str, Any], ending: str, status: int) -> None:
     with pallas_process.start(ending, module="probe", **options) as process:
@@ -183,22 +225,34 @@ def test_what_is_read_once_is_read_by_a_true_start(options: dict[str, Any]) -> N
         process.communicate(timeout=60)
 
 
-async def test_the_server_ends_with_its_tests_even_when_they_are_killed(tmp_path: Path) -> None:
+async def test_nothing_outlives_tests_that_are_killed(tmp_path: Path) -> None:
+    (tmp_path / "starter.py").write_text(STARTER)
+    (tmp_path / "probe.py").write_text(
+        "import pathlib, time\ndef serve(sock):\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
+    )
     program = tmp_path / "tests.py"
     program.write_text(
-        "import time\nfrom support import pallas_process\n"
-        "pallas_process.run('--version', capture_output=True)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+        "import os, time\nfrom support import pallas_process\n"
+        "env = {**os.environ, 'PYTHONPATH': os.getcwd()}\n"
+        "pallas_process.start(module='starter', forks=True, env=env, start_new_session=True)\n"
+        "time.sleep(600)\n"
     )
-    path = os.pathsep.join(sys.path)
     tests = subprocess.Popen(  # noqa: ASYNC220 - returns at once
-        [sys.executable, str(program)], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; exec(open('tests.py').read())"],
+        cwd=tmp_path,
     )
-    assert tests.stdout is not None
+    below: list[psutil.Process] = []
     try:
-        assert await asyncio.to_thread(tests.stdout.readline) == b"ready\n"
-        (server,) = psutil.Process(tests.pid).children()
-        assert "fork_server.py" in " ".join(server.cmdline())
+        await until((tmp_path / "begun").exists, timeout=60)
+        below = psutil.Process(tests.pid).children(recursive=True)
+        told = [" ".join(each.cmdline()) for each in below]
+        # The server, the starter, that one's server, the keeper, the program.
+        assert [len(told), sum("fork_server.py" in each for each in told)] == [5, 2], told
+        assert sum("ipc.child probe" in each for each in told) == 2, told
     finally:
         tests.kill()
         tests.communicate()
-    await until(lambda: not server.is_running())
+        _, alive = psutil.wait_procs(below, timeout=30)
+        for each in alive:
+            each.kill()
+    assert alive == []

@@ -320,7 +320,8 @@ def test_a_session_hands_on_no_token_that_it_was_not_given(monkeypatch: pytest.M
 
 async def test_the_command_starts_a_fleet_of_its_own_and_stops_it(tmp_path: Path) -> None:
     root = copy_sample(tmp_path, hurry=True, tools=False)
-    async with web_command(str(root), environment={}) as command:
+    # A true start, for its environment is looked at.
+    async with web_command(str(root), environment={}, forks=False) as command:
         address = command.addresses[0]
         assert address.startswith("http://127.0.0.1:")
         fleet = next(

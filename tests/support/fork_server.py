@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -29,6 +30,8 @@ ROOM: Final = 4096
 """Bytes that a command line may have: ``/proc`` shows it from memory that is there when a process starts."""
 MAX_DESCRIPTORS: Final = 900
 """Descriptors that a process is given have lower numbers than this."""
+_install: Final[list[Callable[[], None]]] = []
+"""``fork_client.install``, once it was imported."""
 _SKIPPED: Final = ("pallas.server", "pallas.ledger.migrations.", "pallas.templates.")
 """Modules that do something when they are imported: the entry, and scripts of Alembic and of new projects."""
 _LATER: Final = (
@@ -68,6 +71,17 @@ _LATER: Final = (
 """What a fleet that starts imports and Pallas does not name: libraries import it when they need it."""
 
 
+_DEATH_SIGNAL: Final = 1
+"""The number of ``prctl`` for the signal that a process gets when its parent ends."""
+_CLONE: Final = {"x86_64": 56, "aarch64": 220}
+_CLONE_PARENT: Final = 0x8000
+
+
+def address(pid: int) -> str:
+    """Where the server of a process that was forked is asked."""
+    return f"\0forks-of-{pid}"
+
+
 def main() -> dict[str, Any] | None:
     """Serve until the socket closes, then None; in a forked process what to run there."""
     requests = socket.socket(fileno=int(sys.argv[1]))
@@ -80,6 +94,8 @@ def main() -> dict[str, Any] | None:
             if descriptor == requests.fileno():
                 data, descriptors, _, _ = socket.recv_fds(requests, 16, 16)
                 if not data:
+                    for pid, _ in children.values():  # their tests were killed
+                        os.kill(pid, signal.SIGTERM)
                     return None
                 if (wanted := _fork(descriptors, children, poll)) is not None:
                     return wanted
@@ -103,6 +119,15 @@ def _import_everything() -> None:
             importlib.import_module(found.name)
     for name in _LATER:
         importlib.import_module(name)
+    # Under another name than in the tests' process, and where no test's project finds them.
+    sys.modules["support.fork_server"] = sys.modules["__main__"]
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from support import fork_client
+
+    del sys.path[0]
+    for name in ("support", "support.fork_server", "support.fork_client"):
+        del sys.modules[name]
+    _install.append(fork_client.install)
     gc.enable()
     gc.freeze()  # else the first collection in each child would copy all of it
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
@@ -115,12 +140,9 @@ def _fork(
     """Start a process; in it, what to run."""
     file, *streams, theirs = descriptors[:5]
     passed = descriptors[5:]
-    with open(file, "rb") as payload:  # noqa: PTH123 - a descriptor
-        payload.seek(0)
-        wanted: dict[str, Any] = json.load(payload)
+    wanted = _read(file)
     if not (pid := os.fork()):
-        _become(wanted, streams, passed)
-        return wanted
+        return _start(wanted, streams, passed)
     for stream in (*streams, *passed):
         os.close(stream)
     status = socket.socket(fileno=theirs)
@@ -132,10 +154,92 @@ def _fork(
     return None
 
 
-def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> None:
-    """Make this process what a new one would be."""
+def _read(file: int) -> dict[str, Any]:
+    with open(file, "rb") as payload:
+        payload.seek(0)
+        wanted: dict[str, Any] = json.load(payload)
+    return wanted
+
+
+def _start(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> dict[str, Any]:
+    """In a process that was forked: what to run there, or in one that this one's server forked."""
     if wanted["session"]:
         os.setsid()
+    if wanted["siblings"] and (asked := _serve_siblings()) is not None:
+        return _start(*asked)
+    _become(wanted, streams, passed)
+    return wanted
+
+
+def _serve_siblings() -> tuple[dict[str, Any], list[int], list[int]] | None:
+    """Fork a server that forks children of this process. In each of those returns what it shall be.
+
+    The server ends with this process. It is not asked through a descriptor: this process has no more of them
+    than one that was truly started.
+    """
+    pid = os.getpid()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(address(pid))
+    listening.listen(16)
+    if os.fork():
+        listening.close()
+        return None
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != pid:
+        os._exit(0)
+    return _serve(socket.socket(fileno=os.dup2(listening.detach(), 3)))
+
+
+def _serve(listening: socket.socket) -> tuple[dict[str, Any], list[int], list[int]]:
+    """Fork a child of this process's parent whenever that asks; in the child return what it shall be."""
+    os.closerange(listening.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):  # others read those until they are closed
+        os.dup2(nothing, number)
+    _show([sys.executable, __file__, "for", str(os.getppid())])
+    # Those that a group is sent are for its other processes.
+    heard = {
+        each: signal.signal(each, signal.SIG_IGN)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+    }
+    while True:
+        asking, _ = listening.accept()
+        with asking, suppress(OSError):
+            _, descriptors, _, _ = socket.recv_fds(asking, 16, 16)
+            if not descriptors:
+                continue
+            wanted = _read(descriptors[0])
+            if not (pid := _fork_sibling()):
+                for number, how in heard.items():
+                    signal.signal(number, how)
+                return wanted, descriptors[1:4], descriptors[4:]
+            for each in descriptors[1:]:
+                os.close(each)
+            asking.send(str(pid).encode())
+
+
+def _fork_sibling() -> int:
+    """``os.fork``, but its parent is that of this process."""
+    library, interpreter = ctypes.PyDLL(None, use_errno=True), ctypes.pythonapi
+    library.pthread_self.restype = ctypes.c_void_p
+    words = (ctypes.c_int * 512).from_address(library.pthread_self())
+    # Where the C library keeps the thread's number: its own `fork` would put the new one there.
+    (place,) = (index for index, word in enumerate(words) if word == os.getpid())
+    flags = _CLONE_PARENT | signal.SIGCHLD
+    interpreter.PyOS_BeforeFork()
+    pid: int = library.syscall(*map(ctypes.c_long, (_CLONE[os.uname().machine], flags, 0, 0, 0, 0)))
+    if pid:
+        interpreter.PyOS_AfterFork_Parent()
+        if pid < 0:
+            raise OSError(ctypes.get_errno(), "clone")
+    else:
+        words[place] = os.getpid()
+        interpreter.PyOS_AfterFork_Child()
+    return pid
+
+
+def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> None:
+    """Make this process what a new one would be."""
     for number, given in enumerate(streams):
         os.dup2(given, number)
     above = [fcntl.fcntl(each, fcntl.F_DUPFD, MAX_DESCRIPTORS) for each in passed]
@@ -143,10 +247,13 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
     os.closerange(max(above, default=MAX_DESCRIPTORS - 1) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     wanted["above"] = above
     os.umask(wanted["umask"])
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted["files"], most))
-    if (memory := wanted["memory"]) is not None:
+    for which, soft in wanted["limits"].items():
+        _, most = resource.getrlimit(int(which))
+        resource.setrlimit(int(which), (soft, most))
+    if (memory := wanted.get("memory")) is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if wanted["siblings"]:
+        _install[0]()
     os.chdir(wanted["cwd"])
     if (places := wanted["environment"].get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
         sys.path[:0] = places.split(os.pathsep)
@@ -171,38 +278,47 @@ def _become(wanted: dict[str, Any], streams: list[int], passed: list[int]) -> No
 
 
 class _ProgramStarts(BaseException):
-    """Raised in the keeper's child in place of its ``exec``; the argument is the command."""
+    """Raised in place of an ``exec``; the argument is the command."""
 
 
 def _exec(_: str, command: list[str]) -> NoReturn:
     raise _ProgramStarts(command)
 
 
-def _keep(wanted: dict[str, Any]) -> str:
-    """Run the keeper to its end; in its child return the module to run, all else as after an ``exec``."""
+def _launch(wanted: dict[str, Any]) -> str:
+    """Do what is done before the program starts; return its module, all else as after an ``exec``."""
     from pallas.executors.ipc import keeper
+    from pallas.fleet import parent_death
 
     # Not before `main` is left: its sockets close numbers that these descriptors get.
     for number, given in zip(wanted["passed"], wanted["above"], strict=True):
         os.dup2(given, number)
         os.close(given)
-    parent, status, channel, *command = wanted["arguments"]
-    execv, os.execv = os.execv, _exec  # type: ignore[assignment]  # it does return, by raising
+    if not wanted["launcher"]:
+        return str(wanted["module"])
+    kept = wanted["launcher"] == "keeper"
+    truly = os.execv, os.execvp
+    os.execv = os.execvp = _exec  # type: ignore[assignment]  # they do return, by raising
     try:
-        keeper.main(int(parent), int(status), int(channel), command)
+        if kept:
+            parent, status, channel, *command = wanted["launched"]
+            keeper.main(int(parent), int(status), int(channel), command)
+        else:
+            parent, *command = wanted["launched"]
+            parent_death.main(int(parent), command)
     except _ProgramStarts:
-        os.execv = execv
+        os.execv, os.execvp = truly  # type: ignore[assignment]
     else:
         os._exit(0)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.closerange(3, int(channel))
-    os.closerange(int(channel) + 1, MAX_DESCRIPTORS)
-    module = command.index("-m") + 1
-    sys.argv, sys.orig_argv = ["-m", *command[module + 1 :]], command
+    if kept:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.closerange(3, int(channel))
+        os.closerange(int(channel) + 1, MAX_DESCRIPTORS)
+    sys.argv, sys.orig_argv = ["-m", *wanted["arguments"]], command
     _show(command)
-    return command[module]
+    return str(wanted["module"])
 
 
 def _stream(number: int, mode: str, *, unbuffered: bool, like: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -256,4 +372,4 @@ def _run(module: str) -> None:
 if __name__ == "__main__":
     if (_wanted := main()) is None:
         os._exit(0)
-    _run(_keep(_wanted) if _wanted["keeper"] else _wanted["module"])
+    _run(_launch(_wanted))

@@ -23,7 +23,6 @@ tests' own, the start is a true one; so it is where the system cannot fork in th
 
 import asyncio
 import atexit
-import json
 import os
 import resource
 import select
@@ -33,9 +32,9 @@ import subprocess
 import sys
 import threading
 import types
-from asyncio import base_subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,23 +42,14 @@ import psutil
 import pytest
 
 from pallas.cli import import_check
-from pallas.executors.ipc import child_process, keeper
+from pallas.executors.ipc import child_process
+from pallas.fleet import programs
 
-from .fork_server import MAX_DESCRIPTORS, ROOM
+from . import fork_client
+from .fork_client import LONGEST, OURS
+from .fork_server import ROOM
 
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
-_LONGEST: Final = 120.0
-"""Seconds until the server has imported everything, on a machine that has much else to do."""
-_READ_ONCE: Final = (
-    *("PYTHON", "HOME", "LANG", "LC_", "TZ", "TMP", "TEMP", "LD_", "MALLOC_", "XDG_DATA_"),
-    *("COLUMNS", "LINES", "FORCE_COLOR", "TTY_", "TYPER_", "PILLOW_", "PYDANTIC_"),
-    *("OPENAI_LOG", "OPENAI_API_TYPE", "OPENAI_API_VERSION", "AZURE_OPENAI_", "AIOHTTP_"),
-    *("FAST_AGENT_", "FASTMCP_", "OTEL_", "PROMETHEUS_", "prometheus_"),
-)
-"""How the names of variables begin that the interpreter or a library reads when it starts."""
-_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *({"PYTHONPATH"} - {*os.environ}))
-"""Those of them that a forked process minds."""
-_OURS: Final = dict(os.environ)
 
 
 def start(
@@ -67,19 +57,23 @@ def start(
     module: str = "pallas.server",
     constants: Mapping[str, float] | None = None,
     memory: int | None = None,
+    forks: bool | None = None,
     **options: Any,
 ) -> subprocess.Popen[Any]:
     """``subprocess.Popen([sys.executable, "-m", module, *arguments], **options)``.
 
     ``constants`` are values there for some of a module's, ``package.module.NAME``: deadlines that no test has
     to wait for. A true start has its own. ``memory`` is how many bytes of address space it may have.
+    ``forks`` is whether what it starts of Pallas is forked too: else where it is the command line.
     """
     command = [sys.executable, "-m", module, *arguments]
     if not _can_fork(command, options):
         if memory is not None:
             options["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         return subprocess.Popen(command, **options)
-    return _Forked(command, constants=constants, memory=memory, **options)
+    given = {"constants": dict(constants) if constants else None, "memory": memory, "siblings": forks}
+    more = {name: value for name, value in given.items() if value is not None}
+    return _Forked(command, more=more, **options)
 
 
 def run(
@@ -107,9 +101,11 @@ def run(
     return done
 
 
-async def start_async(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+async def start_async(
+    *arguments: str, forks: bool | None = None, **options: Any
+) -> asyncio.subprocess.Process:
     """``asyncio.create_subprocess_exec(sys.executable, "-m", "pallas.server", *arguments, **options)``."""
-    return await _exec(sys.executable, "-m", "pallas.server", *arguments, **options)
+    return await _exec(sys.executable, "-m", "pallas.server", *arguments, forks=forks, **options)
 
 
 @contextmanager
@@ -122,44 +118,22 @@ def forked_children() -> Iterator[None]:
     asking = types.ModuleType("asyncio")
     asking.__dict__.update(asyncio.__dict__, create_subprocess_exec=_exec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child_process, "asyncio", asking)
-        patch.setattr(import_check, "asyncio", asking)
+        for each in (child_process, import_check, programs):
+            patch.setattr(each, "asyncio", asking)
         yield
 
 
-async def _exec(*command: str, **options: Any) -> asyncio.subprocess.Process:
-    """``asyncio.create_subprocess_exec``, forked where it can be."""
+async def _exec(*command: str, forks: bool | None = None, **options: Any) -> asyncio.subprocess.Process:
+    """``asyncio.create_subprocess_exec``, forked where it can be; ``forks`` as for ``start``."""
     if not _can_fork(command, options):
         return await asyncio.create_subprocess_exec(*command, **options)
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    limit = options.pop("limit", 2**16)
-    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
-    standard = {name: options.pop(name, None) for name in ("stdin", "stdout", "stderr")}
-    transport = _Transport(loop, protocol, command, False, **standard, bufsize=0, waiter=ready, **options)
-    try:
-        await ready
-    except BaseException:
-        transport.close()
-        await transport._wait()  # type: ignore[attr-defined]  # as asyncio does
-        raise
-    return asyncio.subprocess.Process(transport, protocol, loop)
-
-
-def _is_keeper(command: Sequence[str]) -> bool:
-    return keeper.__file__ in command[:4]
+    popen = partial(_Forked, more={} if forks is None else {"siblings": forks})
+    return await fork_client.start_async(popen, command, options)
 
 
 def _can_fork(command: Sequence[str], options: Mapping[str, Any]) -> bool:
-    theirs = os.environ if (given := options.get("env")) is None else given
-    differing = {name for name, _ in {*theirs.items()} ^ {*_OURS.items()}} - {*_MINDED}
-    return (
-        sys.platform == "linux"
-        and not {*options} & {"preexec_fn", "process_group", "user", "group"}
-        and max(options.get("pass_fds", ()), default=0) < MAX_DESCRIPTORS
-        and (not _is_keeper(command) or "pallas.executors.ipc.child" in command)
-        and not any(name.startswith(_READ_ONCE) for name in differing)
-        and sum(len(os.fsencode(each)) + 1 for each in command) < ROOM
+    return not {*options} & {"preexec_fn", "process_group", "user", "group"} and fork_client.can_fork(
+        command, options.get("env"), options.get("pass_fds", ())
     )
 
 
@@ -172,12 +146,14 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
 
-    def fork(self, descriptors: list[int]) -> None:
-        """Ask for a process; the descriptors are as the server's docstring says."""
+    def fork(
+        self, wanted: Mapping[str, Any], streams: Sequence[int], status: int, passed: Sequence[int]
+    ) -> None:
+        """Ask for a process, as ``fork_client.send`` does; ``status`` is a socket for its number and end."""
         self.start()
         with self._lock:
             if self._requests is not None:
-                socket.send_fds(self._requests, [b"start"], descriptors)
+                fork_client.send(self._requests, wanted, streams, passed, status)
 
     def start(self) -> int:
         """Start it if it does not run; returns the number of its process."""
@@ -191,7 +167,7 @@ class _Server:
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         cwd=_SERVER.parent,
-                        env=_OURS,
+                        env=OURS,
                     )
                 atexit.register(self.end)
             return self._process.pid
@@ -199,14 +175,14 @@ class _Server:
     def wait_ready(self) -> None:
         """Wait until it has imported everything: an event loop that asks for a process waits in that call."""
         if not self._ready:
-            run("--version", stdout=subprocess.DEVNULL, timeout=_LONGEST)
+            run("--version", stdout=subprocess.DEVNULL, timeout=LONGEST)
             self._ready = True
 
     def end(self) -> None:
         """Close the socket: the server ends by itself."""
         if self._requests is not None and self._process is not None:
             self._requests.close()
-            self._process.wait(_LONGEST)
+            self._process.wait(LONGEST)
 
     @property
     def pid(self) -> int | None:
@@ -217,9 +193,16 @@ class _Server:
 _server: Final = _Server()
 
 
-def below() -> list[psutil.Process]:
-    """Every process that this one started, at whatever remove; not the server, which stays."""
-    return [each for each in psutil.Process().children(recursive=True) if each.pid != _server.pid]
+def below(pid: int | None = None) -> list[psutil.Process]:
+    """Every process that this one started, or another, at whatever remove; not the servers, which stay."""
+    return [each for each in psutil.Process(pid).children(recursive=True) if not _is_server(each)]
+
+
+def _is_server(process: psutil.Process) -> bool:
+    try:
+        return str(_SERVER) in process.cmdline()[:2]
+    except psutil.Error:  # it ended meanwhile, or is about to
+        return False
 
 
 class _Forked(subprocess.Popen[Any]):
@@ -234,11 +217,10 @@ class _Forked(subprocess.Popen[Any]):
     def __init__(
         self,
         *args: Any,
-        constants: Mapping[str, float] | None = None,
-        memory: int | None = None,
+        more: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._constants, self._memory = dict(constants or {}), memory
+        self._more = dict(more or {})
         super().__init__(*args, **options)
 
     def _execute_child(  # type: ignore[no-untyped-def]  # of the standard library
@@ -246,38 +228,16 @@ class _Forked(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
         start_new_session, process_group,
     ):  # fmt: skip
-        folder = os.fspath(cwd or Path.cwd())
-        if not Path(folder).is_dir():
-            raise FileNotFoundError(2, "No such file or directory", folder)
         command = [*args]
-        if kept := _is_keeper(command):
-            command[command.index(keeper.__file__) + 1] = str(_server.start())  # its parent
-        program = command.index(keeper.__file__ if kept else "-m")
-        wanted = {
-            "command": command,
-            "keeper": kept,
-            "module": "" if kept else command[program + 1],
-            "arguments": command[program + (1 if kept else 2) :],
-            "safe_path": kept or "-P" in command[:program],
-            "passed": [*pass_fds],
-            "constants": self._constants,
-            "memory": self._memory,
-            "environment": dict(os.environ if env is None else env),
-            "cwd": folder,
-            "session": start_new_session,
-            "umask": _umask() if umask < 0 else umask,
-            "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        }
-        streams = [mine if given == -1 else given for mine, given in enumerate((p2cread, c2pwrite, errwrite))]
-        payload = os.memfd_create("start")
+        if launcher := fork_client.launcher_of(command):
+            command[command.index(launcher) + 1] = str(_server.start())  # its parent
+        wanted = fork_client.described(
+            command, cwd=cwd, env=env, passed=pass_fds, session=start_new_session, umask=umask, **self._more
+        )
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            os.write(payload, json.dumps(wanted).encode())
-            _server.fork([payload, *streams, theirs.fileno(), *pass_fds])
-        finally:
-            os.close(payload)
-            theirs.close()
-        self._status.settimeout(_LONGEST)
+        with theirs:
+            _server.fork(wanted, (p2cread, c2pwrite, errwrite), theirs.fileno(), pass_fds)
+        self._status.settimeout(LONGEST)
         number, descriptors, _, _ = socket.recv_fds(self._status, 16, 1)
         if not number:
             self._status.close()
@@ -289,6 +249,9 @@ class _Forked(subprocess.Popen[Any]):
     def fileno(self) -> int:
         """A descriptor that is readable once the process has ended."""
         return self._status.fileno()
+
+    def close(self) -> None:
+        """The process has ended: what was held for it was released then."""
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         return self._look(0)
@@ -316,23 +279,3 @@ class _Forked(subprocess.Popen[Any]):
         if self.poll() is None:
             with suppress(ProcessLookupError):  # it ended this moment
                 signal.pidfd_send_signal(self._pidfd, sig)
-
-
-class _Transport(base_subprocess.BaseSubprocessTransport):
-    """What asyncio knows of such a process."""
-
-    _proc: _Forked
-
-    def _start(self, args: Any, shell: bool, *_: Any, **options: Any) -> None:
-        self._proc = _Forked(args, **options)
-        self._loop.add_reader(self._proc.fileno(), self._has_ended, self._proc.fileno())
-
-    def _has_ended(self, descriptor: int) -> None:
-        self._loop.remove_reader(descriptor)
-        self._process_exited(self._proc.wait())
-
-
-def _umask() -> int:
-    """This process's, without changing it."""
-    status = Path("/proc/self/status").read_text("utf-8")
-    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)

@@ -80,7 +80,7 @@ class Served:
 
     def children(self) -> list[int]:
         """The processes below it."""
-        return [each.pid for each in psutil.Process(self.process.pid).children(recursive=True)]
+        return [each.pid for each in pallas_process.below(self.process.pid)]
 
     @asynccontextmanager
     async def client(self, agent: str, era: str) -> AsyncIterator[Client]:
@@ -105,6 +105,7 @@ def served(
     log: Path | None = None,
     plain: bool = False,
     truly: bool = False,
+    forks: bool | None = None,
     constants: Mapping[str, float] | None = None,
     memory: int | None = None,
     **environment: str,
@@ -113,8 +114,8 @@ def served(
 
     ``wrap`` is put before the command; ``log`` is where it logs, ``pallas.log`` beside the project without.
     ``plain`` starts `pallas` in the project's folder instead, without any option. Without ``wrap`` it is
-    forked (``pallas_process``) unless it shall be started ``truly``. ``constants`` and ``memory`` are as
-    there.
+    forked (``pallas_process``) unless it shall be started ``truly``. ``constants``, ``memory``
+    and ``forks`` are as there.
     """
     log = log or root.parent / f"{root.name}.pallas.log"
     how = () if plain else ("--serve", "--project", str(root))
@@ -129,7 +130,9 @@ def served(
     if wrap or truly:
         process = subprocess.Popen([*wrap, sys.executable, "-m", "pallas.server", *how, *options], **given)
     else:
-        process = pallas_process.start(*how, *options, constants=constants, memory=memory, **given)
+        process = pallas_process.start(
+            *how, *options, constants=constants, memory=memory, forks=forks, **given
+        )
     assert process.stdout is not None
     assert process.stderr is not None
     fleet = Served(root, log, process)

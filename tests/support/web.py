@@ -41,14 +41,17 @@ _READ_SCREEN = """(() => {
 
 
 @asynccontextmanager
-async def web_command(*arguments: str, environment: Mapping[str, str]) -> AsyncIterator["WebCommand"]:
-    """`pallas dev ... --web` on a free port, stopped by a signal at the end."""
+async def web_command(
+    *arguments: str, environment: Mapping[str, str], forks: bool | None = None
+) -> AsyncIterator["WebCommand"]:
+    """`pallas dev ... --web` on a free port, stopped by a signal at the end; ``forks`` as of ``start``."""
     process = await pallas_process.start_async(
         "dev",
         *arguments,
         "--web",
         "--port",
         "0",
+        forks=forks,
         env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
