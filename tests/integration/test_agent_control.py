@@ -461,7 +461,7 @@ async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_pa
         async with asyncio.TaskGroup() as group:
             for era in ERAS:
                 group.create_task(calling(era))
-            for _ in range(20):
+            for _ in range(10):
                 before = answers.count("")
                 await done(fleet, "one", "restart")
                 await until(lambda before=before: answers.count("") > before)
@@ -470,4 +470,4 @@ async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_pa
         assert all("try again in a moment" in text or "being restarted" in text for text in refusals), (
             refusals
         )
-        assert fleet.snapshot().agents[0].restarts == 20
+        assert fleet.snapshot().agents[0].restarts == 10

@@ -27,7 +27,7 @@ script = load_script()
 
 
 @cache
-def tests_of_this_checkout() -> frozenset[str]:
+def named_in_this_checkout() -> frozenset[str]:
     """The tests that a page may name. Fails where a file cannot be read."""
     tests, unread = script.read_tests(CHECKOUT)
     assert unread == []

@@ -1,7 +1,7 @@
 """docs/reliability.md names a test for each fault, and each of them is there."""
 
 from support.proofs import Proofs
-from unit.test_conformance_table import CHECKOUT, script, tests_of_this_checkout
+from unit.test_conformance_table import CHECKOUT, named_in_this_checkout, script
 
 HEADER = ("fault", "what the caller sees", "what the operator sees", "what is kept", "test")
 PAGE = Proofs("docs/reliability.md", HEADER, script.cells_of)
@@ -10,7 +10,7 @@ PAGE = Proofs("docs/reliability.md", HEADER, script.cells_of)
 def test_every_fault_has_a_test_that_is_there() -> None:
     text = (CHECKOUT / PAGE.page).read_text("utf-8")
     assert len(list(PAGE.rows(text))) > 20
-    assert PAGE.problems(text, tests_of_this_checkout()) == []
+    assert PAGE.problems(text, named_in_this_checkout()) == []
 
 
 def test_a_fault_without_a_test_is_found() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from support.proofs import Proofs
-from unit.test_conformance_table import CHECKOUT, script, tests_of_this_checkout
+from unit.test_conformance_table import CHECKOUT, named_in_this_checkout, script
 
 PAGE = Proofs("docs/security.md", ("promise", "proof"), script.cells_of)
 LIMITS = Proofs("docs/security.md", ("what, from whom", "limit", "module", "proof"), script.cells_of)
@@ -17,7 +17,7 @@ def parts() -> tuple[str, str]:
 
 
 def test_every_promise_and_every_limit_has_a_test_that_is_there() -> None:
-    tests = tests_of_this_checkout()
+    tests = named_in_this_checkout()
     promises, limits = parts()
     assert len(list(PAGE.rows(promises))) > 20
     assert PAGE.problems(promises, tests) == []
