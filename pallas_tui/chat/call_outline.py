@@ -6,6 +6,7 @@ from typing import Final
 from ..text import count, duration
 from .call_tree import Node, State, Tree
 
+_WORST: Final[tuple[State, ...]] = ("running", "error", "cancelled", "unknown")
 LIVE_ROWS: Final = 10
 """Rows that a run shows while it goes on; older rows are hidden until it is over."""
 
@@ -95,7 +96,7 @@ class CallOutline:
         names = list(dict.fromkeys(node.label for node in tops))
         label = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         states = {node.state for node in tops}
-        state: State = next((each for each in ("running", "error", "unknown") if each in states), "ok")
+        state: State = next((each for each in _WORST if each in states), "ok")
         return CallRow(label, f" {dot} ".join(parts), state, 0, False, None)
 
 
@@ -106,6 +107,8 @@ def figures_of(node: Node, now: float, dot: str = "·") -> str:
         parts.append("failed")
     elif node.state == "unknown":
         parts.append("no end reported")
+    elif node.state == "cancelled":
+        parts.append("cancelled")
     seconds = node.seconds(now)
     if seconds is not None:
         parts.append(duration(seconds, running=node.state == "running"))

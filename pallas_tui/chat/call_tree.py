@@ -19,7 +19,7 @@ MAX_LABEL: Final = 160
 MAX_TEXT: Final = 20_000
 """Characters of a sub-agent's text that are kept."""
 
-State = Literal["running", "ok", "error", "unknown"]
+State = Literal["running", "ok", "error", "cancelled", "unknown"]
 """``unknown``: it never reported how it ended."""
 
 
@@ -125,11 +125,11 @@ class Tree:
         node.arguments, node.result = arguments, result
         self.root.children.append(node)
 
-    def close(self) -> None:
-        """End the run: calls that never reported their end stay unknown."""
+    def close(self, state: State = "unknown") -> None:
+        """End the run; ``state`` is that of the calls which never reported their end."""
         for node in (*self._open, *self.root.walk()):
             if node.state == "running":
-                node.state = "unknown"
+                node.state = state
         self._open.clear()
         self.version += 1
 

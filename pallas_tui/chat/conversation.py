@@ -11,7 +11,7 @@ from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
 
 from ..chat_client import AgentReply
 from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
-from .call_tree import Tree
+from .call_tree import State, Tree
 from .chat_entry import (
     STATUS_LIMIT,
     ChatEntry,
@@ -297,7 +297,7 @@ class ChatConversation:
             steps=run.steps,
             tools=run.tools,
             cut=cut,
-            tree=_closed(run.tree),
+            tree=_closed(run.tree, "cancelled" if cut == "cancelled" else "unknown"),
             trace_id=run.trace.trace_id,
         )
 
@@ -337,6 +337,6 @@ def _handle() -> str:
     return f"chat-{secrets.token_urlsafe(24)}"
 
 
-def _closed(tree: Tree) -> Tree | None:
-    tree.close()
+def _closed(tree: Tree, state: State = "unknown") -> Tree | None:
+    tree.close(state)
     return tree or None

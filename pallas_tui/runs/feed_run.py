@@ -274,12 +274,12 @@ class FeedRun:
             step.label = f"{request.label} ({count(step.times, 'time')})"
 
     def finish(self, event: RunFinished) -> None:
-        """End it, and everything in it."""
+        """End it, and everything in it: what was still open ended as the run did."""
         self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
         self.cause = event.cause
         self.partial = event.partial
         self.tokens = event.tokens_in, event.tokens_out
-        self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
+        self._close(event.at, event.outcome)
 
     def lose(self) -> None:
         """End it without a known outcome."""

@@ -201,6 +201,15 @@ def test_what_never_ended_is_unknown_when_the_run_is_over() -> None:
     assert (row.state, row.figures) == ("unknown", "no end reported")
 
 
+def test_what_was_under_way_when_the_user_cancelled_is_cancelled() -> None:
+    tree = tree_of("a step 1 (tool)", "e/x: started", "e/y: started", "e/y: completed", agent="a")
+    tree.close("cancelled")
+    outline = CallOutline(tree, folded=False)
+    assert [(row.label, row.state) for row in outline.rows(9)] == [("e/x", "cancelled"), ("e/y", "ok")]
+    assert outline.rows(9)[0].figures == "cancelled"
+    assert CallOutline(tree, folded=True).rows(9)[0].state == "cancelled"
+
+
 def test_a_flood_of_calls_is_counted_not_kept() -> None:
     tree = Tree("a")
     for _ in range(MAX_CALLS + 50):

@@ -64,6 +64,15 @@ def test_a_model_call_that_is_made_again_is_a_line_of_the_run() -> None:
     assert "x, retry 3 of 4 in 1 s, broke off after 812 characters" in lines
 
 
+@pytest.mark.parametrize("outcome", ["ok", "error", "cancelled"])
+def test_steps_that_are_open_when_the_run_ends_end_as_it_does(outcome: str) -> None:
+    feed = Feed()
+    step = StepStarted(run_id="a", agent="concierge", actor="concierge", step=1, kind="tool", at=NOON)
+    absorb(feed, begin("a"), step, call("a", "s1"), end("a", outcome=outcome))
+    (run,) = feed.runs
+    assert [(each.state, each.ended) for each in run.steps] == [(outcome, NOON + 1)] * 2
+
+
 def test_who_answers_in_place_of_another_is_a_line_of_the_run() -> None:
     # DR-32
     feed = Feed()

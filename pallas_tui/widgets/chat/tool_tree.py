@@ -19,7 +19,7 @@ from ...state import Tone
 from ...text import UNICODE, Glyphs, Part, fit
 from ..tones import DIM, STYLES
 
-_TONES: Final = {"ok": Tone.OK, "error": Tone.ERROR, "unknown": Tone.STOPPED}
+_TONES: Final = {"ok": Tone.OK, "error": Tone.ERROR, "cancelled": Tone.STOPPED, "unknown": Tone.STOPPED}
 _LEAST: Final = 12
 
 
