@@ -3,7 +3,21 @@
 import sys
 from types import ModuleType
 
-from . import drain, front, keys, latency, ledger, load, logs, pump, reload, resources, restart, startup
+from . import (
+    drain,
+    front,
+    keys,
+    latency,
+    ledger,
+    load,
+    logs,
+    models,
+    pump,
+    reload,
+    resources,
+    restart,
+    startup,
+)
 
 
 def main() -> int:
@@ -16,6 +30,7 @@ def main() -> int:
         "ledger": ledger,
         "load": load,
         "logs": logs,
+        "models": models,
         "pump": pump,
         "reload": reload,
         "resources": resources,

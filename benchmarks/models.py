@@ -1,0 +1,120 @@
+"""Calls of a model over connections that stay open, beside calls as fast-agent makes them: a connection each.
+
+The model is another process, which answers a stream of a few pieces at once and counts its connections.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+
+import httpx2
+from fast_agent.config import Settings
+
+from pallas.event_loop import run
+from pallas.executors.fastagent import completion_seam, model_client_seam, quick_connect
+from pallas.executors.fastagent.message_conversion import natives
+from pallas.executors.model_client.provider_connections import provider_connections
+from pallas.model import Message
+
+from .programs import free_ports, process, until_http
+from .report import Figure
+
+ROUNDS = 10
+CALLS = 50
+MODEL = """
+import asyncio
+import json
+import sys
+
+PIECE = 'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}'
+CHOICE = '{"index":0,"delta":{"role":"assistant","content":"word "},"finish_reason":%s}'
+LINES = [PIECE % (CHOICE % "null")] * 5 + [PIECE % (CHOICE % '"stop"'), "data: [DONE]"]
+BODY = "".join(line + chr(10) * 2 for line in LINES)
+HEAD = "HTTP/1.1 200 OK%scontent-type: {}%scontent-length: {}%s%s".replace("%s", chr(13) + chr(10))
+opened = 0
+
+
+async def serve(reader, writer):
+    global opened
+    opened += 1
+    try:
+        while True:
+            head = (await reader.readuntil(b"\\r\\n\\r\\n")).decode().lower()
+            if head.startswith("get"):
+                body, kind = str(opened), "text/plain"
+            else:
+                length = head.split("content-length:", 1)[1].split(chr(10), 1)[0]
+                await reader.readexactly(int(length))
+                body, kind = BODY, "text/event-stream"
+            writer.write((HEAD.format(kind, len(body)) + body).encode())
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
+    await server.serve_forever()
+
+
+asyncio.run(main())
+"""
+
+
+def measure() -> Iterator[Figure]:
+    """Yield the figures."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model_server.py").write_text(MODEL, "utf-8")
+        with process("model_server.py", str(port), cwd=Path(folder)):
+            until_http(f"http://127.0.0.1:{port}/")
+            yield from run(_figures(f"http://127.0.0.1:{port}"))
+
+
+async def _figures(base: str) -> list[Figure]:
+    ours: list[tuple[float, float, int]] = []
+    theirs: list[tuple[float, float, int]] = []
+    quick_connect.install()
+    async with provider_connections().held():
+        await _round(base, shared=True)
+        for _ in range(ROUNDS):
+            ours.append(await _round(base, shared=True))
+            theirs.append(await _round(base, shared=False))
+    thousand = 1000 / (ROUNDS * CALLS)
+    opened, alone = (sum(each[2] for each in found) * thousand for found in (ours, theirs))
+    processor, wall = (median(a[n] / b[n] for a, b in zip(ours, theirs, strict=True)) for n in (0, 1))
+    return [
+        Figure(
+            "connections of 1,000 calls in a row", opened, 1.0, "", f"{alone:.0f} as fast-agent makes them"
+        ),
+        Figure("processor time of a call against fast-agent's", processor, 1.0),
+        Figure("a call against fast-agent's, on loopback", wall, 1.0),
+    ]
+
+
+async def _round(base: str, *, shared: bool) -> tuple[float, float, int]:
+    """Return processor and wall seconds of some calls, and the connections that they opened."""
+    install = model_client_seam.install
+    before = await _opened(base)
+    if not shared:
+        model_client_seam.install = lambda llm: None
+    try:
+        make, provider = completion_seam.maker_of("openai.gpt-4.1")
+        settings = Settings()
+        processor, wall = process_time(), perf_counter()
+        for _ in range(CALLS):
+            llm = completion_seam.model(make, provider, settings, "key", f"{base}/v1")
+            answer = await llm.generate(natives([Message("user", "hello")]), llm.default_request_params)
+            assert answer.last_text() == "word " * 6
+        taken = process_time() - processor, perf_counter() - wall
+    finally:
+        model_client_seam.install = install
+    return *taken, await _opened(base) - before - 1
+
+
+async def _opened(base: str) -> int:
+    await asyncio.sleep(0)
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        return int((await client.get(base)).text)
