@@ -3,7 +3,7 @@
 Run as a script with the descriptor of a socket. Each message on it is one start: the descriptors of a JSON
 file (what to start), of the standard streams, of a socket for the process's number and its end, and of what
 else the process is given. The script is single-threaded, has no event loop and ends when the socket closes.
-It imports nothing of the tests.
+It imports nothing of the tests but ``fork_client``, which what it forks asks its own server with.
 """
 
 import atexit

@@ -3,8 +3,14 @@
 A true start imports fast-agent, fastmcp, SQLAlchemy and two thousand modules more; the suite starts hundreds
 of processes. ``start``, ``run`` and ``start_async`` are ``subprocess.Popen``, ``subprocess.run`` and
 ``asyncio.create_subprocess_exec`` of a process that ``fork_server`` forks. There is one such server for each
-process of pytest, from the first start to the end, whatever way that ends. Within ``forked_children`` the
-processes of isolated agents are such ones too, where the fleet is in the tests' own process.
+process of pytest, from the first start to the end, whatever way that ends; fleets that still run then are
+asked to end. Within ``forked_children`` the processes of isolated agents, the imports of `pallas check` and
+stdio bridges are such ones too, where the fleet is in the tests' own process.
+
+What a forked process starts of those is forked as well. Before it becomes a fleet it forks a server of its
+own, which has imported everything and nothing else. That makes children of the fleet, not of itself: they are
+waited for, sent signals and ended with their parent as always. It is one more process below the fleet, which
+ends with it; ``below`` leaves it out. ``forks=False`` is a fleet whose children start truly.
 
 As in a true start: the arguments (``sys.argv``, ``sys.orig_argv``, the command line in ``/proc``), the
 environment, the working directory, ``sys.path``, the descriptors (0, 1 and 2 alone), how the standard streams
@@ -14,11 +20,12 @@ are buffered, the session, the process group, the umask, the limit of open files
 Not so: modules are imported before anything asks for them, so an import that is missing, that takes long or
 that goes around in a circle shows in a true start only. Modules are not destroyed at the end, so nothing is
 finalized then that was not released. ``/proc/PID/environ`` and the parent are the fork server's, and all
-processes have the same seed of hashes. Tests of imports, of the start itself, of what
-``/proc`` says or of a terminal call ``subprocess``.
+processes have the same seed of hashes. Tests of imports, of the start itself, of what ``/proc`` says or of a
+terminal call ``subprocess``.
 
 The interpreter and libraries read some variables once, when they start. Where one of those differs from the
-tests' own, the start is a true one; so it is where the system cannot fork in this way.
+tests' own, the start is a true one; so it is where the system cannot fork in this way. Isolated handlers have
+a ``TMPDIR`` of their own and so start truly, which their limits of memory need: a forked process holds more.
 """
 
 import asyncio
@@ -110,9 +117,9 @@ async def start_async(
 
 @contextmanager
 def forked_children() -> Iterator[None]:
-    """Fork the processes of isolated agents that a fleet in this process starts, and those of `pallas check`.
+    """Fork what a fleet in this process starts of Pallas, and the imports of `pallas check`.
 
-    A keeper's parent is the fork server then, in place of this process, and it ends with that.
+    Their parent is the fork server then, in place of this process, and they end with that.
     """
     _server.wait_ready()
     asking = types.ModuleType("asyncio")
