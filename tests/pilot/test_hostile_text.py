@@ -38,46 +38,58 @@ from pallas_tui.widgets.chat.prompt_area import PromptArea
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where text is shown: the keys that lead there, and whether the fleet's own words are to be seen."""
+    """Where text is shown: the keys that lead to it, its screen, and whether the fleet's words are seen."""
 
     name: str
     keys: Sequence[str]
+    screen: str = "MainScreen"
     seen: bool = True
 
 
-PLACES = (
-    Place("agents", ["f2"]),
-    Place("agent in full", ["f2", "i"]),
-    Place("agent details", ["f2", "d"]),
-    Place("agent's tools", ["f2", "t"]),
-    Place("tool form", ["f2", "t", "enter", "down", "enter"]),
-    Place("tool form, a choice", ["f2", "t", "enter", "down", "enter", "down", "enter"]),
-    Place("agents, filtered", ["f2", "slash", *MARK]),
-    Place("chat", ["f3"]),
-    Place("chat, choosing", ["f3", "ctrl+t"]),
-    Place("feed", ["f4"]),
-    Place("feed, unfolded", ["f4", "home", "right"]),
-    Place("run in full", ["f4", "home", "i"]),
-    Place("run", ["f4", "home", "enter"]),
-    Place("run, its last line", ["f4", "home", "enter", "end", "enter"]),
-    Place("logs", ["f5"]),
-    Place("log record", ["f5", "end", "enter"]),
-    Place("traces", ["f6"]),
-    Place("traces, in full", ["f6", "home", "i"]),
-    Place("traces, opened", ["f6", "home", "enter"]),
-    Place("messages", ["f2", "M"]),
-    Place("messages, the refused one", ["f2", "M", "end", "o"]),
-    Place("message", ["f2", "M", "home", "enter"]),
-    Place("message, sent again", ["f2", "M", "home", "p"]),
-    Place("message, written", ["f2", "w"]),
-    Place("message, written as XML", ["f2", "w", "escape", "3"]),
-    Place("todos", ["f2", "D"]),
-    Place("todo in full", ["f2", "D", "i"]),
-    Place("instances", ["f10"], seen=False),
-    Place("palette", ["ctrl+p", *MARK]),
-    Place("help", ["f2", "f1"], seen=False),
-    Place("jump", ["f2", "f12"], seen=False),
-)
+# Those of one line are visited in one run of the workbench; each is left by escape.
+PLACES = {
+    "agents": (
+        Place("agents", ["f2"]),
+        Place("agent in full", ["f2", "i"], "TextScreen"),
+        Place("agent details", ["f2", "d"], "AgentScreen"),
+        Place("agent's tools", ["f2", "t"], "AgentScreen"),
+        Place("tool form", ["f2", "t", "enter", "down", "enter"], "ToolScreen"),
+        Place("tool form, a choice", ["f2", "t", "enter", "down", "enter", "down", "enter"], "ChoiceScreen"),
+        Place("agents, filtered", ["f2", "slash", *MARK]),
+    ),
+    "chat and feed": (
+        Place("chat", ["f3"]),
+        Place("chat, choosing", ["f3", "ctrl+t"], "ChooserScreen"),
+        Place("feed", ["f4"]),
+        Place("feed, unfolded", ["f4", "home", "right"]),
+        Place("run in full", ["f4", "home", "i"], "TextScreen"),
+        Place("run", ["f4", "home", "enter"], "RunScreen"),
+        Place("run, its last line", ["f4", "home", "enter", "end", "enter"], "ExchangeScreen"),
+    ),
+    "logs and traces": (
+        Place("logs", ["f5"]),
+        Place("log record", ["f5", "end", "enter"], "RecordScreen"),
+        Place("traces", ["f6"]),
+        Place("traces, in full", ["f6", "home", "i"], "TextScreen"),
+        Place("traces, opened", ["f6", "home", "enter"], "TextScreen"),
+    ),
+    "messages": (
+        Place("messages", ["f2", "M"], "MessagesScreen"),
+        Place("messages, the refused one", ["f2", "M", "end", "o"], "MessagesScreen"),
+        Place("message", ["f2", "M", "home", "enter"], "EnvelopeScreen"),
+        Place("message, not sent again", ["f2", "M", "home", "p"], "MessagesScreen"),
+        Place("message, written", ["f2", "w"], "SendScreen"),
+        Place("message, written as XML", ["f2", "w", "3"], "SendScreen"),
+    ),
+    "others": (
+        Place("todos", ["f2", "D"], "TodosScreen"),
+        Place("todo in full", ["f2", "D", "i"], "TextScreen"),
+        Place("instances", ["f10"], "InstancesScreen", seen=False),
+        Place("palette", ["ctrl+p", *MARK], "CommandPalette"),
+        Place("help", ["f2", "f1"], "HelpScreen", seen=False),
+        Place("jump", ["f2", "f12"], "JumpScreen", seen=False),
+    ),
+}
 
 # What the model promises, and what it would be if somebody forgot.
 TEXTS = {"sanitised": sanitize(HOSTILE), "raw": HOSTILE}
@@ -137,35 +149,66 @@ async def shown(
         yield app, pilot
 
 
+LARGE, SMALL = (120, 40), (60, 20)
+
+
+async def visit(place: Place, text: str, app: Workbench, pilot: Pilot[Any]) -> None:
+    """Go there in a terminal of one size, look, give it the other size, look again, and go back."""
+    app.notify(text, title=text, markup=False)
+    for key in place.keys:
+        await pilot.press(key)
+        await pilot.pause()
+    await until(lambda: type(app.screen).__name__ == place.screen, pilot)
+    assert unruly(app) == []
+    app.clear_notifications()
+    before, other = (LARGE, SMALL) if app.size == LARGE else (SMALL, LARGE)
+    if place.seen and before == LARGE:
+        await until(lambda: MARK in screen_text(app), pilot, timeout=20)
+    await pilot.resize_terminal(*other)
+    await until(lambda: app.screen.size == other, pilot)
+    await pilot.pause()
+    assert unruly(app) == []
+    if place.seen and other == LARGE:
+        await until(lambda: MARK in screen_text(app), pilot, timeout=20)
+    assert app.is_running
+    for _ in range(4):
+        await pilot.press("escape")
+        if app.screen is app.main:
+            break
+    await pilot.pause()
+    assert app.screen is app.main
+    assert unruly(app) == []
+    written = "".join(Listening.written)
+    Listening.written.clear()
+    assert len(written) > 5_000
+    assert stray(written) == []
+
+
 @pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("places", PLACES)
 async def test_nothing_but_text_reaches_the_terminal(
-    place: Place, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = TEXTS[kind]
     fleet = hostile_fleet(text)
-    async with shown(tmp_path, fleet, text, monkeypatch, (120, 40)) as (app, pilot):
+    async with shown(tmp_path, fleet, text, monkeypatch, LARGE) as (app, pilot):
         if kind == "sanitised":  # then nothing is left for the last look to do
             app._filters.remove(OUTPUT_GUARD)
-        for key in place.keys:
-            await pilot.press(key)
-            await pilot.pause()
-        if place.seen:
-            app.clear_notifications()
-            await until(lambda: MARK in screen_text(app), pilot, timeout=20)
-        assert unruly(app) == []
-        await pilot.resize_terminal(60, 20)
-        await until(lambda: app.screen.size.width == 60, pilot)
-        await pilot.pause()
-        assert unruly(app) == []
-        assert app.is_running
+        else:  # each place is come to in a large terminal with one of them, in a small one with the other
+            await pilot.resize_terminal(*SMALL)
+            await until(lambda: app.screen.size == SMALL, pilot)
+        for place in PLACES[places]:
+            try:
+                await visit(place, text, app, pilot)
+            except BaseException as error:
+                error.add_note(f"at the place: {place.name}")
+                raise
         for _ in range(4):
             await pilot.press("escape")
         await pilot.pause()
         assert unruly(app) == []
-        written = "".join(Listening.written)
-    assert len(written) > 5_000
-    assert stray(written) == []
+        assert app.is_running
+    assert stray("".join(Listening.written)) == []
     assert app.return_code in (None, 0)
 
 

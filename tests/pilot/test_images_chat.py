@@ -96,7 +96,7 @@ async def test_a_picture_of_an_answer_is_shown_small_and_named(chat: Chat) -> No
     Painter.answer = pictures(PNG)
     await chat.ask("paint")
     (thumbnail,) = await chat.drawn(1)
-    assert thumbnail.size.height == ROWS
+    await chat.until(lambda: thumbnail.size.height == ROWS)
     await chat.until(lambda: "image 1.png" in chat.app.screen_text() and "640×480" in chat.app.screen_text())
     assert "▀" in chat.app.screen_text()
 
