@@ -11,13 +11,14 @@ import httpx2
 import pytest
 import yaml
 from support import pallas_process
-from support.projects import copy_sample
+from support.offline import offline_project
 from support.terminal import needs_tmux, terminal
 
 pytestmark = [needs_tmux, pytest.mark.pty]
 
 FULL = "full-token-of-the-tests"
 READ = "read-token-of-the-tests"
+SCRIPT = "rules: [{say: I am far away.}]"
 
 
 @contextmanager
@@ -64,15 +65,16 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def bound_to_loopback(root: Path) -> Path:
-    """As its user would have it who wants no token: the fleet listens on this machine alone."""
-    text = (root / "agents.yaml").read_text("utf-8")
-    (root / "agents.yaml").write_text(f"{text}\nbind: 127.0.0.1\n", "utf-8")
-    return root
+def project(tmp_path: Path, **top: str) -> Path:
+    """Two agents; ``top`` adds to agents.yaml."""
+    return offline_project(
+        tmp_path / "far", {"concierge": None, "research": None}, SCRIPT, top={"name": "far", **top}
+    )
 
 
 def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: dict[str, str]) -> None:
-    root = bound_to_loopback(copy_sample(tmp_path, hurry=True, tools=False))
+    # As its user would have it who wants no token: the fleet listens on this machine alone.
+    root = project(tmp_path, bind="127.0.0.1")
     with serving(root, environment) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
         for columns, rows in ((120, 40), (60, 20)):
@@ -80,7 +82,7 @@ def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: di
                 desk.until("Write to concierge")
                 desk.type("hello from elsewhere")
                 desk.keys("Enter")
-                desk.until("the concierge of Larkmoor")
+                desk.until("I am far away.")
                 desk.keys("F5")  # the log of the fleet, which is not ours
                 desk.until("fleet.agent")
                 desk.keys("C-q")
@@ -93,17 +95,17 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     # A caller with the token may come from another machine as well.
-    root = copy_sample(tmp_path, hurry=True, tools=False)
+    root = project(tmp_path)
     ours = environment | {"PALLAS_CONTROL_TOKEN": FULL, "PALLAS_CONTROL_READ_TOKEN": READ}
     with terminal("true", columns=120, rows=40, environment=environment | {"LOOK": READ}) as desk:
         with serving(root, ours) as origin:
             command = f"{sys.executable} -m pallas.server dev --attach {origin} --token-env LOOK"
             desk.type(f"{command}; echo left=$?")
             desk.keys("Enter")
-            desk.until("larkmoor (read-only)", "● concierge")
+            desk.until("far (read-only)", "● concierge")
         desk.until("connection lost, trying again: the fleet was stopped")
         with serving(root, ours):
-            desk.until("6 agents", "larkmoor (read-only)")
+            desk.until("2 agents", "far (read-only)")
             assert "connection lost, trying" not in desk.screen().split("\n")[0]
         assert READ not in desk.screen().replace("--token-env LOOK", "")
         desk.keys("C-q")
@@ -113,7 +115,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
 def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    root = copy_sample(tmp_path, hurry=True, tools=False)
+    root = project(tmp_path)
     # A token that is too short turns the control API off.
     with serving(root, {**environment, "PALLAS_CONTROL_TOKEN": "short"}) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"

@@ -111,8 +111,11 @@ async def test_what_breaks_the_workbench_leaves_a_shell_one_line_and_a_report(
         assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
 
-async def test_suspending_gives_the_shell_back_and_fg_the_workbench(desk: Terminal) -> None:
+async def test_suspending_gives_the_shell_back_fg_the_workbench_and_leaving_the_title(
+    desk: Terminal,
+) -> None:
     desk.until("1 ok")
+    await until(lambda: title(desk) == "test - pallas", timeout=20)
     desk.keys("F4")  # in a line of text it undoes
     desk.until("12345 panes")
     desk.keys("C-z")
@@ -126,11 +129,4 @@ async def test_suspending_gives_the_shell_back_and_fg_the_workbench(desk: Termin
     desk.keys("C-q")
     await until(lambda: desk.screen().rstrip().endswith("$"), timeout=30)
     await still_a_shell(desk, "good shell")
-
-
-async def test_the_title_names_the_project_and_comes_back(desk: Terminal) -> None:
-    desk.until("1 ok")
-    await until(lambda: title(desk) == "test - pallas", timeout=20)
-    desk.keys("C-q")
-    desk.until("left with 0")
     await until(lambda: "pallas" not in title(desk), timeout=20)

@@ -11,8 +11,8 @@ import pytest
 from support import echo_agent
 from support.echo_agent import EchoAgent
 from support.hostile import HOSTILE, LONG, MARK, stray
+from support.live import write_project
 from support.pictures import picture
-from support.projects import copy_sample
 from support.registries import FakeRegistry, entry
 from support.terminal import needs_tmux, terminal
 
@@ -56,7 +56,7 @@ async def test_every_byte_to_the_terminal_is_the_workbench_s_own(
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "DAEDALUS_MCP_HEALTH_INTERVAL": "1",
     }
-    project = copy_sample(tmp_path, hurry=True, tools=False)
+    project = write_project(tmp_path / "project", {"concierge": None})
     command = f"{sys.executable} -m pallas.server dev {project}; echo left=$?"
     elsewhere = EchoAgent("elsewhere")
     elsewhere.health = {"status": "degraded", "message": f"half {HOSTILE}"}

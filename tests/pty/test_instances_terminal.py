@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.echo_agent import EchoAgent
-from support.projects import copy_sample
+from support.live import write_project
 from support.registries import FakeRegistry, entry
 from support.terminal import needs_tmux, terminal
 
@@ -23,7 +23,7 @@ async def test_a_fleet_elsewhere_is_attached_talked_to_and_lost(
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "DAEDALUS_MCP_HEALTH_INTERVAL": "1",
     }
-    project = copy_sample(tmp_path, hurry=True, tools=False)
+    project = write_project(tmp_path / "project", {"concierge": None})
     command = f"{sys.executable} -m pallas.server dev {project}; echo left=$?"
     elsewhere = EchoAgent("elsewhere")
     registry = FakeRegistry([entry("ns/elsewhere", elsewhere.url, title="Someone else")])

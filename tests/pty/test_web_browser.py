@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.projects import copy_sample
+from support.offline import offline_project
 from support.web import CHROMIUM, browser, web_command
 
 pytestmark = [
@@ -13,7 +13,7 @@ pytestmark = [
 
 
 async def test_a_message_is_sent_and_its_answer_seen_in_a_browser(tmp_path: Path) -> None:
-    root = copy_sample(tmp_path, hurry=True, tools=False)
+    root = offline_project(tmp_path / "project", {"concierge": None}, "rules: [{say: I am at your service.}]")
     environment = {
         "PALLAS_LOG_FILE": str(tmp_path / "pallas.log"),
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -27,7 +27,7 @@ async def test_a_message_is_sent_and_its_answer_seen_in_a_browser(tmp_path: Path
             await page.type("hello from a browser")
             await page.until("hello from a browser")
             await page.enter()
-            await page.until("you", "I am the concierge of Larkmoor", "concierge answered in")
+            await page.until("you", "I am at your service.", "concierge answered in")
             await page.goto(command.addresses[0])  # used up, and not needed: the cookie is there
             await page.until("Write to concierge")
             await page.control("q")

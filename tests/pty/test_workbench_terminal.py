@@ -1,4 +1,4 @@
-"""The workbench as a person meets it: the sample project in a real terminal (tmux)."""
+"""The workbench as a person meets it, in a real terminal (tmux): the sample project, and a small one."""
 
 import json
 import signal
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.ports import is_free
+from support.live import agent_module
+from support.offline import offline_project
+from support.ports import free_ports, is_free
 from support.projects import copy_sample
 from support.terminal import Terminal, needs_tmux, terminal
 from support.waiting import until
@@ -30,15 +32,32 @@ def sample(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def desk(sample: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+def small(tmp_path: Path) -> Path:
+    """One agent with an MCP server in a process of its own, and a program that the fleet starts."""
+    (port,) = free_ports(1)
+    program = {
+        "command": f"python -m http.server {port} --bind 127.0.0.1",
+        "url": f"http://127.0.0.1:{port}/",
+    }
+    agents = {"worker": agent_module("worker", ("echo",))}
+    return offline_project(
+        tmp_path / "small", agents, "rules: [{say: fine}]", top={"servers": {"files": program}}
+    )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def command(project: Path) -> str:
+    return f"{sys.executable} -m pallas.server dev {project}; echo left with $?"
+
+
+@pytest.fixture
+def desk(sample: Path, environment: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Terminal]:
     columns, rows = getattr(request, "param", (120, 40))
-    log = tmp_path / "pallas.log"
-    with terminal(
-        f"{sys.executable} -m pallas.server dev {sample}; echo left with $?",
-        columns=columns,
-        rows=rows,
-        environment={"PALLAS_LOG_FILE": str(log), "XDG_CONFIG_HOME": str(tmp_path / "config")},
-    ) as shown:
+    with terminal(command(sample), columns=columns, rows=rows, environment=environment) as shown:
         yield shown
 
 
@@ -92,7 +111,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
 
 @WITHOUT_TOOLS
 @pytest.mark.parametrize("desk", [(80, 24)], indirect=True)
-def test_a_small_terminal_shows_one_pane_at_a_time_and_loses_nothing(desk: Terminal) -> None:
+def test_a_small_terminal_shows_one_pane_at_a_time_and_ctrl_c_twice_leaves(desk: Terminal) -> None:
     desk.until("Write to concierge")
     desk.type("hello")
     desk.keys("Enter")
@@ -102,8 +121,10 @@ def test_a_small_terminal_shows_one_pane_at_a_time_and_loses_nothing(desk: Termi
     desk.keys("F4")
     desk.until("hello", "step 1 (llm)")
     desk.resize(120, 40)
-    desk.until("Agents", "Chat", "Feed", "Write to concierge")
-    desk.keys("C-q")
+    desk.until("Agents", "Chat", "Feed", "Write to concierge", "6 ok")  # nothing was lost
+    desk.keys("F3")
+    desk.keys("C-c")
+    desk.keys("C-c")
     desk.until("left with 0")
 
 
@@ -120,47 +141,39 @@ def test_a_broken_project_is_explained_and_leaving_works(tmp_path: Path) -> None
         desk.until("left with 0")
 
 
-@WITHOUT_TOOLS
-def test_ctrl_c_twice_leaves(desk: Terminal) -> None:
-    desk.until("6 ok")
-    desk.keys("C-c")
-    desk.keys("C-c")
-    desk.until("left with 0")
-
-
-@WITHOUT_TOOLS
 @pytest.mark.parametrize("number", ["TERM", "HUP"])
-async def test_a_signal_restores_the_terminal(desk: Terminal, sample: Path, number: str) -> None:
-    desk.until("6 ok")
-    (workbench,) = [each for each in of_project(sample) if "pallas.server" in each.info["cmdline"]]
-    workbench.send_signal(signal.Signals[f"SIG{number}"])
-    desk.until("left with")
-    desk.type("echo still a shell")
-    desk.keys("Enter")
-    desk.until("still a shell")
-    await until(lambda: not workbench.is_running(), timeout=20)
+async def test_a_signal_restores_the_terminal(small: Path, environment: dict[str, str], number: str) -> None:
+    with terminal(command(small), environment=environment) as desk:
+        desk.until("1 ok")
+        (workbench,) = [each for each in of_project(small) if "pallas.server" in each.info["cmdline"]]
+        workbench.send_signal(signal.Signals[f"SIG{number}"])
+        desk.until("left with")
+        desk.type("echo still a shell")
+        desk.keys("Enter")
+        desk.until("still a shell")
+        await until(lambda: not workbench.is_running(), timeout=20)
 
 
 @pytest.mark.parametrize("leaving", [False, True])
 async def test_a_terminal_that_goes_away_leaves_no_process_behind(
-    sample: Path, tmp_path: Path, leaving: bool
+    small: Path, environment: dict[str, str], tmp_path: Path, leaving: bool
 ) -> None:
-    environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
-    command = f"{sys.executable} -m pallas.server dev {sample}"
-    with terminal(command, environment=environment) as desk:
-        desk.until("6 ok")
-        assert len(of_project(sample)) >= 2
+    with terminal(command(small), environment=environment) as desk:
+        desk.until("1 ok")
+        assert len(of_project(small)) >= 3
         if leaving:
             desk.keys("C-q")
             await until(lambda: "stopping" in (tmp_path / "pallas.log").read_text())
-    await until(lambda: of_project(sample) == [], timeout=30)
-    assert "fleet larkmoor: stopped" in (tmp_path / "pallas.log").read_text()
+    await until(lambda: of_project(small) == [], timeout=30)
+    assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
 
-async def test_a_workbench_that_is_killed_takes_its_programs_along(sample: Path, tmp_path: Path) -> None:
-    environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
-    with terminal(f"{sys.executable} -m pallas.server dev {sample}", environment=environment) as desk:
-        desk.until("6 ok")
-        (workbench,) = [each for each in of_project(sample) if "pallas.server" in each.info["cmdline"]]
+async def test_a_workbench_that_is_killed_takes_its_programs_along(
+    small: Path, environment: dict[str, str]
+) -> None:
+    with terminal(command(small), environment=environment) as desk:
+        desk.until("1 ok")
+        assert len(of_project(small)) >= 3
+        (workbench,) = [each for each in of_project(small) if "pallas.server" in each.info["cmdline"]]
         workbench.kill()
-        await until(lambda: of_project(sample) == [], timeout=30)
+        await until(lambda: of_project(small) == [], timeout=30)
