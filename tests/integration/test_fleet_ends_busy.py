@@ -23,7 +23,7 @@ from support.served import served, text_of
 from support.waiting import until
 from support.workers import SIMPLE
 
-from pallas.cli.served_fleet import CUT
+from pallas.cli.exit_status import CUT
 
 SCRIPT = """
 rules:

@@ -52,6 +52,18 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_what_asks_or_describes_a_fleet_and_the_start_of_one_import_none() -> None:
+    # A container asks every ten seconds; a start listens to signals before it imports what takes long.
+    source = (
+        "import sys, pallas.cli.ready, pallas.cli.serve, pallas.cli.systemd;"
+        f"print([name for name in (*{HEAVY!r}, 'pallas.fleet.fleet') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "disabled"),
     [(["check"], 1), (["check", "shop", "--json"], 1), (["check", "bearer"], 0), (["--serve"], 0)],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pallas.cli.app import run
-from pallas.cli.served_fleet import CUT, UNUSABLE
+from pallas.cli.exit_status import CUT, UNUSABLE
 from pallas.config import load_project
 
 SAMPLE = Path(__file__).parents[2] / "sample_project"

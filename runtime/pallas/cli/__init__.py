@@ -5,5 +5,5 @@
 the larger commands is in packages: ``chat_client`` holds the conversation of `pallas chat`, ``resources`` the
 commands that read and change a fleet over its REST API, ``bearer_check`` the leak test of
 `pallas check bearer`. ``served_fleet`` runs a fleet on its own thread, for `pallas serve` and the commands
-that start one.
+that start one; ``exit_status`` names how that ends, also for commands that import no fleet.
 """

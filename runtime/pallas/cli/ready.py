@@ -12,7 +12,7 @@ from pallas.config import ConfigError, Project, load_project
 from pallas.config.load import CERTFILE_VARIABLE
 from pallas.safe_text import one_line
 
-from .served_fleet import UNUSABLE
+from .exit_status import UNUSABLE
 
 NOT_READY: Final = 1
 _TIMEOUT: Final = 3.0

@@ -11,8 +11,8 @@ from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.fleet.gc_policy import begin
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
+from .exit_status import UNUSABLE
 from .process_signals import Signals
-from .served_fleet import UNUSABLE
 from .systemd_notify import Notifier
 
 
@@ -25,7 +25,7 @@ def serve(
     keyfile: Path | None = None,
     watch: bool = False,
 ) -> int:
-    """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.served_fleet``).
+    """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.exit_status``).
 
     The first signal drains the fleet: runs in flight have ``drain_timeout`` to finish. A second one ends the
     process at once. SIGHUP reads the configuration again. If the project cannot be used, its mistakes go to

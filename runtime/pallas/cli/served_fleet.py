@@ -24,22 +24,11 @@ from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
 from .child_processes import adopting, children, end_children
+from .exit_status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 from .sighup import SighupReloads
 from .startup_report import Narrator
 from .systemd_notify import Notifier, ServiceReport
-
-CLEAN: Final = 0
-"""Every run in flight finished."""
-BLOCKED: Final = 1
-"""An agent's code kept the fleet from stopping; the process was killed."""
-UNUSABLE: Final = 2
-"""The project or one of its ports cannot be used."""
-CUT: Final = 3
-"""Runs were cut short because ``drain_timeout`` was over."""
-SECOND_SIGNAL: Final = 128
-"""Plus the number of the second signal, which ended the process at once: 130 for SIGINT, 143 for SIGTERM."""
-
 
 log = logging.getLogger(__name__)
 

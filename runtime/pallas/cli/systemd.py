@@ -11,7 +11,7 @@ from typing import Final
 
 from pallas.config import ConfigError, Project, load_project
 
-from .served_fleet import CUT, UNUSABLE
+from .exit_status import CUT, UNUSABLE
 
 # Seconds for stopping beyond the time that runs in flight have.
 _LEEWAY: Final = 15
