@@ -68,16 +68,24 @@ def _names(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
     """Each value of a statement or call with the name that it is given."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            yield from ((ast.unparse(target), value) for target in targets)
+            yield from ((_spelled(target), value) for target in targets)
         case ast.AnnAssign(target=target, value=value):
-            yield ast.unparse(target), value
+            yield _spelled(target), value
         case ast.keyword(arg=str(arg), value=value):
             yield arg, value
         case ast.Dict(keys=keys, values=values):
-            yield from ((ast.unparse(key), value) for key, value in zip(keys, values, strict=True) if key)
+            yield from ((_spelled(key), value) for key, value in zip(keys, values, strict=True) if key)
         case ast.arguments(args=args, defaults=defaults, kwonlyargs=more, kw_defaults=others):
             yield from ((arg.arg, value) for arg, value in zip(args[::-1], defaults[::-1], strict=False))
             yield from ((arg.arg, value) for arg, value in zip(more, others, strict=True))
+
+
+def _spelled(node: ast.expr) -> str:
+    match node:  # the usual ones at once: to write down any other takes long
+        case ast.Name(id=name) | ast.Constant(value=str(name)):
+            return name
+        case _:
+            return ast.unparse(node)
 
 
 def deployment_values(source: str) -> Iterator[tuple[str, str]]:
