@@ -351,9 +351,9 @@ def compacted_text(event: Compacted) -> str:
 
 
 def retry_text(event: ModelRetry) -> str:
-    """Say which retry of a model call follows, and when."""
-    text = f"{event.reason}, retry {event.retry} of {event.retries} in {event.wait:.0f} s"
-    return f"{text}, broke off after {count(event.characters, 'character')}" if event.characters else text
+    """Say which retry of a model call follows, and why."""
+    after = f" after {count(event.characters, 'character')}" if event.characters else ""
+    return f"retry {event.retry} of {event.retries} in {event.wait:.0f} s: {event.reason}{after}"
 
 
 def routed_text(event: Routed | Rerouted) -> str:

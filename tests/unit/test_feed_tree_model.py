@@ -56,12 +56,19 @@ def test_a_model_call_that_is_made_again_is_a_line_of_the_run() -> None:
         StepStarted(run_id="a", agent="front", actor="front", step=1, kind="llm", at=NOON),
         ModelRetry(run_id="a", agent="front", reason="HTTP 429", retry=2, retries=4, wait=28.0, at=NOON),
         ModelRetry(
-            run_id="a", agent="front", reason="x", retry=3, retries=4, wait=1.2, characters=812, at=NOON
+            run_id="a",
+            agent="front",
+            reason="the connection broke off",
+            retry=3,
+            retries=4,
+            wait=1.2,
+            characters=812,
+            at=NOON,
         ),
     )
     lines = "\n".join(shown(feed, width=160))
-    assert "HTTP 429, retry 2 of 4 in 28 s" in lines
-    assert "x, retry 3 of 4 in 1 s, broke off after 812 characters" in lines
+    assert "retry 2 of 4 in 28 s: HTTP 429" in lines
+    assert "retry 3 of 4 in 1 s: the connection broke off after 812 characters" in lines
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error", "cancelled"])

@@ -72,7 +72,7 @@ class LiveText(Vertical):
         self._rest = AnswerMarkdown()
         self._heavy_rest = Static(markup=False)
         self._splitter = Splitter()
-        self._length = 0
+        self._shown = ""
         self._drawn = 0
 
     def compose(self) -> ComposeResult:
@@ -80,12 +80,18 @@ class LiveText(Vertical):
         yield self._heavy_rest
 
     async def show(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may already be shown."""
-        if len(text) <= self._length or self._length >= SHOWN:
+        """Show ``text``, of which an earlier part may already be shown, or another text before it."""
+        again = not text.startswith(self._shown)
+        if not again and (len(text) == len(self._shown) or len(self._shown) >= SHOWN):
             return
-        blocks = self._splitter.feed(text[self._length : SHOWN])
-        self._length = len(text)
+        if again:
+            self._splitter, self._shown, self._drawn = Splitter(), "", 0
+        blocks = self._splitter.feed(text[len(self._shown) : SHOWN])
+        self._shown = text
         with self.app.batch_update():
+            if again:
+                lasting = (self._rest, self._heavy_rest)
+                await self.remove_children([each for each in self.children if each not in lasting])
             for block in blocks:
                 self._drawn += weight(block)
                 drawn = self._drawn <= WEIGHT and len(text) <= PLAIN_ABOVE
