@@ -7,18 +7,18 @@ from ..base import Emit
 
 
 class AttemptEvents:
-    """The events of one run's model calls."""
+    """The events of one run's model calls; ``written`` counts the characters of the last one's text."""
 
     def __init__(self, run_id: str, agent: str, emit: Emit) -> None:
         self._run_id = run_id
         self._agent = agent
         self._emit = emit
-        self._written = 0
+        self.written = 0
 
     def text(self, piece: str, reasoning: bool) -> None:
         """Report a piece of text."""
         if not reasoning:
-            self._written += len(piece)
+            self.written += len(piece)
         self._delta(piece, reasoning=reasoning)
 
     def rollback(self) -> None:
@@ -27,11 +27,11 @@ class AttemptEvents:
 
     def commit(self) -> None:
         """Note that a call has ended: the text of the next one is counted from 0."""
-        self._written = 0
+        self.written = 0
 
     def retry(self, reason: str, retry: int, retries: int, wait: float) -> None:
         """Report that a call failed, and is made again after ``wait`` seconds."""
-        written, self._written = self._written, 0
+        written, self.written = self.written, 0
         self._emit(
             ModelRetry(
                 run_id=self._run_id,

@@ -43,23 +43,26 @@ def raise_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def raise_failure(answer: PromptMessageExtended, cause: BaseException | None = None) -> None:
+def raise_failure(
+    answer: PromptMessageExtended, cause: BaseException | None = None, *, written: int = 0
+) -> None:
     """Raise the failure that an answer reports: a cancelled run, the Fault of a provider (DR-22); else
     return.
 
-    ``cause`` is the exception behind the answer, if it is known.
+    ``cause`` is the exception behind the answer, if it is known; ``written`` counts the characters of the
+    answer's text so far.
     """
     raise_if_cancelled()
     if answer.stop_reason is None or answer.stop_reason.value != "error":
         return
-    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause)
+    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause, written)
 
 
-def provider_failure(error: Exception) -> Fault:
-    """Return the Fault for an exception that ended a model call."""
+def provider_failure(error: Exception, *, written: int = 0) -> Fault:
+    """Return the Fault for an exception that ended a model call after ``written`` characters of text."""
     if isinstance(error, ProviderKeyError | ModelConfigError | AgentConfigError | ServerConfigError):
         return fault_of(error)
-    return _provider_fault(status_of(error), str(error), error)
+    return _provider_fault(status_of(error), str(error), error, written)
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -115,7 +118,9 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
     return (one_line(parts[1], 80),) if len(parts) > 2 else ()
 
 
-def _provider_fault(code: int | None, detail: str, cause: BaseException | None = None) -> ProviderFault:
+def _provider_fault(
+    code: int | None, detail: str, cause: BaseException | None = None, written: int = 0
+) -> ProviderFault:
     detail_text = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
         return ProviderFault(
@@ -140,10 +145,10 @@ def _provider_fault(code: int | None, detail: str, cause: BaseException | None =
             FaultType.TRANSPORT, f"the model's provider cannot be reached: {why}; check its base_url"
         )
     if connection == "lost":
-        return _elsewhere(
-            FaultType.TRANSPORT,
-            "the model's provider closed the connection before it had answered; try again",
-        )
+        what = "the model's provider closed the connection before it had answered"
+        if written:
+            what = f"the model's answer broke off after {written:,} characters: the connection was lost"
+        return _elsewhere(FaultType.TRANSPORT, f"{what}; try again")
     if connection:
         make = _elsewhere if connection == "late" else ProviderFault
         return make(FaultType.TIMEOUT, "the model's provider did not answer in time; check its base_url")

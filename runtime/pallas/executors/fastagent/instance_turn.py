@@ -122,7 +122,7 @@ async def generate(
     saying = TextStream(turn.run_id, turn.agent, emit, native=turn.durable)
     params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
-    instance.attempts = AttemptEvents(turn.run_id, turn.agent, emit)
+    attempts = instance.attempts = AttemptEvents(turn.run_id, turn.agent, emit)
     # Providers that answer on the caller's own account read it here.
     provider_token = request_bearer_token.set(turn.bearer)
     try:
@@ -139,9 +139,9 @@ async def generate(
                 answer = await agent.generate([question], wish.prepare(params), **wish.tools)
             except Exception as error:
                 if failure_of(agent) is error:  # usage of the model, without that of tools
-                    raise provider_failure(error) from error
+                    raise provider_failure(error, written=attempts.written) from error
                 raise
-        raise_failure(answer, failure_of(agent))
+        raise_failure(answer, failure_of(agent), written=attempts.written)
         history = list(agent.message_history)
         usage = sampling_seam.usage_of([agent, *allowance.models])
     finally:
