@@ -98,6 +98,8 @@ server.run()
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)
+forked = pytest.mark.usefixtures("forked_children")
+"""For a bridge of the test's own; the start of ``papers`` is a true one."""
 
 
 @asynccontextmanager
@@ -181,6 +183,7 @@ async def test_a_cancel_reaches_the_server(papers: Program, tmp_path: Path, era:
         await until(gate.exists)
 
 
+@forked
 async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_with_the_fleet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -197,6 +200,7 @@ async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_w
     await until(lambda: gone(pid))
 
 
+@forked
 async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -> None:
     async with served(tmp_path, WHOAMI) as program:
         async with Client(program.config.url) as client:
@@ -218,6 +222,7 @@ async def test_a_page_of_the_web_does_not_reach_it(papers: Program) -> None:
             assert (await http.post(papers.config.url, json={}, headers=headers)).status_code == status
 
 
+@forked
 @pytest.mark.parametrize(
     ("source", "said"),
     [
