@@ -7,7 +7,7 @@ DIR ?= sample_project
 
 # Processes that the tests run in, side by side; 0 is one process without pytest-xdist, for a debugger. Pictures
 # are updated in one process: those that no test of a process asked for would be taken for left over.
-WORKERS ?= 3
+WORKERS ?= 4
 # How long the soak lasts.
 SECONDS ?= 300
 # Inputs of the fuzzing.
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make serve    run the same fleet headless"
-	@echo "make test     the whole test suite (WORKERS=3 processes, 0 for one without xdist; ARGS=... for pytest)"
+	@echo "make test     the whole test suite (WORKERS=4 processes, 0 for one without xdist; ARGS=... for pytest)"
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"

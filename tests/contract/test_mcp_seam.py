@@ -7,7 +7,7 @@ import anthropic
 import httpx2
 import openai
 from anyio._backends._asyncio import Process
-from fast_agent.llm.provider.google import google_converter, llm_google_native
+from fast_agent.llm.provider.google import google_converter
 from fast_agent.llm.provider.google.llm_google_native import GoogleNativeLLM
 from mcp.client import client, session, stdio, streamable_http
 
@@ -23,13 +23,11 @@ def test_models_are_asked_with_clients_that_are_limited() -> None:
     assert "self._send_single_request(" in source(httpx2.AsyncClient._send_handling_redirects)
 
 
-def test_googles_schemas_and_clients_come_from_the_functions_that_are_wrapped() -> None:
+def test_googles_schemas_come_from_the_function_that_is_wrapped() -> None:
     converting = inspect.getsource(google_converter.GoogleConverter._clean_schema_for_google)
     assert "self._resolve_refs(schema, schema)" in converting
-    (options,) = (hook for hook in params_seam.hooks_for(GoogleNativeLLM) if hook.name == "bounded-google")
-    target = inspect.unwrap(vars(options.owner)[options.attribute])
-    assert tuple(inspect.signature(target).parameters) == options.parameters
-    assert "self._google_http_options(" in inspect.getsource(llm_google_native)
+    hooks = [hook.name for hook in params_seam.hooks_for(GoogleNativeLLM)]
+    assert "bounded-references" in hooks
 
 
 def source(function: Any) -> str:

@@ -198,7 +198,7 @@ def test_a_running_call_goes_on_counting_and_an_ended_run_does_not() -> None:
     assert (run.elapsed(NOON + 2), run.steps[0].seconds(NOON + 2)) == (2.0, 2.0)
     feed.absorb(frame(finished("r", at=NOON + 3, seconds=3.0, outcome="cancelled")))
     assert run.elapsed(NOON + 50) == 3.0
-    assert (run.steps[0].state, run.steps[0].seconds(NOON + 50)) == ("unknown", 3.0)
+    assert (run.steps[0].state, run.steps[0].seconds(NOON + 50)) == ("cancelled", 3.0)
     assert feed.active == 0
 
 

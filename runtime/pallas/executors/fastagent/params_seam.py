@@ -20,7 +20,8 @@ from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Params
 from pallas.safe_text import encodable, one_line
 
-from . import answers_seam, google_seam
+from . import google_seam
+from .model_client_seam import GOOGLE
 from .provider_params import (
     Family,
     drop_empty_tools,
@@ -205,9 +206,6 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
     ]
     wanted.append(("reasoning-text", "_handle_reasoning_delta", _REASONING, _every_reasoning))
     wanted.append(("plain-messages", "_create_openai_streaming_response", _STREAMING, _as_they_are))
-    wanted.append(
-        ("bounded-google", "_google_http_options", answers_seam.GOOGLE, answers_seam.bounded_google)
-    )
     found: list[Hook] = []
     for name, method, parameters, wrap in wanted:
         # An override in a project's own class still calls this one.
@@ -215,8 +213,8 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
         owner = next((each for each in ours if method in vars(each)), None)
         if owner is not None:
             found.append(Hook(name, owner, method, parameters, wrap))
-            if name == "bounded-google":
-                found.append(google_seam.references())
+    if hasattr(kind, GOOGLE):
+        found.append(google_seam.references())
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Usage
 from pallas.safe_text import one_line
 
+from . import model_client_seam
 from .forward_trace import HOOKS as DISPATCH
 
 log = logging.getLogger(__name__)
@@ -163,6 +164,7 @@ def _tell(level: int, allowance: SamplingAllowance, server: str, what: str) -> N
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_sampling_llm(params: Any, model_string: str, api_key: Any, app_context: Any) -> Any:
         llm = original(params, model_string, api_key, app_context)
+        model_client_seam.install(llm)
         if (created_llms := _created_llms.get()) is not None:
             created_llms.append(llm)
         return llm

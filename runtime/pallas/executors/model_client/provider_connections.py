@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
+from pallas.bounds.bodies import accept_bounded_encodings, bound_model
+
 from .aiohttp_transport import AiohttpTransport
 
 MAX_CLIENTS: Final = 64
@@ -30,7 +32,10 @@ class ClientKey:
 
 
 class PooledClient(httpx2.AsyncClient):
-    """A client that stays open: who borrows it may close it, to no effect."""
+    """A client that stays open: who borrows it may close it, to no effect.
+
+    Answers are limited (``pallas.bounds.bodies``): reading a larger one raises TooLarge.
+    """
 
     def __init__(self, key: ClientKey) -> None:
         self._pool = AiohttpTransport(verify=httpx2.create_ssl_context(), trust_env=key.trust_env)
@@ -39,6 +44,7 @@ class PooledClient(httpx2.AsyncClient):
             trust_env=key.trust_env,
             follow_redirects=key.follow_redirects,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
+            event_hooks={"request": [_limit_encodings], "response": [_limit_answer]},
         )
 
     @property
@@ -129,6 +135,14 @@ def provider_connections() -> ProviderConnections:
     if found is None:
         found = _of_loops[loop] = ProviderConnections()
     return found
+
+
+async def _limit_encodings(request: httpx2.Request) -> None:
+    accept_bounded_encodings(request)
+
+
+async def _limit_answer(response: httpx2.Response) -> None:
+    bound_model(response)
 
 
 async def _closed(client: PooledClient) -> None:
