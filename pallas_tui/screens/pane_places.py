@@ -168,6 +168,8 @@ class Places(Screen[None]):
                 self._layout = replace(self._layout, zoomed="")
             elif self._zoomed:
                 self._current = self._layout.zoomed
+            elif self._split and self._current in self._dock:
+                self._layout = replace(self._layout, tab=self._current)
         self._arrange()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

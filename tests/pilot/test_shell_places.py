@@ -70,6 +70,17 @@ async def test_a_large_terminal_shows_all_places_and_a_small_one_shows_one() -> 
         assert "desk" in screen_text(app).splitlines()[0]
 
 
+async def test_the_pane_of_a_small_terminal_stays_when_it_grows() -> None:
+    app = workbench()
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f5")
+        await until(lambda: app.main.current == "logs", pilot)
+        await pilot.resize_terminal(*WIDE)
+        await until(lambda: app.main.visible_panes() == {"agents", "chat", "logs"}, pilot)
+        assert app.main.current == "logs"
+
+
 async def test_digits_and_function_keys_go_to_each_pane() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
