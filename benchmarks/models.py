@@ -3,7 +3,6 @@
 The model is another process, which answers a stream of a few pieces at once and counts its connections.
 """
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ ROUNDS = 10
 CALLS = 50
 MODEL = """
 import asyncio
-import json
 import sys
 
 PIECE = 'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}'
@@ -115,6 +113,5 @@ async def _round(base: str, *, shared: bool) -> tuple[float, float, int]:
 
 
 async def _opened(base: str) -> int:
-    await asyncio.sleep(0)
     async with httpx2.AsyncClient(trust_env=False) as client:
         return int((await client.get(base)).text)

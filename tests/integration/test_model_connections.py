@@ -19,6 +19,7 @@ from pallas.executors.model_client.aiohttp_transport import AiohttpTransport
 from pallas.executors.model_client.provider_connections import (
     MAX_CLIENTS,
     ClientKey,
+    PooledClient,
     ProviderConnections,
     provider_connections,
 )
@@ -137,6 +138,23 @@ async def test_a_client_stays_open_for_the_next_who_borrows_it_and_closes_with_t
             await server.ended.wait()
         assert connections.opened == 0
     assert provider_connections() is provider_connections()
+
+
+async def test_clients_that_are_slow_to_close_are_closed_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together, closed = asyncio.Barrier(3), []
+
+    async def close(client: PooledClient) -> None:
+        await together.wait()
+        closed.append(client)
+
+    monkeypatch.setattr(PooledClient, "close_connections", close)
+    connections = ProviderConnections()
+    async with connections.held():
+        for number in range(3):
+            connections.client(ClientKey("http://127.0.0.1:1", str(number)))
+    assert len(closed) == 3
 
 
 async def test_a_cookie_of_one_caller_is_not_sent_for_the_next() -> None:

@@ -94,8 +94,7 @@ class ProviderConnections:
     async def _close(self) -> None:
         clients = list(self._clients.values())
         self._clients.clear()
-        for client in clients:
-            await _closed(client)
+        await asyncio.gather(*map(_closed, clients))
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING)
 
