@@ -1,5 +1,6 @@
 """The log file: rotation, sharing, and a disk that does not play along."""
 
+import errno
 import json
 import logging
 import os
@@ -122,15 +123,35 @@ def test_a_line_that_was_cut_short_does_not_swallow_the_next(
     path = tmp_path / "p.log"
     write = os.write
     with _log(path) as handler:
-        # A disk that fills up in the middle of a line takes a part of it and says so.
-        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+        # A disk that fills up in the middle of a line takes a part of it, and refuses the rest.
+        room = [20]
+
+        def fill(fd: int, data: bytes) -> int:
+            if not room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(fd, data[: room.pop()])
+
+        monkeypatch.setattr(os, "write", fill)
         handler.handle(_record("cut"))
+        assert (handler.failed, handler.trouble) == (1, "No space left on device")
         monkeypatch.undo()
         handler.handle(_record("whole"))
     first, second, third = path.read_text().splitlines()
     assert len(first) == 20
     assert json.loads(second)["message"] == "whole"
     assert json.loads(third)["message"] == "1 log records could not be written"
+
+
+def test_a_line_that_is_taken_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.log"
+    write = os.write
+    with _log(path) as handler:
+        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+        handler.handle(_record("one"))
+        monkeypatch.undo()
+        handler.handle(_record("two"))
+        assert (handler.failed, handler.trouble) == (0, "")
+    assert _messages(path) == ["one", "two"]
 
 
 def test_a_rotation_that_fails_lets_the_file_grow(tmp_path: Path) -> None:

@@ -84,11 +84,14 @@ class LogFileHandler(logging.Handler):
                 self._rotate(len(line))
         if self._torn:
             line = b"\n" + line
-        written = os.write(self._fd, line)
-        self._size += written
-        self._torn = written < len(line)
-        if self._torn:  # the disk is full inside a line: the next record starts on a line of its own
-            raise OSError("short write")
+        written = 0
+        try:
+            while written < len(line):  # what a full disk does not take any more fails with the reason
+                written += os.write(self._fd, line[written:])
+        finally:
+            self._size += written
+            if written:  # the record after one that was cut starts on a line of its own
+                self._torn = written < len(line)
 
     def _follow(self) -> None:
         """Open the file again if another process rotated or removed it; update its size."""
