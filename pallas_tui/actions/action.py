@@ -22,6 +22,7 @@ Scope = Literal[
     "path_line",
     "transcript",
     "calls",
+    "queue",
     "pictures",
     "tray",
     "chooser",

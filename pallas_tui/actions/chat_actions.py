@@ -246,6 +246,36 @@ ACTIONS = (
         "calls.details", "calls", "Call in full", "The request and its result", "full_text", "i", "details"
     ),
     Action(
+        "queue.previous",
+        "queue",
+        "Queued message before",
+        "Message before",
+        "move(-1)",
+        "up,k",
+        navigation=True,
+    ),
+    Action(
+        "queue.next", "queue", "Queued message after", "Message after", "move(1)", "down,j", navigation=True
+    ),
+    Action(
+        "queue.change",
+        "queue",
+        "Change queued message",
+        "Change it before it is sent",
+        "change",
+        "enter,e",
+        "edit",
+    ),
+    Action(
+        "queue.remove",
+        "queue",
+        "Remove queued message",
+        "Do not send it",
+        "remove_message",
+        "delete,backspace,x",
+        "remove",
+    ),
+    Action(
         "picture.open", "pictures", "See picture", "See the picture in full", "open", "enter,space", "view"
     ),
     Action(

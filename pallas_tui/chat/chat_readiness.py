@@ -29,6 +29,11 @@ class ChatReadiness:
     may_write: bool
     text: str = ""
 
+    @property
+    def may_queue(self) -> bool:
+        """Whether a message can wait until the agent is ready, which is expected soon."""
+        return not self.may_write and self.tone in PASSING
+
 
 def readiness_of(
     name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
@@ -53,10 +58,10 @@ def readiness_of(
     if tone is Tone.STARTING:
         waits = agent.state is AgentState.WAITING and agent.depends_on
         doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
-        return ChatReadiness(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
+        return ChatReadiness(tone, False, f"{name} {doing}. What you write is sent when it is ready.")
     if tone is Tone.BACKOFF:
         again = again_in(agent, now) or "again in a moment"
-        text = f"{name} failed and is started {again}; you can write as soon as it is ready"
+        text = f"{name} failed and is started {again}; what you write is sent when it is ready"
         return ChatReadiness(tone, False, f"{text}. {reason}".rstrip())
     if tone is Tone.CRASH_LOOP:
         text = f"{name} is in a crash loop and is not restarted automatically"

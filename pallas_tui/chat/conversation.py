@@ -22,6 +22,7 @@ from .chat_entry import (
     next_key,
     turns_of,
 )
+from .message_queue import MessageQueue
 from .stored_thread import ROWS, StoredThread, entries_of
 from .token_prices import TokenPrice
 
@@ -73,6 +74,7 @@ class ChatConversation:
         self.entries: list[ChatEntry] = []
         self.pruned = 0
         self.run: ChatRun | None = None
+        self.queue = MessageQueue()
         self.unread = 0
         self.changed = changed
         self.callers: Callable[[str], Collection[str]] = lambda server: ()
@@ -180,6 +182,7 @@ class ChatConversation:
         self.handle = _handle()
         self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
         self.stored, self.thread, self.owner = None, "", ""
+        self.queue.clear()
         self.changed()
         return True
 
@@ -268,6 +271,7 @@ class ChatConversation:
         """Add an error: the agent could not be asked, or failed. Text that was streamed so far is kept."""
         if run is not self.run:
             return
+        self.queue.hold()
         if run.text or run.tree:
             self.add(self._partial(run, at, "broke off"))
         self._finish(
@@ -285,6 +289,7 @@ class ChatConversation:
     def cancel(self, run: ChatRun, at: float) -> None:
         """End the run because the user cancelled it; its text so far is kept, marked cancelled."""
         if run is self.run:
+            self.queue.hold()
             self._finish(self._partial(run, at, "cancelled"))
 
     def _partial(self, run: ChatRun, at: float, cut: str) -> ChatEntry:
@@ -302,6 +307,7 @@ class ChatConversation:
         )
 
     def _start(self, question: ChatEntry, at: float) -> ChatRun:
+        self.queue.held = False
         self.run = ChatRun(question, at, self._stopwatch(), Tree(self.agent, self.callers))
         self.changed()
         return self.run

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from pallas.model import AgentState, Health, HealthStatus
 from pallas_tui.chat.conversation import KEEP
+from pallas_tui.chat.message_queue import MAX_QUEUED
 from pallas_tui.chat_client import AgentReply, ChatClient
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.agent_chooser import AgentChooser, ChooserScreen
@@ -200,7 +201,7 @@ async def test_an_agent_in_error_cannot_be_written_to(chat: Chat) -> None:
 
 async def test_a_draft_survives_while_the_agent_cannot_be_written_to(chat: Chat) -> None:
     chat.prompt.insert("half a thought")
-    chat.app.feed(chat.snapshot(state=AgentState.CONNECTING))
+    chat.app.feed(chat.snapshot(state=AgentState.STOPPED))
     await chat.until(lambda: chat.prompt.disabled)
     chat.app.feed(chat.snapshot())
     await chat.until(lambda: chat.prompt.has_focus)
@@ -208,7 +209,7 @@ async def test_a_draft_survives_while_the_agent_cannot_be_written_to(chat: Chat)
 
 
 async def test_an_agent_that_becomes_ready_the_moment_one_looks_can_be_written_to(chat: Chat) -> None:
-    chat.app.feed(chat.snapshot(state=AgentState.CONNECTING))
+    chat.app.feed(chat.snapshot(state=AgentState.STOPPED))
     await chat.until(lambda: chat.prompt.disabled)
     chat.app.screen.set_focus(None)
     ready = agent("echo", chat.server.port, url=chat.server.url)
@@ -289,13 +290,77 @@ async def test_up_and_down_go_through_what_was_sent(chat: Chat) -> None:
     assert chat.prompt.text == "draft"
 
 
-async def test_a_second_question_waits_for_the_first_answer(chat: Chat) -> None:
+def told(chat: Chat) -> list[str]:
+    return [call["message"] for call in chat.server.calls]
+
+
+async def test_messages_written_during_an_answer_are_sent_one_by_one_after_it(chat: Chat) -> None:
     await chat.type("hold")
     await chat.until(chat.server.held.is_set)
-    await chat.type("too early")
-    assert chat.prompt.text == "too early"
-    assert "still answering" in chat.notices()
-    assert len(chat.server.calls) == 1
+    await chat.type("and now")
+    await chat.type("count")
+    assert chat.prompt.text == ""
+    await chat.until(lambda: " 1  and now" in chat.app.screen_text())
+    assert "2 queued: up changes" in chat.app.screen_text()
+    assert told(chat) == ["hold"]
+    chat.server.release()
+    await chat.until(lambda: chat.texts()[-1] == "message 1 of this conversation")
+    assert chat.texts()[2:5] == ["and now", "you said: and now", "count"]
+    await chat.until(lambda: "queued" not in chat.app.screen_text())
+
+
+async def test_queued_messages_are_changed_and_removed_by_keys(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    for text in ("one", "two", "three"):
+        await chat.type(text)
+    await chat.pilot.press("up", "up", "x")  # "two"
+    await chat.until(lambda: "2 queued" in chat.app.screen_text())
+    await chat.pilot.press("up", "enter")
+    assert chat.prompt.has_focus
+    assert chat.prompt.text == "one"
+    await chat.until(lambda: "changing a queued message" in chat.app.screen_text())
+    chat.server.release()  # what is being changed is not sent meanwhile
+    await chat.until(lambda: chat.texts()[-1] == "released")
+    assert told(chat) == ["hold"]
+    await chat.pilot.press("!", "enter")
+    await chat.until(lambda: chat.texts()[-1] == "you said: three")
+    assert told(chat) == ["hold", "one!", "three"]
+
+
+async def test_what_is_queued_waits_for_the_user_after_a_cancelled_run(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    await chat.type("later")
+    chat.prompt.insert("a draft")
+    await chat.until(lambda: "1 queued" in chat.app.screen_text())
+    await chat.pilot.click(".chat-queue", offset=(5, 0))
+    assert chat.prompt.text == "later"
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.prompt.text == "a draft")
+    await chat.pilot.press("ctrl+k")
+    await chat.until(lambda: "held: enter sends it" in chat.app.screen_text())
+    await chat.pilot.press("enter")  # another message goes first
+    await chat.until(lambda: chat.texts()[-1] == "you said: later")
+    assert told(chat) == ["hold", "a draft", "later"]
+
+
+async def test_what_is_written_while_the_agent_starts_is_sent_when_it_is_ready(chat: Chat) -> None:
+    chat.app.feed(chat.snapshot(state=AgentState.CONNECTING))
+    await chat.until(lambda: "What you write is sent when it is ready." in chat.app.screen_text())
+    await chat.type("hello")
+    await chat.until(lambda: "1 queued" in chat.app.screen_text())
+    chat.app.feed(chat.snapshot())
+    await chat.until(lambda: chat.texts()[-1:] == ["you said: hello"])
+
+
+async def test_a_queue_has_an_end(chat: Chat) -> None:
+    await chat.type("hold")
+    for number in range(MAX_QUEUED + 1):
+        await chat.type(f"message {number}")
+    assert len(chat.conversation.queue.messages) == MAX_QUEUED
+    assert chat.prompt.text == f"message {MAX_QUEUED}"
+    assert "20 messages are queued" in chat.notices()
 
 
 async def test_each_tab_is_a_conversation_of_its_own(chat: Chat) -> None:
@@ -387,6 +452,19 @@ async def test_a_question_typed_before_anybody_is_ready_becomes_the_front_agents
         assert pane._current.conversation.untouched
         await pilot.press("alt+w")
         await until(lambda: "type a part of the name" in app.screen_text(), pilot)
+
+
+async def test_a_question_entered_before_anybody_is_ready_is_sent_then(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        front = agent("front", server.port, url=server.url, state=AgentState.WAITING)
+        app.feed(front)
+        pane.focus_pane()
+        await pilot.press(*"well?", "enter")
+        await until(lambda: "1 queued" in app.screen_text(), pilot)
+        app.feed(agent("front", server.port, url=server.url))
+        await until(lambda: "you said: well?" in app.screen_text(), pilot)
 
 
 async def test_a_part_of_a_name_typed_early_stays_a_search(server: EchoAgent) -> None:

@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 from pallas.model import AgentSnapshot
 from pallas_tui.chat.conversation import ChatConversation
 from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.conversation_lines import RunLine
 from pallas_tui.widgets.chat.conversation_view import ConversationView
 from pallas_tui.widgets.chat.message_view import MessageView
 from pallas_tui.widgets.chat.prompt_area import PromptArea
-from pallas_tui.widgets.chat.run_line import RunLine
 
 from .echo_agent import EchoAgent
 from .fake_fleet import agent

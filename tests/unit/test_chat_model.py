@@ -107,9 +107,11 @@ def test_a_failed_question_can_be_asked_again_without_being_said_twice() -> None
     conversation = ChatConversation("research")
     run = conversation.begin("hi", (), 1.0)
     conversation.hear(run, "research » half")
+    conversation.queue.add("then", (), 1.0)
     conversation.fail(run, Fault(FaultType.TRANSPORT, "gone"), 2.0)
     assert [entry.role for entry in conversation.entries] == ["user", "assistant", "error"]
     assert conversation.entries[1].cut == "broke off"
+    assert conversation.queue.held
     again = conversation.retry(3.0)
     assert again is not None
     assert again.question.text == "hi"

@@ -121,7 +121,10 @@ class AgentChooser(Vertical):
         empty.display = not shown
         if self._front and words:
             empty.update(
-                Content(f"No agent has that in its name: {self._front} gets it as text once it is ready.")
+                Content(
+                    f"No agent has that in its name: {self._front} gets it as text once it is ready. "
+                    "Enter sends it then."
+                )
             )
         elif self._agents:
             empty.update("No agent has that in its name.")
@@ -148,6 +151,8 @@ class AgentChooser(Vertical):
         option = self.query_one(OptionList).highlighted_option
         if option is not None and option.id is not None:
             self.post_message(self.AgentChosen(option.id))
+        elif self._front and self.question:
+            self.post_message(self.AgentChosen(self._front))
 
     @on(OptionList.OptionSelected)
     def _on_clicked(self, event: OptionList.OptionSelected) -> None:

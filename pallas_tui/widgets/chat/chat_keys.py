@@ -26,6 +26,7 @@ from .chat_dialogs import ConfirmScreen, PromptsScreen, SideScreen
 from .chat_markdown import AnswerMarkdown
 from .conversation_view import ConversationView
 from .message_parts import PartsPane
+from .queued_messages import QueuedMessages
 from .tool_tree import ToolTree
 
 _TIMEOUT: Final = 10.0
@@ -242,11 +243,15 @@ class ChatActions(PartsPane):
     def action_back(self) -> None:
         """Go one step back: ask to cancel a run, or leave an edit, the calls, a message, the prompt."""
         view = self._current
-        if view is None or view.ask_to_cancel():
+        if view is None:
             return
-        if view.stop_editing():
+        if isinstance(self.app.focused, QueuedMessages):
+            self.focus_pane()
+        elif view.stop_editing():
             if view.transcript.selected is not None:
                 view.transcript.focus()
+        elif view.ask_to_cancel():
+            return
         elif isinstance(self.app.focused, ToolTree) or not view.transcript.unselect():
             view.transcript.focus()
 

@@ -50,6 +50,9 @@ Write to an agent and watch it answer. **Enter** sends, **alt+enter** (or ctrl+j
 down at the edges of the text go through what you sent before. A line that begins with **/** is a command
 (`/help` lists them, **tab** completes); `//` sends a slash.
 
+What you write while an agent starts or answers is queued and sent after that: **up** in an empty prompt goes
+to the queue, **enter** changes a message, **x** removes it.
+
 The line above the prompt shows what the agent is doing. **ctrl+k** cancels, **escape** twice does too;
 what was received so far stays. The calls of an answer are listed above it: **t** goes there, **left** and
 **right** fold, **y** copies the result of a call, **i** shows all details.
@@ -346,7 +349,10 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
     @on(AgentChooser.AgentChosen)
     def _on_chosen(self, event: AgentChooser.AgentChosen) -> None:
         event.stop()
-        self.new_conversation(event.name, wanted=True)
+        conversation = ChatConversation(event.name, stopwatch=self._desk.stopwatch)
+        if question := self._start.take():
+            conversation.queue.add(question, (), self._now)
+        self.new_conversation(event.name, wanted=True, conversation=conversation)
 
     async def _close(self, view: ConversationView) -> None:
         index = self._views.index(view)

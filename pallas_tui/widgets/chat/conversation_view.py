@@ -7,14 +7,13 @@ from typing import Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.content import Content
 from textual.message import Message
 from textual.widget import MountError
-from textual.widgets import Static, TextArea
+from textual.widgets import TextArea
 from textual.worker import Worker
 
 from pallas.commands import CommandOutcome, Typed, read
-from pallas.model import AgentSnapshot
+from pallas.model import AgentSnapshot, Fault, FaultType
 
 from ...chat.chat_entry import QUIET_AFTER
 from ...chat.chat_readiness import PASSING, ChatReadiness, readiness_of, welcome, why_no_images
@@ -22,14 +21,13 @@ from ...chat.conversation import ChatConversation, ChatRun, last_question
 from ...chat.mcp_talk import Options, Talk
 from ...instances.attached_snapshots import is_attached_name
 from ...state import Tone
-from ...text import Glyphs
-from ..tones import shape
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
+from .conversation_lines import Banner, ColumnTitle, RunLine
 from .message_edit import MessageEdit
 from .picture_tray import Tray
 from .prompt_area import PromptArea
-from .run_line import RunLine
+from .queued_messages import QueuedMessages
 from .thread_reader import Reading
 from .transcript import Transcript
 
@@ -65,30 +63,6 @@ class Painter:
                     return
             # The longer a paint takes, the longer the pause: the keys get most of the time.
             await asyncio.sleep(min(MAX_PAUSE, max(PAINT_EVERY, 4 * (perf_counter() - started))))
-
-
-class Banner(Static):
-    """The state of the agent; hidden while there is nothing to say (PI-17)."""
-
-    def __init__(self) -> None:
-        super().__init__(markup=False, classes="chat-banner")
-
-    def show(self, readiness: ChatReadiness, glyphs: Glyphs) -> None:
-        """Show it in the colour of its tone."""
-        self.update(Content.assemble(shape(readiness.tone, glyphs), " ", readiness.text))
-        self.display = bool(readiness.text)
-        self.set_classes(f"chat-banner -{readiness.tone.value}")
-
-
-class ColumnTitle(Static):
-    """The agent's name, shown only when several conversations are side by side."""
-
-    def __init__(self) -> None:
-        super().__init__(markup=False, classes="chat-column-title")
-
-    def show(self, name: str, readiness: ChatReadiness, glyphs: Glyphs) -> None:
-        """Show its name with its shape."""
-        self.update(Content.assemble(shape(readiness.tone, glyphs), f" {name}"))
 
 
 class ConversationView(Reading):
@@ -146,14 +120,16 @@ class ConversationView(Reading):
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
         self.tray = Tray(desk.glyphs, desk.base)
-        self._prompt = PromptArea(desk.history, self._submit, self.slash.complete)
-        self._editing = MessageEdit(self._prompt, self.tray)
+        self._queued = QueuedMessages(self.conversation.queue, desk.glyphs)
+        self._prompt = PromptArea(desk.history, self._submit, self.slash.complete, self._queued.enter)
+        self._editing = MessageEdit(self._prompt, self.tray, self.conversation.queue)
 
     def compose(self) -> ComposeResult:
         yield self._column_title
         yield self._banner
         yield self.transcript
         yield self._status
+        yield self._queued
         yield self.tray
         yield self._prompt
 
@@ -207,6 +183,7 @@ class ConversationView(Reading):
         if new != self.readiness or force:
             self.readiness = new
             self._stand()
+            self._send_next()
 
     def _let_go(self) -> None:
         """Close the connection: the instance was detached."""
@@ -260,32 +237,65 @@ class ConversationView(Reading):
     def _submit(self, text: str) -> bool:
         """Send the user's ``text``; return False when it stays in the prompt."""
         if not text.strip() and not self.tray.attachments:
+            self._send_next(asked=True)
             return False
         typed = read(text)
         if typed.command:
             self.run_command(typed, self._prompt)
             return False
-        if problem := self.why_not_now(with_images=bool(self.tray.attachments)):
-            self.app.notify(problem, severity="warning", markup=False)
+        return self.offer(typed.rest)
+
+    def offer(self, text: str) -> bool:
+        """Send ``text`` with the attached pictures, or queue it; say why if neither is possible."""
+        queue, run = self.conversation.queue, self.conversation.run
+        waits = run is not None or self.readiness.may_queue or (bool(queue.messages) and not queue.held)
+        problem = why_no_images(self.conversation.agent, self._agent) if self.tray.attachments else ""
+        if not waits:
+            problem = self.why_not_now() or problem
+        try:
+            if problem:
+                raise Fault(FaultType.CONFIG, problem)
+            if self._editing.is_queued:
+                self._editing.replace(text)
+            elif waits:
+                queue.add(text, self.tray.attachments, self.desk.clock())
+                self.tray.empty()
+            else:
+                if (changed := self._editing.take()) is not None:
+                    self.conversation.rewind(changed)
+                self.transcript.anchor()
+                self._begin(self.conversation.begin(text, self.tray.empty(), self.desk.clock()))
+        except Fault as fault:
+            self.app.notify(fault.message, severity="warning", markup=False)
             return False
-        if (changed := self._editing.take()) is not None:
-            self.conversation.rewind(changed)
-        self.send(typed.rest)
+        self._send_next()
         return True
 
-    def send(self, text: str) -> None:
-        """Ask the agent, which must be able to answer now, with the attached pictures."""
-        self.transcript.anchor()
-        self._begin(self.conversation.begin(text, self.tray.empty(), self.desk.clock()))
+    def _send_next(self, *, asked: bool = False) -> None:
+        """Send the first message of the queue, if that is possible now; when it is held, if ``asked``."""
+        queue = self.conversation.queue
+        if not queue.messages or self._editing.entry is not None or (queue.held and not asked):
+            pass
+        elif not self.why_not_now():
+            first = queue.messages.pop(0)
+            self._begin(self.conversation.begin(first.text, first.attachments, self.desk.clock()))
+        self.touch()
 
-    def why_not_now(self, *, with_images: bool = False) -> str:
+    @on(QueuedMessages.EditAsked)
+    def _on_edit_asked(self, event: QueuedMessages.EditAsked) -> None:
+        event.stop()
+        if self._column:
+            self.app.notify("alt+s ends side by side; then it can be changed.", markup=False)
+            return
+        self._editing.begin(event.entry)
+        self.focus_prompt()
+        self._tell()
+
+    def why_not_now(self) -> str:
         """Say why a message cannot be sent now, empty when it can."""
-        name = self.conversation.agent
         if self.conversation.run is not None:
-            return f"{name} is still answering; ctrl+k cancels that."
-        if not self.readiness.may_write:
-            return self.readiness.text
-        return why_no_images(name, self._agent) if with_images else ""
+            return f"{self.conversation.agent} is still answering; ctrl+k cancels that."
+        return "" if self.readiness.may_write else self.readiness.text
 
     def _refuses(self, possible: bool, otherwise: str) -> bool:
         """Say why an action is not possible now, if it is not."""
@@ -318,7 +328,7 @@ class ConversationView(Reading):
     def stop_editing(self) -> bool:
         """Leave the message unchanged; return False when none is being edited."""
         left = self._editing.leave()
-        self._tell()
+        self._send_next()
         return left
 
     def cancel(self) -> bool:
@@ -355,6 +365,7 @@ class ConversationView(Reading):
             await self.talk.converse(run, self.url)
         finally:
             self._sure = False
+            self._send_next()
             self.post_message(self.RunEnded(self))
 
     # Commands
@@ -388,7 +399,8 @@ class ConversationView(Reading):
         self.tray.open()
 
     @on(Tray.TrayLeft)
-    def _on_tray_left(self, event: Tray.TrayLeft) -> None:
+    @on(QueuedMessages.QueueLeft)
+    def _on_left(self, event: Tray.TrayLeft | QueuedMessages.QueueLeft) -> None:
         event.stop()
         self.focus_prompt()
 
@@ -408,6 +420,7 @@ class ConversationView(Reading):
 
     async def _paint(self) -> None:
         await self.transcript.paint()
+        self._queued.paint()
         self._tell()
 
     def _is_seen(self) -> bool:
@@ -420,10 +433,9 @@ class ConversationView(Reading):
 
     def _tell(self) -> None:
         """Show what the run does now in the status line (PI-25), or nothing."""
-        run, elapsed = self.conversation.run, None
-        text = self._editing.hint(self.desk.glyphs.dot)
-        if run is not None:
-            text, elapsed = self._doing(run), self.conversation.elapsed(run)
+        run = self.conversation.run
+        elapsed = self.conversation.elapsed(run) if run is not None else None
+        text = self._editing.hint(self.desk.glyphs.dot) or (self._doing(run) if run is not None else "")
         text = "press escape again to cancel" if self._sure and run is not None else self._hint or text
         below = self.transcript.below
         self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
@@ -445,14 +457,15 @@ class ConversationView(Reading):
         self._banner.show(self.readiness, self.desk.glyphs)
         self._column_title.show(name, self.readiness, self.desk.glyphs)
         self.transcript.welcome(welcome(name, agent))
-        prompt = self._prompt
+        prompt, usable = self._prompt, self.readiness.may_write or self.readiness.may_queue
+        enter = "enter sends" if self.readiness.may_write else "it is sent as soon as it is ready"
         prompt.placeholder = (
-            f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} / commands"
-            if self.readiness.may_write
+            f"Write to {name} {dot} {enter} {dot} alt+enter new line {dot} / commands"
+            if usable
             else "You cannot write now"
         )
-        if prompt.disabled == self.readiness.may_write:
-            self._enable(self.readiness.may_write)
+        if prompt.disabled == usable:
+            self._enable(usable)
         self.tray.tell(why_no_images(name, agent))
 
     def _enable(self, may_write: bool) -> None:

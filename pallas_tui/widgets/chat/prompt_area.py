@@ -53,10 +53,12 @@ class PromptArea(TextArea):
         history: PromptHistory,
         send: Callable[[str], bool],
         complete: Callable[[str], str | None] = lambda line: None,
+        above: Callable[[], bool] = lambda: False,
     ) -> None:
         """``send`` takes the text, at once, or returns False: then it stays here.
 
         ``complete`` completes a command as far as it is unambiguous; None if the text is no command.
+        ``above`` goes to what is above an empty prompt; it returns False when nothing is.
         """
         super().__init__(
             classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
@@ -64,6 +66,7 @@ class PromptArea(TextArea):
         self._history = history
         self._send = send
         self._complete = complete
+        self._above = above
         self._walk: Walk | None = None
 
     def validate_placeholder(self, placeholder: str | Content) -> Content:
@@ -98,6 +101,8 @@ class PromptArea(TextArea):
             super().action_cursor_up(select)
             return
         if self._walk is None:
+            if not self.text and self._above():
+                return
             self._walk = self._history.walk()
         self._recall(self._walk.older(self.text))
 

@@ -78,13 +78,8 @@ class SideBySide(ChatActions):
             return False
         if not text.strip():
             return False
-        problems = [view.why_not_now(with_images=bool(view.tray.attachments)) for view in self._beside]
-        for problem in filter(None, problems):
-            self.app.notify(problem, severity="warning", markup=False)
-        for view, problem in zip(self._beside, problems, strict=True):
-            if not problem:
-                view.send(typed.rest)
-        return not all(problems)
+        taken = [view.offer(typed.rest) for view in self._beside]
+        return any(taken)
 
     def _complete(self, line: str) -> str | None:
         return self._current.slash.complete(line) if self._current is not None else None

@@ -1,20 +1,49 @@
-"""The line between the transcript and the prompt: the run's progress, its time, and new text out of view."""
+"""Lines of a conversation: the state of its agent above it, the progress of its run below it."""
 
 from typing import Final
 
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
+from ...chat.chat_readiness import ChatReadiness
 from ...text import DURATION_WIDTH, UNICODE, Glyphs, Part, duration, fit, right
+from ..tones import shape
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ASCII_FRAMES: Final = "|/-\\"
 _BEAT: Final = 0.1
 
 
+class Banner(Static):
+    """The state of the agent; hidden while there is nothing to say (PI-17)."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="chat-banner")
+
+    def show(self, readiness: ChatReadiness, glyphs: Glyphs) -> None:
+        """Show it in the colour of its tone."""
+        self.update(Content.assemble(shape(readiness.tone, glyphs), " ", readiness.text))
+        self.display = bool(readiness.text)
+        self.set_classes(f"chat-banner -{readiness.tone.value}")
+
+
+class ColumnTitle(Static):
+    """The agent's name, shown only when several conversations are side by side."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="chat-column-title")
+
+    def show(self, name: str, readiness: ChatReadiness, glyphs: Glyphs) -> None:
+        """Show its name with its shape."""
+        self.update(Content.assemble(shape(readiness.tone, glyphs), f" {name}"))
+
+
 class RunLine(Widget):
-    """One line of constant height, so that nothing moves when a run begins or ends (PI-25).
+    """The progress of a run, its time, and how much new text is out of view.
+
+    One line of constant height, so that nothing moves when a run begins or ends (PI-25).
 
     While ``running`` it has a spinner and the newest progress message, which replaces the one before; the end
     of a sub-task does not stop it, only the result does.
