@@ -28,7 +28,7 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots house install check clean system-packages npm
+.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots docs house install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -37,12 +37,13 @@ help:
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
-	@echo "make bench    figures of the README, measured now"
+	@echo "make bench    figures of docs/figures.md, measured now"
 	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
 	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
 	@echo "make house    signs of order in the source, beside their targets (ARGS='--list SIGN' for the places)"
 	@echo "make screenshots  draw the pictures of the README anew"
+	@echo "make docs     build the documentation's site in build/docs/site; a broken link fails"
 	@echo "make install  set up $(VENV) only"
 
 # A second run finds the stamp newer than what it was made from and installs nothing.
@@ -142,6 +143,9 @@ house: $(STAMP)
 
 screenshots: $(STAMP)
 	@$(BIN)/python docs/screenshots.py
+
+docs: $(STAMP)
+	@$(BIN)/python docs/build_site.py
 
 clean:
 	rm -rf $(VENV) $(SUITE_DIR) .mypy_cache .pytest_cache .ruff_cache

@@ -1,1 +1,1 @@
-"""Figures of the README, measured now, as ratios against a peer in the same run."""
+"""Figures of docs/figures.md, measured now, as ratios against a peer in the same run."""

@@ -1,0 +1,63 @@
+"""The site of the documentation, as far as it is made without its generator; `make docs` builds it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pallas.config.json_schema import schema_text
+from pallas.surfaces.rest.endpoints import ENDPOINTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+import build_site  # noqa: E402
+import reference_pages  # noqa: E402
+
+sys.path.remove(str(DOCS))
+
+
+def test_every_page_is_in_the_menu_once() -> None:
+    assert build_site.menu_mistakes() == []
+
+
+def test_links_lead_to_the_places_of_the_site() -> None:
+    places = {"README.md": "index.md", "docs/a.md": "a.md", "docs/tutorials/b.md": "tutorials/b.md"}
+    text = "[a](docs/a.md#x), [b](docs/tutorials/b.md), [deploy/](deploy), [far](https://example.org)\n"
+    text += "\n```md\n[kept](docs/a.md)\n```\n[![p](docs/images/run.svg)](docs/a.md)"
+    expected = "[a](a.md#x), [b](tutorials/b.md), deploy/, [far](https://example.org)\n"
+    expected += "\n```md\n[kept](docs/a.md)\n```\n[![p](images/run.svg)](a.md)"
+    assert build_site.moved(text, "README.md", places) == expected
+    assert build_site.moved("[home](../../README.md)", "docs/tutorials/b.md", places) == "[home](../index.md)"
+
+
+@pytest.mark.parametrize("link", ["[x](docs/gone.md)", "![x](docs/images/gone.svg)"])
+def test_a_link_to_nothing_is_an_error(link: str) -> None:
+    with pytest.raises(SystemExit, match=r"README.md: there is no .*gone"):
+        build_site.moved(link, "README.md", {"README.md": "index.md"})
+
+
+def test_what_another_host_would_send_is_found() -> None:
+    assert build_site.FOREIGN.search('<link rel="stylesheet" href="https://fonts.example/x.css">')
+    assert build_site.FOREIGN.search('<script async src="https://cdn.example/x.js">')
+    assert not build_site.FOREIGN.search('<script src="assets/x.js"></script> <a href="https://example.org">')
+
+
+def test_the_reference_of_the_file_has_every_key() -> None:
+    page, whole = reference_pages.agents_yaml(), json.loads(schema_text())
+    owners = [whole, *whole["$defs"].values()]
+    assert [
+        key for owner in owners for key in owner.get("properties", ()) if f"\n| `{key}` | " not in page
+    ] == []
+
+
+def test_the_reference_of_the_api_has_every_endpoint() -> None:
+    page = reference_pages.rest_api()
+    shown = {f"### {each.method} {each.path.replace('{', '&#123;')}\n" for each in ENDPOINTS}
+    assert {each for each in shown if each not in page} == set()
+
+
+def test_the_reference_of_the_command_line_has_every_command_and_option() -> None:
+    page = reference_pages.command_line()
+    for part in ("## `pallas check`", "### `pallas check bearer`", "`-m, --message TEXT`", "`--attach URL`"):
+        assert part in page
