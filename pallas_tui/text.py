@@ -29,6 +29,7 @@ class Glyphs:
     backoff: str = "◷"
     crash_loop: str = "▲"
     rolled_back: str = "↺"
+    outdated: str = "≠"
     running: str = "▶"
     open: str = "▾"
     closed: str = "▸"
@@ -56,6 +57,7 @@ ASCII: Final = Glyphs(
     backoff="%",
     crash_loop="!",
     rolled_back="&",
+    outdated="#",
     running=">",
     open="v",
     closed=">",

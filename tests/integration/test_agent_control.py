@@ -38,6 +38,12 @@ def notices(fleet: Fleet) -> list[str]:
     return [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
 
 
+def counts(fleet: Fleet) -> tuple[int, int]:
+    """How often the first agent was restarted, and how often it was reloaded."""
+    agent = fleet.snapshot().agents[0]
+    return agent.restarts, agent.reloads
+
+
 def states(fleet: Fleet, after: int = 0) -> list[AgentState]:
     return [event.state for event in fleet.hub.since(after).events if isinstance(event, AgentChanged)]
 
@@ -85,7 +91,7 @@ async def test_a_stopped_agent_keeps_its_port_says_so_and_can_be_started_again(
         await done(fleet, "one", "start")
         assert states(fleet, mark) == [AgentState.IMPORTING, AgentState.CONNECTING, AgentState.READY]
         assert await ask(caller, "after") == "after"
-        assert fleet.snapshot().agents[0].restarts == 1
+        assert counts(fleet) == (1, 0)
         assert fleet.snapshot().agents[0].health.status is HealthStatus.OK
 
 
@@ -146,7 +152,7 @@ async def test_a_conversation_survives_a_restart_and_a_reload(tmp_path: Path, er
         prompt = await caller.get_prompt("one_history", {"conversation_id": "c"})
         said = [message.content.text for message in prompt.messages if message.role == "user"]
         assert said == ["first", "second", "third"]
-        assert fleet.snapshot().agents[0].restarts == 2
+        assert counts(fleet) == (1, 1)
 
 
 @ERA
@@ -187,7 +193,7 @@ async def test_a_broken_module_leaves_the_old_agent_answering_and_says_where(tmp
         code(root, answering("mended"))
         await done(fleet, "one", "reload")
         assert instruction(fleet) == "mended"
-        assert fleet.snapshot().agents[0].restarts == 1
+        assert counts(fleet) == (0, 1)
 
 
 async def test_reload_mends_an_agent_that_could_not_start(tmp_path: Path) -> None:
@@ -437,7 +443,7 @@ async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
                 await until(lambda before=before: all(map(int.__gt__, answered, before)), timeout=60)
             stop.set()
         assert notices(fleet) == []
-        assert fleet.snapshot().agents[0].restarts == times
+        assert counts(fleet) == (0, times)
         await until(lambda: fleet.agents[0].predecessors == 0, timeout=60)
         # One of each for an instance of the last executor, as many as there are callers at most.
         most = len(answered) * len(servers)
@@ -470,4 +476,4 @@ async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_pa
         assert all("try again in a moment" in text or "being restarted" in text for text in refusals), (
             refusals
         )
-        assert fleet.snapshot().agents[0].restarts == 10
+        assert counts(fleet) == (10, 0)

@@ -313,7 +313,7 @@ async def test_while_watching_is_paused_changes_wait_and_a_reload_by_hand_takes_
     watch = await until(
         lambda: (watch := saves.fleet.snapshot().watch) is not None and watch.waiting and watch
     )
-    assert watch.waiting == ("cards/card.md",)
+    assert (watch.waiting, watch.outdated) == (("cards/card.md",), ("card",))
     assert saves.versions() == versions
     saves.fleet.control_fleet("reload")
     assert (await saves.outcome("", mark)).outcome == "live"

@@ -249,6 +249,7 @@ async def test_rolling_back_names_both_versions_first_and_shows_that_it_was_done
         fleet.say(live("research", 3, INSTRUCTION, rolled_back=True))
         await until(lambda: "research rolled back to v3 in 0.3 s" in top(app), pilot)
         await until(lambda: "version v3 (rolled back)" in screen_text(app), pilot)
+        await until(lambda: "● research ↺" in screen_text(app), pilot)
         assert "├ ● research" in screen_text(app)
 
 
@@ -273,8 +274,9 @@ async def test_watching_is_paused_and_resumed_and_the_top_line_says_how_many_fil
         await pilot.press("f2", "W")
         await until(lambda: fleet.fleet_controlled == ["pause"], pilot)
         await until(lambda: "watch paused" in top(app), pilot)
-        fleet.watch("paused", waiting=("a.py", "b.py", "agents.yaml"))
+        fleet.watch("paused", waiting=("a.py", "b.py", "agents.yaml"), outdated=("research",))
         await until(lambda: "watch paused · 3 files waiting" in top(app), pilot)
+        await until(lambda: "● research ≠v1" in screen_text(app), pilot)
         await pilot.press("U", "W")
         await until(lambda: fleet.fleet_controlled == ["pause", "reload", "resume"], pilot)
         await until(lambda: "paused" not in top(app), pilot)

@@ -70,8 +70,9 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     latencies = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
     facts.append(("latency", latencies or "none yet"))
     facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
+    reloads = f", {count(agent.reloads, 'reload')}" if agent.reloads else ""
     crashes = f", {count(agent.crashes, 'crash', 'crashes')} lately" if agent.crashes else ""
-    facts.append(("restarts", f"{agent.restarts}{crashes}"))
+    facts.append(("restarts", f"{agent.restarts}{crashes}{reloads}"))
     before = f", v{agent.previous} before" if agent.previous else ""
     facts.append(("version", version_of(agent, rolled_back) + before))
     facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))

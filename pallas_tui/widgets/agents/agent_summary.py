@@ -23,7 +23,8 @@ class Now:
     """Facts about an agent that the snapshot lacks, ``at`` a time (Unix seconds).
 
     ``asked``: the verb in progress; ``failure``: why its last verb failed; ``broken``: its failed edit;
-    ``block``: the last time that it blocked the loop; ``rolled_back``: its version answers after a rollback.
+    ``block``: the last time that it blocked the loop; ``rolled_back``: its version answers after a rollback;
+    ``outdated``: its files were saved since, and wait.
     """
 
     at: float
@@ -32,6 +33,7 @@ class Now:
     broken: Attempt | None = None
     block: LoopBlocked | None = None
     rolled_back: bool = False
+    outdated: bool = False
 
 
 def details(item: Item | DownstreamLink, width: int, height: int, known: Now, glyphs: Glyphs) -> list[Line]:
@@ -51,6 +53,9 @@ def details(item: Item | DownstreamLink, width: int, height: int, known: Now, gl
         lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in text)]
     if isinstance(item, AgentSnapshot) and known.broken is not None:
         lines += _broken(item, known.broken, width, glyphs)
+    if known.outdated:
+        lines += [(), ((f"{glyphs.outdated} its saved files wait", STYLES[Tone.DEGRADED]),)]
+        lines.append((("U", KEY), (" applies them", DIM)))
     if known.block is not None and not (known.block.over and _is_apart(item)):
         lines += _block(known.block, width, glyphs)
     if again := again_in(item, now):
@@ -99,6 +104,8 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
     if agent.tokens_in or agent.tokens_out:
         lines += _numbers("tokens", [(agent.tokens_in, "in"), (agent.tokens_out, "out")], width)
     lines += _numbers("restarts", [(agent.restarts, "")], width)
+    if agent.reloads:
+        lines += _numbers("reloads", [(agent.reloads, "")], width)
     if agent.crashes:
         lines += _numbers("crashes", [(agent.crashes, "lately")], width)
     if agent.sessions:

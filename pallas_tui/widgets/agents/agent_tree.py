@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState, ServerSnapshot
 
 from ...agents.fleet_tree import Branch, DownstreamLink, links_of, outline, parent_of, word_of_link
-from ...text import Glyphs, Line
+from ...text import Glyphs, Line, Part
 from ..row_list import RowList
 from .agent_view import tree_line
 
@@ -19,11 +19,11 @@ class AgentTree(RowList[Branch]):
         asked: Callable[[str], str],
         folded: frozenset[str] = frozenset(),
         keep: Callable[[frozenset[str]], None] = lambda folded: None,
-        broken: Callable[[AgentSnapshot], int] = lambda agent: 0,
+        differs: Callable[[AgentSnapshot], Part] = lambda agent: ("", ""),
     ) -> None:
         """``asked`` returns the verb in progress for an agent; ``keep`` gets the folded agents on change.
 
-        ``broken`` returns the version of an agent that failed and was not fixed yet, 0 for none.
+        ``differs`` returns the mark of an agent that runs another version than its file, empty for others.
         """
         super().__init__(glyphs, id="agent-list")
         self._asked = asked
@@ -31,7 +31,7 @@ class AgentTree(RowList[Branch]):
         self._servers: tuple[ServerSnapshot, ...] = ()
         self._folded = folded
         self._keep = keep
-        self._broken = broken
+        self._differs = differs
         self._words: tuple[str, ...] = ()
         self._failed = False
         self._pointed = False
@@ -122,8 +122,8 @@ class AgentTree(RowList[Branch]):
         branch = self.rows[index]
         if not isinstance(branch.item, AgentSnapshot):
             return tree_line(branch, width, self._now, self._glyphs)
-        asked, broken = self._asked(branch.agent), self._broken(branch.item)
-        return tree_line(branch, width, self._now, self._glyphs, asked, broken)
+        asked, differs = self._asked(branch.agent), self._differs(branch.item)
+        return tree_line(branch, width, self._now, self._glyphs, asked, differs)
 
     def empty_text(self) -> str:
         if self._words:

@@ -28,11 +28,11 @@ _STEPS: Final = {
 
 
 def tree_line(
-    branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "", broken: int = 0
+    branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "", differs: Part = ("", "")
 ) -> Line:
     """Return one line in exactly ``width`` cells; ``asked`` is the verb in progress for the agent.
 
-    ``broken`` is the version that failed and was not fixed yet, 0 for none.
+    ``differs`` marks one that runs another version than its file, a shape first; empty for others.
     """
     item, lead = branch.item, lead_of(branch, glyphs)
     if isinstance(item, DownstreamLink):
@@ -41,14 +41,13 @@ def tree_line(
     figures = _figures(item, width)
     room = width - len(lead) - 2 - _STATE_WIDTH - 1 - sum(len(text) for text, _ in figures)
     fold = f" {glyphs.closed}{branch.inside}" if branch.folded else ""
-    failed = f" {glyphs.error}v{broken}" if broken else ""
-    if len(item.name + fold + failed) > room:
-        # The mark of a broken edit is worth more than the end of a long name.
-        failed = f" {glyphs.error}" if broken else ""
+    version = f" {differs[0]}".rstrip()
+    if len(item.name + fold + version) > room:
+        version = version[:2]  # the shape is worth more than the end of a long name
     kind = _kind(item)
-    if len(item.name + fold + failed + kind) > room:
+    if len(item.name + fold + version + kind) > room:
         kind = ""
-    room -= len(failed) + len(kind)
+    room -= len(version) + len(kind)
     name = fit(item.name + fold, min(room, len(item.name + fold)), glyphs)
     mark = (glyphs.reloading, STYLES[Tone.STARTING]) if asked else shape(tone, glyphs)
     state: tuple[Part, ...] = (
@@ -58,12 +57,12 @@ def tree_line(
     )
     gap = " " * (room - cell_len(name) + 1)
     quiet = "" if _is_lively(item) else DIM
-    name_parts: tuple[Part, ...] = ((f" {name}{'' if failed or kind else gap}", quiet),)
-    if failed:
-        name_parts += ((failed, STYLES[Tone.ERROR]),)
+    name_parts: tuple[Part, ...] = ((f" {name}{'' if version or kind else gap}", quiet),)
+    if version:
+        name_parts += ((version, differs[1]),)
     if kind:
         name_parts += ((kind, DIM),)
-    if failed or kind:
+    if version or kind:
         name_parts += ((gap, ""),)
     line = ((lead, DIM), mark, *name_parts, *figures, *state)
     return cropped(line, width)

@@ -17,13 +17,14 @@ from ...agents.fleet_tree import DownstreamLink
 from ...agents.pending_verbs import DOING, UnderWay
 from ...agents.source_line import open_source
 from ...frame import FleetFrame
-from ...state import can_answer, tone_of
+from ...state import Tone, can_answer, tone_of
 from ...supervision import History
 from ...targets import AgentTarget, Entity, ScreenOpener, Target, ToolTarget, opener_of
-from ...text import Glyphs, Line
+from ...text import Glyphs, Line, Part
 from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
+from ..tones import STYLES
 from .agent_control import control, fleet_of
 from .agent_paragraphs import full_state_text
 from .agent_summary import Now, details
@@ -80,13 +81,14 @@ opens the file it is configured in.
         self._folded, self._keep = folded, keep
         self._now = 0.0
         self._reloading: tuple[str, ...] = ()
+        self._outdated: tuple[str, ...] = ()
         self.history = history or History()
         self.under_way = UnderWay()
         self.knowledge = Knowledge()
 
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
-            yield AgentTree(self._glyphs, self.doing, self._folded, self._keep, self.broken)
+            yield AgentTree(self._glyphs, self.doing, self._folded, self._keep, self.differs)
             yield DetailLines(id="agent-details")
         yield FilterLine("name, title, model, state", id="agent-filter")
 
@@ -109,14 +111,22 @@ opens the file it is configured in.
         """Return the verb in progress for an agent, from any user; empty for none."""
         return self.under_way.doing(name) or (DOING["reload"] if name in self._reloading else "")
 
-    def broken(self, agent: AgentSnapshot) -> int:
-        """The version of an agent that failed and was not fixed yet, 0 for none."""
-        attempt = self.history.versions.broken(agent.name)
-        return attempt.version if attempt is not None else 0
+    def differs(self, agent: AgentSnapshot) -> Part:
+        """The mark of an agent that runs another version than its file; empty for others."""
+        versions, style = self.history.versions, STYLES[Tone.DEGRADED]
+        if (attempt := versions.broken(agent.name)) is not None:
+            return f"{self._glyphs.error}v{attempt.version}", STYLES[Tone.ERROR]
+        if agent.name in self._outdated:
+            return f"{self._glyphs.outdated}v{agent.version}", style
+        if versions.rolled_back(agent.name, agent.version):
+            return f"{self._glyphs.rolled_back}v{agent.version}", style
+        return "", ""
 
     def absorb(self, frame: FleetFrame) -> None:
         self._now = frame.now
-        self._reloading = frame.snapshot.watch.reloading if frame.snapshot.watch is not None else ()
+        watch = frame.snapshot.watch
+        self._reloading = watch.reloading if watch is not None else ()
+        self._outdated = watch.outdated if watch is not None and watch.mode == "paused" else ()
         for event in frame.events:
             if isinstance(event, Reloaded) and event.outcome == "live":
                 self.knowledge.doubt(event.agent)
@@ -158,6 +168,7 @@ opens the file it is configured in.
                 bool(one) and self.history.versions.rolled_back(one, branch.item.version)
                 if isinstance(branch.item, AgentSnapshot)
                 else False,
+                one in self._outdated,
             )
             lines = details(branch.item, size.width, size.height, now, self._glyphs)
         view.show_lines(lines)

@@ -116,7 +116,7 @@ class FleetAgent:
         self._server: FastMCP | None = None
         self._began = time()
         self._started_in: float | None = None
-        self._takeovers = 0
+        self._restarts = self._reloads = 0
 
     @property
     def name(self) -> str:
@@ -273,7 +273,7 @@ class FleetAgent:
         """Be what this version is, which answers from now on."""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
         await self._watch_servers(version.executor)
-        self.ready(detail)
+        self.ready(detail, is_reload=True)
         # The probes may take seconds, and callers need not wait for those.
         self._lifecycle.own(self.check_health(), "health")
 
@@ -288,11 +288,14 @@ class FleetAgent:
         await self._watch_servers(executor)
         self.move_to(AgentState.CONNECTING)
 
-    def ready(self, detail: str = "") -> None:
+    def ready(self, detail: str = "", *, is_reload: bool = False) -> None:
         """Take runs from now on."""
+        if is_reload:
+            self._reloads += 1
+        elif self._started_in is not None:
+            self._restarts += 1
         if self._started_in is None:
             self._started_in = time() - self._began
-        self._takeovers += 1
         self.reason = self.story = ""
         self.failure = None
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
@@ -375,7 +378,8 @@ class FleetAgent:
             self._kernel,
             version=self._swap.number,
             previous=self._swap.previous,
-            restarts=max(0, self._takeovers - 1),
+            restarts=self._restarts,
+            reloads=self._reloads,
             started_in=self._started_in,
         )
 

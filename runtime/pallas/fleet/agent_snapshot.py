@@ -48,6 +48,7 @@ def snapshot_of(
     version: int,
     previous: int,
     restarts: int,
+    reloads: int,
     started_in: float | None,
 ) -> AgentSnapshot:
     """The agent now; the numbers as in ``AgentSnapshot``. Safe from any thread."""
@@ -80,6 +81,7 @@ def snapshot_of(
         version=version,
         previous=previous,
         restarts=restarts,
+        reloads=reloads,
         started_in=started_in,
         error=agent.story,
         booted=agent.is_open,

@@ -58,3 +58,4 @@ class WatchSnapshot:
     waiting: tuple[str, ...] = ()  # changed files not applied yet; while ``paused`` they stay here
     last: Reloaded | None = None  # the attempt that ended last
     reloading: tuple[str, ...] = ()  # the agents whose next version is being built
+    outdated: tuple[str, ...] = ()  # the agents that run another version than their files in ``waiting``

@@ -40,7 +40,8 @@ class AgentSnapshot:
     latency_p95: float | None = None
     tokens_in: int = 0  # since the start, like ``tokens_out``
     tokens_out: int = 0
-    restarts: int = 0  # how often another executor took over since it was first ready
+    restarts: int = 0  # how often it was started again since it was first ready, by itself or by hand
+    reloads: int = 0  # how often a reload or a rollback put another version in place
     source: str = ""  # where it is configured (``agents.yaml:12``)
     started_in: float | None = None  # seconds from the fleet's start until ready, None before
     error: str = ""  # the whole error, many lines

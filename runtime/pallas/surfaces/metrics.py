@@ -349,6 +349,9 @@ class _Supervision:
         self._restarts = CounterMetricFamily(
             "pallas_agent_restarts", "Starts by itself after a failure", labels=["agent"]
         )
+        self._reloads = CounterMetricFamily(
+            "pallas_agent_reloads", "Versions that a reload or a rollback put in place", labels=["agent"]
+        )
         self._status = GaugeMetricFamily(
             "pallas_agent_status",
             "1 for what discovery says of the agent (ready, busy, unavailable), 0 for others",
@@ -366,6 +369,7 @@ class _Supervision:
         self._healthy.add_metric([agent.name], float(agent.healthy))
         self._crashes.add_metric([agent.name], agent.crashes)
         self._restarts.add_metric([agent.name], agent.started_again)
+        self._reloads.add_metric([agent.name], agent.reloads)
         for status in get_args(Availability):
             self._status.add_metric([agent.name, status], float(agent.availability == status))
         self._sessions.add_metric([agent.name], agent.sessions)
@@ -373,7 +377,7 @@ class _Supervision:
     @property
     def families(self) -> tuple[Metric, ...]:
         stages = (self._state, self._booted, self._ready, self._healthy)
-        return (*stages, self._crashes, self._restarts, self._status, self._sessions)
+        return (*stages, self._crashes, self._restarts, self._reloads, self._status, self._sessions)
 
 
 def _reach(downstream: Downstream) -> float | None:

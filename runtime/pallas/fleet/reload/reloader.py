@@ -89,6 +89,7 @@ class Reloader:
         self._mode_since = time()
         self._last: Reloaded | None = None
         self._waiting: tuple[str, ...] = ()
+        self._outdated: tuple[str, ...] = ()
         self._unlisten = self._fleet.hub.listen(self._note)
 
     async def watch(self) -> None:
@@ -161,6 +162,7 @@ class Reloader:
             waiting=self._waiting,
             last=self._last,
             reloading=tuple(sorted(self._applier.reloading)),
+            outdated=self._outdated,
         )
 
     async def run(self) -> None:
@@ -399,6 +401,10 @@ class Reloader:
 
     def _show_waiting(self) -> None:
         self._waiting = self._names(self._changed)
+        agents = self._uses.agents if self._uses is not None else ()
+        self._outdated = tuple(
+            sorted(each.name for each in agents if not each.files.isdisjoint(self._changed))
+        )
 
     def _names(self, paths: Iterable[Path]) -> tuple[str, ...]:
         root = self._fleet.project.root
