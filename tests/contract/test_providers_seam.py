@@ -8,8 +8,9 @@ from fast_agent.core import harness
 from fast_agent.core.fastagent import FastAgent, RunRuntime
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
 
-from pallas.config.upstream import PROVIDERS
+from pallas.config.upstream import PROVIDERS, key_variable
 
 
 def test_a_harness_makes_its_agents_models_by_a_function_of_its_own() -> None:
@@ -39,3 +40,8 @@ def test_a_model_tells_of_its_last_failure_and_counts_its_tries() -> None:
 def test_the_providers_that_a_model_may_name_are_those_of_fast_agent() -> None:
     for name in PROVIDERS - {"copilot", "fast-agent"}:
         assert ModelFactory.parse_model_string(f"{name}.some-model").model_name == "some-model"
+
+
+def test_their_keys_come_from_the_variables_that_fast_agent_reads() -> None:
+    for name in PROVIDERS:
+        assert ProviderKeyManager.get_env_key_name(name) == (key_variable(name) or None)

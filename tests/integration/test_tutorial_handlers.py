@@ -14,7 +14,7 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import Fault, RunRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial-handlers.md").read_text("utf-8")
-_PORT = re.compile(r"\b242\d\d\b")
+_PORT = re.compile(r"\b2[4-9]\d{3}\b")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,7 +33,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     script = root / "model.yaml"
     script.write_text(script.read_text("utf-8").replace("rules:\n", f"rules:\n{rules}\n"), "utf-8")
     agents = root / "agents.yaml"
-    text = agents.read_text("utf-8").replace("    module: agents.desk", f"{peers}    module: agents.desk")
+    text = agents.read_text("utf-8").replace("    card: agents/desk.md", f"{peers}    card: agents/desk.md")
     agents.write_text(f"{text.rstrip()}\n\n{pricing}\n{offers}", "utf-8")
     files = [each for each in root.rglob("*") if each.is_file()]
     ports = sorted({port for each in files for port in _PORT.findall(each.read_text("utf-8"))})

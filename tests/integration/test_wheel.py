@@ -77,5 +77,5 @@ def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Pa
     desk = tmp_path / "desk"
     run(pallas, "check", cwd=desk)
     assert "$schema" in run(pallas, "schema", cwd=desk)
-    assert "Ask me how this project is put together" in run(pallas, "chat", "desk", "-m", "hello", cwd=desk)
+    assert "I will call your tool" in run(pallas, "chat", "desk", "-m", "hello", cwd=desk)
     assert "--attach" in run(pallas, "dev", "--help", cwd=tmp_path)

@@ -102,7 +102,7 @@ def test_check_takes_the_project_before_or_after_the_command(tmp_path: Path) -> 
     for arguments in (["check", str(tmp_path / "desk")], ["--project", str(tmp_path / "desk"), "check"]):
         done = _run(*arguments)
         assert done.returncode == 0, done.stderr
-        assert "2 agents" in done.stdout
+        assert "1 agent;" in done.stdout
 
 
 def test_the_workbench_without_a_terminal_names_the_headless_twin(tmp_path: Path) -> None:

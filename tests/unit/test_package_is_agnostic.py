@@ -31,6 +31,7 @@ HOSTS: Final = {
 PORTS: Final = {
     1024: "the first port that needs no privilege",
     8024: "pallas dev --web",
+    8080: "an example in a help text",
     8765: "the default of organism.yaml",
     24200: "the default of registry_port",
     24250: "an example in an error",

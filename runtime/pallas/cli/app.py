@@ -239,11 +239,29 @@ def console(
 
 
 @app.command()
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a small project that runs without a key or a network."""
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="NAME")],
+    model: Annotated[
+        str, typer.Option(metavar="PROVIDER.MODEL", show_default=False, help="The model that answers.")
+    ] = "",
+    model_url: Annotated[
+        str,
+        typer.Option(
+            "--model-url",
+            metavar="URL",
+            show_default=False,
+            help="A server that speaks OpenAI's protocol, for example http://127.0.0.1:8080/v1. It is asked "
+            "for its models; --model chooses one.",
+        ),
+    ] = "",
+) -> None:
+    """Write a project of one agent with a tool server into the folder NAME.
+
+    Without a model it follows a script and needs no key and no network.
+    """
     from pallas.cli.init import init as write_project
 
-    raise typer.Exit(write_project(directory))
+    raise typer.Exit(write_project(directory, model, model_url))
 
 
 @app.command()

@@ -36,4 +36,13 @@ AUTH_KEYS: Final = (
     "oauth", "forward", "redirect_port", "redirect_path", "scope", "persist", "client_metadata_url",
     "x_forward",
 )
+_KEY_VARIABLES: Final = {
+    "anthropic-vertex": "", "codexresponses": "CODEX_API_KEY", "hf": "HF_TOKEN", "metaai": "META_AI_API_KEY",
+    "openresponses": "OPENRESPONSES_API_KEY", "responses": "OPENAI_API_KEY",
+}
 # fmt: on
+
+
+def key_variable(provider: str) -> str:
+    """The environment variable that fast-agent takes a provider's key from, empty for none."""
+    return _KEY_VARIABLES.get(provider, f"{provider.upper()}_API_KEY")
