@@ -21,6 +21,7 @@ from pallas_tui.widgets.chat.chat_markdown import AnswerMarkdown
 from pallas_tui.widgets.chat.conversation_view import ConversationView
 from pallas_tui.widgets.chat.picture_tray import Chip
 from pallas_tui.widgets.chat.prompt_area import PathLine
+from pallas_tui.widgets.status_line import StatusLine
 
 assert chat
 assert server
@@ -138,6 +139,21 @@ async def test_hostile_text_reaches_neither_the_terminal_nor_an_action(chat: Cha
 async def test_how_it_went_stands_beside_the_answer(chat: Chat) -> None:
     await chat.ask("work")
     await chat.until(lambda: "3 steps · 1 tool call" in chat.app.screen_text())
+
+
+async def test_the_bottom_line_offers_what_can_be_done_now(chat: Chat) -> None:
+    def bottom() -> str:
+        return chat.app.screen_text().splitlines()[-1]
+
+    await chat.app.mount(StatusLine())
+    assert "^k cancel" not in bottom()
+    await chat.type("hold")
+    await chat.until(lambda: "^k cancel" in bottom())
+    chat.server.release()
+    await chat.until(lambda: "^r again" in bottom())
+    assert "^k cancel" not in bottom()
+    chat.conversation.clear()
+    await chat.until(lambda: "^r again" not in bottom())
 
 
 @pytest.mark.parametrize("keys", [("ctrl+k",), ("escape", "escape")])

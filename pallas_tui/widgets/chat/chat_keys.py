@@ -28,6 +28,7 @@ from .conversation_view import ConversationView
 from .message_parts import PartsPane
 from .queued_messages import QueuedMessages
 from .tool_tree import ToolTree
+from .transcript import Transcript
 
 _TIMEOUT: Final = 10.0
 
@@ -46,6 +47,7 @@ class ChatActions(PartsPane):
     _beside: list[ConversationView]
     _current: ConversationView | None
     _runs: Runs
+    _working: tuple[str, ...] = ()
 
     @abstractmethod
     def new_conversation(
@@ -89,6 +91,15 @@ class ChatActions(PartsPane):
         if action in ("calls", "show_run"):
             return self._answer is not None
         return view is not None if action in _WITH_VIEW else True
+
+    @on(Transcript.TranscriptMoved)
+    def offer_keys(self) -> None:
+        """Update the bottom line when other keys work than before."""
+        actions = ("cancel", "retry", "copy", "calls", "write")
+        working = tuple(name for name in actions if self.check_action(name, ()))
+        if working != self._working:
+            self._working = working
+            self.refresh_bindings()
 
     @property
     def _asked(self) -> list[ConversationView]:

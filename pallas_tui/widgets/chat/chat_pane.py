@@ -258,6 +258,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self._strip.show(tabs, active)
         self.keep_tabs()
         self.caption = self._caption()
+        self.offer_keys()
 
     def _caption(self) -> str:
         """Return principal, protocol version and model."""

@@ -428,7 +428,6 @@ class ConversationView(Reading):
 
     @on(Transcript.TranscriptMoved)
     def _on_moved(self, event: Transcript.TranscriptMoved) -> None:
-        event.stop()
         self._tell()
 
     def _tell(self) -> None:
