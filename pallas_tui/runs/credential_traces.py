@@ -1,13 +1,15 @@
 """The credential of each request between callers, agents and downstreams, built from events; no screen."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
-from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
+from pallas.model import AgentSnapshot, AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
+from ..agents.fleet_tree import links_of
 from ..frame import FleetFrame
-from .run_requests import kind_of, short
+from .run_requests import claims_of, is_connection, kind_of, short
 
 MAX_REQUESTS: Final = 5_000
 """Requests that are kept; the runs that began first are dropped first."""
@@ -27,7 +29,10 @@ class TraceLine:
 
     ``depth`` is its indentation. ``runs`` are the ids of its run and of the runs above it. ``outcome`` is set
     for the request that began a run, ``status`` for one to a downstream: the HTTP status, None when there was
-    no answer; then ``caller`` is the caller of the run. ``findings`` are the reasons to look at it, in words.
+    no answer; then ``caller`` is the caller of the run, and ``variable`` the one that a configured key was
+    read from. ``claims`` are those of its token. ``seconds`` is the time that the run or the calls of
+    ``tool`` took, None until they are over. ``parts`` are the requests of a line that stands for those by
+    which a connection is made and kept. ``findings`` are the reasons to look at it, in words.
     """
 
     key: tuple[str, int]
@@ -40,7 +45,12 @@ class TraceLine:
     fingerprint: str = ""
     audience: tuple[str, ...] = ()
     expires_at: float | None = None
+    claims: tuple[tuple[str, str], ...] = ()
+    variable: str = ""
     method: str = ""
+    tool: str = ""
+    seconds: float | None = None
+    parts: tuple[str, ...] = ()
     status: int | None = None
     outcome: str = ""
     times: int = 1
@@ -69,8 +79,10 @@ class TraceLine:
         name, colon, wanted = word.partition(":")
         if colon and (parts := self._parts(name)) is not None:
             return any(wanted in part.lower() for part in parts)
-        texts = (self.sender, self.to, self.source, self.fingerprint, self.method, self.answer)
-        return any(word in text.lower() for text in (*texts, *self.audience, *self.findings, *self.runs))
+        texts = (self.sender, self.to, self.source, self.fingerprint, self.method, self.answer, self.variable)
+        claims = (text for _, text in self.claims)
+        more = (f"{self.to}/{self.tool}", *self.audience, *claims, *self.parts, *self.findings, *self.runs)
+        return any(word in text.lower() for text in (*texts, *more))
 
     def _parts(self, name: str) -> tuple[str, ...] | None:
         match name:
@@ -108,7 +120,10 @@ class _Run:
     outcome: str = "running"
     asked_by: "_Run | None" = None
     asked_as: str = ""
+    seconds: float | None = None
     requests: dict[tuple[object, ...], _CountedRequest] = field(default_factory=dict)
+    open_calls: dict[str, float] = field(default_factory=dict)
+    took: dict[tuple[str, str], float] = field(default_factory=dict)
     spans: set[str] = field(default_factory=set)
     children: list["_Run"] = field(default_factory=list)
     left_out: int = 0
@@ -137,6 +152,8 @@ class Traces:
         self._spans: dict[str, tuple[_Run, str]] = {}
         self._made: dict[str, list[TraceLine]] = {}
         self._usual: dict[tuple[str, str], set[str]] = {}
+        self._targets: dict[tuple[str, str], str] = {}
+        self._agents: tuple[AgentSnapshot, ...] = ()
         self._requests = 0
         self.version = 0
         self.lost = 0
@@ -156,6 +173,7 @@ class Traces:
     def absorb(self, frame: FleetFrame) -> bool:
         """Take in a frame; return whether anything changed."""
         before = self.version
+        self._know_targets(frame.snapshot.agents)
         for event in frame.events:
             if (take := self._take.get(type(event))) is not None:
                 take(event)
@@ -165,6 +183,18 @@ class Traces:
         self._trim()
         return self.version != before
 
+    def _know_targets(self, agents: tuple[AgentSnapshot, ...]) -> None:
+        """Where the downstreams are, except agents of the fleet: those check the audience themselves."""
+        if agents is self._agents:
+            return
+        self._agents = agents
+        links = ((agent.name, link) for agent in agents for link in links_of(agent, agents))
+        targets = {(name, link.name): link.downstream.target for name, link in links if link.delegate is None}
+        if targets != self._targets:
+            self._targets = targets
+            self._made.clear()
+            self.version += 1
+
     def lines(self, words: Iterable[str] = (), *, findings_only: bool = False) -> list[TraceLine]:
         """Return the table: runs in order of their start, below each its requests and the runs it called."""
         words = tuple(words)
@@ -173,7 +203,7 @@ class Traces:
             if run.asked_by is not None:
                 continue
             if (made := self._made.get(run.id)) is None:
-                made = self._made[run.id] = _Group(run, self._usual).lines()
+                made = self._made[run.id] = _Group(run, self._usual, self._targets).lines()
             lines += made
         if findings_only:
             lines = [line for line in lines if line.findings]
@@ -205,9 +235,16 @@ class Traces:
             self._changed(run)
 
     def _called(self, event: ToolEvent) -> None:
-        # Only as much as links the run of another agent to it: a call has no line of its own.
-        if event.span_id and event.phase == "started":
-            self._know_span(self._run_of(event), event.span_id, event.server)
+        # Its time, and what links the run of another agent to it: a call has no line of its own.
+        run = self._run_of(event)
+        if event.phase == "started":
+            if event.span_id:
+                self._know_span(run, event.span_id, event.server)
+            if len(run.open_calls) < MAX_KINDS:
+                run.open_calls[event.call_id] = event.at
+        elif (began := run.open_calls.pop(event.call_id, None)) is not None and len(run.took) < MAX_KINDS:
+            call = event.server, event.tool
+            run.took[call] = run.took.get(call, 0.0) + max(0.0, event.at - began)
 
     def _know_span(self, run: _Run, span: str, server: str) -> None:
         if len(run.spans) < MAX_KINDS:
@@ -231,7 +268,9 @@ class Traces:
             self._made.clear()  # a finding may disappear
 
     def _finished(self, event: RunFinished) -> None:
-        self._run_of(event, event.at - event.seconds).outcome = event.outcome
+        run = self._run_of(event, event.at - event.seconds)
+        run.outcome, run.seconds = event.outcome, event.seconds
+        run.open_calls.clear()
 
     def _trim(self) -> None:
         while self._runs and (self._requests > MAX_REQUESTS or len(self._runs) > MAX_RUNS):
@@ -253,8 +292,10 @@ class Traces:
 class _Group:
     """A run with all runs below it, as lines."""
 
-    def __init__(self, root: _Run, usual: dict[tuple[str, str], set[str]]) -> None:
-        self._root, self._usual = root, usual
+    def __init__(
+        self, root: _Run, usual: dict[tuple[str, str], set[str]], targets: dict[tuple[str, str], str]
+    ) -> None:
+        self._root, self._usual, self._targets = root, usual, targets
 
     def lines(self) -> list[TraceLine]:
         return self._of(self._root, (), 0, None)
@@ -263,9 +304,9 @@ class _Group:
         runs = (run.id, *above)
         lines = [self._inbound(run, runs, depth, asked)]
         waiting = list(run.children)
-        for place, request in enumerate(run.requests.values(), 1):
-            event = request.event
-            lines.append(self._outbound(run, runs, depth + 1, place, request))
+        for place, requests in _folded(run.requests.values()):
+            event = requests[0].event
+            lines.append(self._outbound(run, runs, depth + 1, place, requests))
             if event.method == _ASKING:
                 for child in [child for child in waiting if child.asked_as == event.downstream]:
                     waiting.remove(child)
@@ -306,15 +347,19 @@ class _Group:
             fingerprint=run.principal,
             audience=same.audience if same is not None and run.principal else (),
             expires_at=expires_at,
+            claims=claims_of(same) if same is not None and run.principal else (),
             method="send_message",
+            seconds=run.seconds,
             outcome=run.outcome,
             findings=tuple(findings),
         )
 
     def _outbound(
-        self, run: _Run, runs: tuple[str, ...], depth: int, place: int, request: _CountedRequest
+        self, run: _Run, runs: tuple[str, ...], depth: int, place: int, requests: list[_CountedRequest]
     ) -> TraceLine:
-        event = request.event
+        event = requests[0].event
+        is_folded = len(requests) > 1
+        findings = dict.fromkeys(each for one in requests for each in self._findings(run, one.event))
         return TraceLine(
             key=(run.id, place),
             depth=depth,
@@ -326,10 +371,15 @@ class _Group:
             fingerprint=event.fingerprint,
             audience=event.audience,
             expires_at=event.expires_at,
-            method=event.method,
-            status=event.status,
-            times=request.times,
-            findings=tuple(self._findings(run, event)),
+            claims=claims_of(event),
+            variable=event.variable,
+            method="connection" if is_folded else event.method,
+            tool=event.tool,
+            seconds=run.took.get((event.downstream, event.tool)),
+            parts=tuple(map(_part, requests)) if is_folded else (),
+            status=min((one.event.status for one in requests if one.event.status), default=None),
+            times=sum(one.times for one in requests),
+            findings=tuple(findings),
             caller=run.asked_by_whom,
         )
 
@@ -345,6 +395,55 @@ class _Group:
         if event.source == "forwarded" and run.known and event.fingerprint != run.principal:
             own = short(run.principal) if run.principal else "none"
             yield f"not the caller's key: {short(event.fingerprint)} was sent, the caller has {own}"
+        audience = ", ".join(event.audience)
         if event.status in _REFUSED:
-            bare = " without a key" if event.source == "none" else ""
-            yield f"refused with {event.status}{bare}"
+            held = f"; the key is for {audience}" if audience else ""
+            yield f"refused with {event.status}{' without a key' if event.source == 'none' else held}"
+        target = self._targets.get((event.agent, event.downstream), "")
+        if not fits(event.audience, target):
+            yield f"the key is for {audience}, but went to {target}"
+
+
+def fits(audience: tuple[str, ...], target: str) -> bool:
+    """Whether a server at the URL ``target`` may accept tokens with this audience (RFC 8707).
+
+    Only URLs can be compared: a server at the same origin, at the audience's path or below it. An audience
+    that is a name may be anything's.
+    """
+    place = _place(target)
+    found = [_place(each) for each in audience]
+    if place is None or not found or None in found:
+        return True
+    return any(
+        each is not None and each[:3] == place[:3] and f"{place[3]}/".startswith(f"{each[3]}/")
+        for each in found
+    )
+
+
+def _place(url: str) -> tuple[str, str, int | None, str] | None:
+    """Scheme, host, port and path; None for what is no URL of the web."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
+
+
+def _folded(requests: Iterable[_CountedRequest]) -> Iterator[tuple[int, list[_CountedRequest]]]:
+    """Requests by line, with its place: those that only make and keep a connection share one."""
+    lines: dict[object, tuple[int, list[_CountedRequest]]] = {}
+    for place, request in enumerate(requests, 1):
+        event = request.event
+        folds = is_connection(event.method) and event.status not in _REFUSED and (event.status or 500) < 500
+        line = (event.downstream, event.source, event.fingerprint) if folds else place
+        lines.setdefault(line, (place, []))[1].append(request)
+    yield from lines.values()
+
+
+def _part(request: _CountedRequest) -> str:
+    """``tools/list 200 x2``."""
+    again = f" x{request.times}" if request.times > 1 else ""
+    return f"{request.event.method or 'stream'} {request.event.status}{again}"

@@ -12,6 +12,7 @@ MAX_REQUESTS: Final = 100
 """Different requests that are kept of one run."""
 
 _REFUSED: Final = frozenset({401, 403, 407, 429})
+_CONNECTION: Final = frozenset({"", "initialize", "server/discover", "ping", "logging/setLevel"})
 
 
 @dataclass(slots=True)
@@ -51,9 +52,11 @@ class DownstreamRequest:
     def details(self) -> str:
         """All of it, in one line."""
         event = self.event
-        parts = [f"{event.downstream} {event.method}".strip(), credential_of(event)]
+        what = event.tool or event.method
+        parts = [f"{event.downstream} {what}".strip(), credential_of(event)]
         if event.audience:
             parts.append(f"for {', '.join(event.audience)}")
+        parts += [f"{name} {text}" for name, text in claims_of(event)]
         if event.expires_at is not None:
             word = "expired" if _expired(event) else "expires"
             parts.append(f"{word} {since(event.expires_at, event.at)}")
@@ -90,6 +93,7 @@ def kind_of(event: AuthHop) -> tuple[object, ...]:
     return (
         event.downstream,
         event.method,
+        event.tool,
         event.source,
         event.fingerprint,
         event.status,
@@ -102,7 +106,20 @@ def credential_of(event: AuthHop) -> str:
     """Return the credential: its fingerprint and its source."""
     if event.source == "none":
         return "no credential"
-    return f"key {event.fingerprint} {event.source}" if event.fingerprint else f"a {event.source} key"
+    origin = f" ({event.variable})" if event.variable else ""
+    key = f"key {event.fingerprint} {event.source}" if event.fingerprint else f"a {event.source} key"
+    return key + origin
+
+
+def claims_of(event: AuthHop) -> tuple[tuple[str, str], ...]:
+    """Return who a token says it is for and from, by the names of the claims."""
+    claims = (("sub", event.subject), ("iss", event.issuer), ("scope", event.scope))
+    return tuple((name, text) for name, text in claims if text)
+
+
+def is_connection(method: str) -> bool:
+    """Return whether a request makes or keeps a connection: a client sends it by itself."""
+    return method in _CONNECTION or method.endswith("/list") or method.startswith("notifications/")
 
 
 def short(fingerprint: str) -> str:

@@ -249,15 +249,18 @@ async def test_a_server_that_was_not_opted_in_sees_no_authorization(tmp_path: Pa
 
 
 @ERA
-async def test_a_configured_authorization_wins(tmp_path: Path, era: str) -> None:
+async def test_a_configured_authorization_wins(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # PR-28
+    monkeypatch.setenv("REC_TOKEN", "of-the-project")
     async with recording() as recorder:
-        root = project(tmp_path, recorder, "auto", headers={"authorization": "Bearer of-the-project"})
+        root = project(tmp_path, recorder, "auto", headers={"authorization": "Bearer ${REC_TOKEN}"})
         async with running(root) as fleet, client(fleet, "one", era=era, bearer="token-a") as caller:
             await ask(caller, call("note", "a"))
             assert {each.bearer for each in recorder.requests} == {"of-the-project"}
-            assert {(hop.source, hop.fingerprint) for hop in hops(fleet)} == {
-                ("configured", fingerprint("of-the-project"))
+            assert {(hop.source, hop.fingerprint, hop.variable) for hop in hops(fleet)} == {
+                ("configured", fingerprint("of-the-project"), "REC_TOKEN")
             }
 
 
@@ -289,7 +292,7 @@ async def test_a_redirect_within_the_origin_keeps_it(tmp_path: Path, down: str) 
 @DOWN
 async def test_each_hop_is_told_without_the_token(tmp_path: Path, down: str) -> None:
     # PR-36
-    token = jwt({"aud": ["shop", "vault"], "exp": 2_000_000_000, "sub": "someone"})
+    token = jwt({"aud": ["shop", "vault"], "exp": 2_000_000_000, "sub": "someone", "scp": ["a", "b"]})
     async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
         async with client(fleet, "one", bearer=token) as caller:
             await ask(caller, call("note", "a"))
@@ -298,6 +301,7 @@ async def test_each_hop_is_told_without_the_token(tmp_path: Path, down: str) -> 
         (hop,) = told
         assert (hop.agent, hop.downstream, hop.source, hop.status) == ("one", "rec", "forwarded", 200)
         assert (hop.audience, hop.expires_at) == (("shop", "vault"), 2_000_000_000)
+        assert (hop.subject, hop.issuer, hop.scope, hop.tool) == ("someone", "", "a b", "note")
         assert hop.fingerprint == fingerprint(token)
         runs = {event.run_id for event in fleet.hub.since(0).events if isinstance(event, RunFinished)}
         assert hop.run_id in runs

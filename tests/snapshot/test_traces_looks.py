@@ -25,7 +25,7 @@ EVENTS: tuple[Event, ...] = (
     RunStarted(
         run_id="7f3a91", agent="concierge", at=NOON, caller="pallas dev", principal=ALICE, span_id="a1"
     ),
-    hop("7f3a91", "concierge", "docs", 0.1, method="initialize"),
+    *(hop("7f3a91", "concierge", "docs", 0.1, method=each) for each in ("initialize", "tools/list")),
     ToolEvent(
         run_id="7f3a91",
         agent="concierge",
@@ -39,11 +39,11 @@ EVENTS: tuple[Event, ...] = (
     RunStarted(
         run_id="80c1d2", agent="research", at=NOON + 0.3, caller="mcp", principal=ALICE, parent_span="b2"
     ),
-    *(hop("80c1d2", "research", "papers", 0.4) for _ in range(3)),
+    *(hop("80c1d2", "research", "papers", 0.4, tool="find") for _ in range(3)),
     hop("80c1d2", "research", "vault", 0.5, source="configured", fingerprint=VAULT, expires_at=None),
     hop("80c1d2", "research", "tickets", 0.6, status=401),
     RunFinished(run_id="80c1d2", agent="research", at=NOON + 1, outcome="ok", seconds=0.7),
-    hop("7f3a91", "concierge", "research", 1.0),
+    hop("7f3a91", "concierge", "research", 1.0, tool="ask"),
     hop("7f3a91", "concierge", "docs", 1.1, source="none", fingerprint="", expires_at=None, audience=()),
     RunStarted(run_id="91ab02", agent="vision", at=NOON + 2),
 )

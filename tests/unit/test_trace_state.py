@@ -1,12 +1,13 @@
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from support.fake_fleet import NOON, desk
 
-from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
+from pallas.model import AuthHop, Downstream, Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs import credential_traces as trace_state
-from pallas_tui.runs.credential_traces import TraceLine, Traces
+from pallas_tui.runs.credential_traces import TraceLine, Traces, fits
 from pallas_tui.text import UNICODE, width_of
 from pallas_tui.widgets.traces.trace_view import expiry, header, request_details, trace_line
 
@@ -131,6 +132,7 @@ def test_a_run_cannot_be_below_itself() -> None:
     [
         (ALICE, hop(status=401), "refused with 401"),
         (ALICE, hop(status=403), "refused with 403"),
+        (ALICE, hop(status=401, audience=("api://x",)), "refused with 401; the key is for api://x"),
         ("", hop(source="none", fingerprint="", status=401), "refused with 401 without a key"),
         (ALICE, hop(expires_at=NOON), "the key had expired"),
         (ALICE, hop(fingerprint=BOB), "not the caller's key: b0b00000 was sent, the caller has a11ce000"),
@@ -154,6 +156,91 @@ def test_what_is_odd_is_told_in_words(principal: str, event: AuthHop, reason: st
 )
 def test_what_is_usual_is_not_odd(event: AuthHop) -> None:
     assert odd(started(principal=ALICE), event) == []
+
+
+@pytest.mark.parametrize(
+    ("audience", "fit"),
+    [
+        ("http://127.0.0.1:9000/mcp", True),
+        ("http://127.0.0.1:9000", True),
+        ("http://127.0.0.1:9000/", True),
+        ("http://127.0.0.1:9000/vault", False),
+        ("http://127.0.0.1:9000/mc", False),
+        ("https://vault.example/mcp", False),
+        ("http://127.0.0.1:9001/mcp", False),
+        ("api://vault", True),
+        ("http://[", True),
+        ("", True),
+    ],
+)
+def test_a_key_for_another_url_than_the_servers_is_a_finding(audience: str, fit: bool) -> None:
+    one = replace(desk().agents[0], downstreams=(Downstream("vault", "http", "http://127.0.0.1:9000/mcp"),))
+    made = Traces()
+    events = started(agent=one.name, principal=ALICE), hop(agent=one.name, audience=(audience,))
+    made.absorb(FleetFrame(replace(desk(), agents=(one,)), events, NOON))
+    finding = f"the key is for {audience}, but went to http://127.0.0.1:9000/mcp"
+    assert made.lines()[1].findings == (() if fit else (finding,))
+    assert fits(("https://other.example", "http://127.0.0.1:9000/mcp"), "http://127.0.0.1:9000/mcp")
+
+
+def test_an_agent_of_the_fleet_looks_at_the_audience_itself() -> None:
+    target = replace(desk().agents[1], url="http://127.0.0.1:9000/mcp")
+    link = Downstream(target.name, "http", "http://127.0.0.1:9000/mcp")
+    one = replace(desk().agents[0], downstreams=(link,))
+    events = started(agent=one.name), hop(to=target.name, agent=one.name, audience=("https://fleet.example",))
+    made = Traces()
+    made.absorb(FleetFrame(replace(desk(), agents=(one, target)), events, NOON))
+    assert not any("is for" in each for line in made.lines() for each in line.findings)
+
+
+def test_requests_that_only_make_a_connection_share_a_line() -> None:
+    bare = {"to": "docs", "source": "none", "fingerprint": ""}
+    made = traces(
+        started(principal=ALICE),
+        hop(method="initialize"),
+        hop(method="notifications/initialized", status=202),
+        hop(method="", status=405),
+        hop(tool="search"),
+        *[hop(method="tools/list") for _ in range(2)],
+        hop(method="tools/list", status=401),
+        hop(method="tools/list", **bare),
+    )
+    shown = [(line.to, line.method, line.tool, line.times, line.answer) for line in made.lines()[1:]]
+    assert shown == [
+        ("vault", "connection", "", 5, "200"),
+        ("vault", "tools/call", "search", 1, "200"),
+        ("vault", "tools/list", "", 1, "401"),
+        ("docs", "tools/list", "", 1, "200"),
+    ]
+    parts = "initialize 200, notifications/initialized 202, stream 405, tools/list 200 x2"
+    assert parts in request_details(made.lines()[1], NOON)
+    assert [line.method for line in made.lines(["tools/list"])] == ["connection", "tools/list", "tools/list"]
+
+
+def test_a_call_tells_its_tool_its_time_its_claims_and_the_variable_of_its_key() -> None:
+    one = replace(call("r1", "c1", "vault"), tool="search")
+    made = traces(
+        started(principal=ALICE),
+        one,
+        replace(one, at=NOON + 1.5, phase="completed"),
+        hop(tool="search", subject="alice", issuer="https://id.example", scope="read write"),
+        hop(tool="look", source="configured", fingerprint=VAULT, variable="VAULT_TOKEN"),
+        ended(),
+    )
+    run, search, look = made.lines()
+    assert (run.seconds, search.seconds, look.seconds) == (3.0, 1.5, None)
+    line = "".join(text for text, _ in trace_line(search, 120, NOON, UNICODE))
+    assert "concierge → vault/search" in line and "1.5 s" in line
+    text = request_details(search, NOON)
+    for part in (
+        "tool      search",
+        "sub       alice",
+        "iss       https://id.example",
+        "scope     read write",
+    ):
+        assert part in text
+    assert "configured: from the variable VAULT_TOKEN" in request_details(look, NOON)
+    assert made.lines(["alice"]) == [run, search] and made.lines(["vault_token"]) == [look]
 
 
 def test_a_key_is_missing_where_others_of_the_agent_have_one() -> None:

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from ...runs.credential_traces import TraceLine
 from ...runs.run_requests import short
-from ...text import Glyphs, Line, clock, count, cropped, fit, moment, right
+from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, moment, right
 from ..tones import DIM
 
 _SOURCES: Final = {"caller": "caller", "forwarded": "forward", "configured": "config", "none": "none"}
@@ -16,8 +16,6 @@ _KEY_WIDTH: Final = 8
 _SOURCE_WIDTH: Final = 7
 _EXPIRY_WIDTH: Final = 9
 _ANSWER_WIDTH: Final = 9
-_METHOD_WIDTH: Final = 15  # server/discover
-_MOST_METHOD: Final = 26
 _WIDE: Final = 110
 _NARROW: Final = 72
 _TINY: Final = 56
@@ -36,7 +34,7 @@ def header(width: int, glyphs: Glyphs) -> Line:
             "key",
             "for",
             "expires",
-            "method",
+            "took",
             "answer",
             glyphs,
         )
@@ -47,9 +45,12 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
     """Return one request. ``alone`` it has no line of its run above it, and names the caller."""
     again = f" x{line.times}" if line.times > 1 else ""
     arrow = f" {glyphs.outbound} "
-    route_text = f"{line.sender}{arrow}{line.to}{again}"
-    longer = f"{line.caller}{arrow}{route_text}" if line.caller and alone else route_text
-    route = (longer, route_text) if alone else ("  " * line.depth + route_text,)
+    what = f"/{line.tool}" if line.tool else f" {line.method}" if line.method and not line.outcome else ""
+    route = tuple(f"{line.sender}{arrow}{line.to}{each}{again}" for each in (what, ""))
+    if not alone:
+        route = tuple("  " * line.depth + each for each in route)
+    elif line.caller:
+        route = (*(f"{line.caller}{arrow}{each}" for each in route), *route)
     left, expired = expiry(line.expires_at, now)
     key = short(line.fingerprint) or "-"
     columns = _columns(
@@ -61,19 +62,19 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone
         key,
         ", ".join(line.audience),
         left,
-        line.method,
+        duration(line.seconds) if line.seconds is not None else "",
         line.answer,
         glyphs,
     )
     styles = {
         "run": DIM,
         "time": DIM,
-        "route": "bold" if line.outcome else "",
+        "route": "bold" if line.outcome else DIM if line.parts else "",
         "source": DIM if line.source == "none" else "",
         "key": "",
         "for": DIM,
         "left": "$text-warning" if expired else DIM,
-        "method": DIM,
+        "took": DIM,
         "answer": _answer_style(line),
     }
     parts = [(text, styles.get(name, "")) for text, name in columns]
@@ -104,12 +105,15 @@ def request_details(line: TraceLine, now: float) -> str:
         ("run", line.run_id),
         ("caller", line.caller),
         ("asked by", ", ".join(f"run {run}" for run in line.runs[1:])),
-        ("method", line.method),
+        ("tool", line.tool),
+        ("method", ", ".join(line.parts) or line.method),
         ("answer", line.answer if line.outcome or line.status is None else f"HTTP {line.status}"),
         ("times", count(line.times, "time") if line.times > 1 else ""),
+        ("took", duration(line.seconds) if line.seconds is not None else ""),
         ("source", _explained(line)),
         ("key", line.fingerprint or "none"),
         ("for", ", ".join(line.audience) or ("not told" if line.fingerprint else "")),
+        *line.claims,
     ]
     if line.expires_at is not None:
         when = moment(line.expires_at, now)
@@ -123,7 +127,7 @@ def request_details(line: TraceLine, now: float) -> str:
     lines += [
         "",
         "A key is shown by its fingerprint, which stays the same while this fleet runs.",
-        "Its audience and expiry are what the key itself claims; they are not checked here.",
+        "Audience, expiry and the other claims are what the key itself says; they are not checked here.",
     ]
     return "\n".join(lines)
 
@@ -135,7 +139,8 @@ def _explained(line: TraceLine) -> str:
         case "forwarded":
             return "forwarded: the caller's own"
         case "configured":
-            return "configured: from the project's files"
+            source = f"the variable {line.variable}" if line.variable else "the project's files"
+            return f"configured: from {source}"
     return "none: no credential went along"
 
 
@@ -156,7 +161,7 @@ def _columns(
     key: str,
     audience: str,
     left: str,
-    method: str,
+    took: str,
     answer: str,
     glyphs: Glyphs,
 ) -> list[tuple[str, str]]:
@@ -171,8 +176,7 @@ def _columns(
     ]
     if width >= _WIDE:
         right_side.append((fit(audience, (width - _WIDE) // 4 + 10, glyphs) + " ", "for"))
-        methods = min(_MOST_METHOD, _METHOD_WIDTH + (width - _WIDE) // 4)
-        right_side.append((fit(method, methods, glyphs) + " ", "method"))
+        right_side.append((right(took, DURATION_WIDTH) + " ", "took"))
     if width >= _TINY:
         right_side.append((right(left, _EXPIRY_WIDTH) + " ", "left"))
     right_side.append((fit(answer, 7 if narrow else _ANSWER_WIDTH, glyphs), "answer"))

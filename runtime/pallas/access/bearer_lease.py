@@ -20,26 +20,41 @@ log = logging.getLogger(__name__)
 # Limits on the claims that are read: the author of a token is not trusted.
 _MAX_JWT: Final = 16_384
 _MAX_AUDIENCE: Final = 5
+_MAX_SCOPES: Final = 20
+_MAX_CLAIM: Final = 100
 
 
 class Claims(NamedTuple):
-    """The claims of a token, unverified: its audience, and its expiry in Unix seconds."""
+    """The claims of a token that are shown, unverified; the expiry in Unix seconds."""
 
     audience: tuple[str, ...] = ()
     expires_at: float | None = None
+    subject: str = ""
+    issuer: str = ""
+    scope: str = ""
 
 
 def claims_of(token: str) -> Claims:
-    """The audience and expiry that a JWT claims; nothing for any other token. Never raises."""
+    """The claims of a JWT; nothing for any other token. Never raises."""
     body = payload_of(token)
     named = body.get("aud")
     audience = [named] if isinstance(named, str) else named if isinstance(named, list) else []
     expires = body.get("exp")
     if isinstance(expires, bool):
         expires = None
+    scope = body.get("scope", body.get("scp"))
+    if isinstance(scope, list):
+        scope = " ".join(each for each in scope[:_MAX_SCOPES] if isinstance(each, str))
+    subject, issuer, scope = (
+        one_line(each, _MAX_CLAIM) if isinstance(each, str) else ""
+        for each in (body.get("sub"), body.get("iss"), scope)
+    )
     return Claims(
-        tuple(one_line(each, 100) for each in audience[:_MAX_AUDIENCE] if isinstance(each, str)),
+        tuple(one_line(each, _MAX_CLAIM) for each in audience[:_MAX_AUDIENCE] if isinstance(each, str)),
         float(expires) if isinstance(expires, int | float) and 0 < expires < 1e12 else None,
+        subject,
+        issuer,
+        scope,
     )
 
 
@@ -87,9 +102,19 @@ class BearerLease:
         self._bearer = self._emit = None
 
     def report(
-        self, downstream: str, source: CredentialSource, credential: str, status: int | None, method: str
+        self,
+        downstream: str,
+        source: CredentialSource,
+        credential: str,
+        status: int | None,
+        method: str,
+        tool: str = "",
+        variable: str = "",
     ) -> None:
-        """Publish one request. ``credential`` is reduced to a fingerprint and claims here."""
+        """Publish one request. ``credential`` is reduced to a fingerprint and claims here.
+
+        ``variable`` is the one that a configured credential was read from.
+        """
         if self._emit is None:
             return
         claims = claims_of(credential) if credential else Claims()
@@ -100,9 +125,14 @@ class BearerLease:
             source=source,
             fingerprint=fingerprint(credential) if credential else "",
             audience=claims.audience,
+            subject=claims.subject,
+            issuer=claims.issuer,
+            scope=claims.scope,
             expires_at=claims.expires_at,
+            variable=variable if source == "configured" else "",
             status=status,
             method=one_line(method, 60),
+            tool=one_line(tool, 100),
         )
         _log(hop)
         self._emit(hop)

@@ -21,7 +21,7 @@ from .kinds import HandlerConfig, RemoteConfig, RouterConfig, TypedConfig, Worke
 from .network import local_port
 from .notes import suggest
 from .section import Section
-from .tree import Node, Table, unset_in
+from .tree import Node, Table, key_variable, unset_in
 from .typed_handlers import (
     check_module,
     files_of,
@@ -113,6 +113,7 @@ def remote_of(entry: RemoteEntry, name: str) -> RemoteConfig | None:
         forward_inbound_auth=entry.forward_inbound_auth,
         capacity=entry.capacity,
         unset=unset,
+        key_variable=key_variable(section.table),
     )
 
 

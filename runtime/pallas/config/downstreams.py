@@ -15,7 +15,7 @@ from .models import DownstreamConfig, Where
 from .network import secret_in, url_problem
 from .notes import allowed, did_you_mean, nearest
 from .section import Section
-from .tree import Leaf, Table, unset_in
+from .tree import Leaf, Table, key_variable, unset_in
 from .upstream import AUTH_KEYS, DOWNSTREAM_KEYS, MCP_KEYS
 from .validation import validate
 
@@ -134,6 +134,7 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         headers=headers,
         forward_inbound_auth=entry.forward_inbound_auth,
         unset=_unset(section),
+        key_variable=key_variable(section.table),
         where=section.where,
     )
 

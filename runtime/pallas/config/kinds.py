@@ -44,6 +44,7 @@ class WorkerConfig:
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
     """An MCP endpoint outside the fleet. ``headers`` are expanded; ``unset`` are variables they lack.
+    ``key_variable`` is the one that the credential in them is read from.
 
     ``tool``, ``argument`` and ``conversation`` name the tool, its text and its handle; empty to find out.
     """
@@ -56,6 +57,7 @@ class RemoteConfig:
     forward_inbound_auth: bool = False
     capacity: int = 32
     unset: tuple[str, ...] = ()
+    key_variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

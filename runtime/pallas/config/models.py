@@ -245,7 +245,8 @@ class DownstreamConfig:
     """One entry under ``mcp.servers`` of the fast-agent configuration, as far as Pallas needs it.
 
     ``transport`` is ``http``, ``sse`` or ``stdio``. ``headers`` are expanded; ``unset`` names the
-    environment variables its headers refer to that are not set (PR-9).
+    environment variables its headers refer to that are not set (PR-9), ``key_variable`` the one that its
+    credential is read from.
     """
 
     name: str
@@ -255,6 +256,7 @@ class DownstreamConfig:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     forward_inbound_auth: bool = False
     unset: tuple[str, ...] = ()
+    key_variable: str = ""
     where: Where = Where("fastagent.config.yaml")
 
     @property

@@ -1,10 +1,14 @@
 """A YAML file as values that know where they stand."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from .models import Where
+
+REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
+"""A variable in a text, with its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,14 @@ def unset_in(node: Node) -> tuple[str, ...]:
         case Leaf():
             return node.unset
     return tuple(dict.fromkeys(name for names in below for name in names))
+
+
+def key_variable(server: Table) -> str:
+    """The variable that the credential of a server with these keys is read from, empty if it names none."""
+    headers = server.get("headers")
+    inner = headers.entries.items() if isinstance(headers, Table) else ()
+    nodes = [entry.node for name, entry in inner if name.strip().lower() == "authorization"]
+    for node in (*nodes, server.get("access_token")):
+        if isinstance(node, Leaf) and node.expanded and (found := REFERENCE.search(node.raw)) is not None:
+            return found[1].partition(":")[0]
+    return ""

@@ -13,9 +13,7 @@ from pallas.bounds.bounded_yaml import MAX_YAML_DEPTH, BoundedLoader
 from .models import Where
 from .notes import Notes
 from .textfile import read_text
-from .tree import Entry, Items, Leaf, Node, Table
-
-_REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
+from .tree import REFERENCE, Entry, Items, Leaf, Node, Table
 
 MAX_VALUES: Final = 100_000
 _MAX_NUMBER: Final = 100
@@ -56,12 +54,12 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
         return default
 
     end = _end_of_references(text)
-    return _REFERENCE.sub(value, text[:end]) + text[end:], tuple(unset)
+    return REFERENCE.sub(value, text[:end]) + text[end:], tuple(unset)
 
 
 def refers(text: str) -> bool:
     """Whether ``text`` holds a reference."""
-    return _REFERENCE.search(text, 0, _end_of_references(text)) is not None
+    return REFERENCE.search(text, 0, _end_of_references(text)) is not None
 
 
 def _end_of_references(text: str) -> int:
@@ -71,7 +69,7 @@ def _end_of_references(text: str) -> int:
 
 def shell_style_defaults(text: str) -> tuple[str, ...]:
     """Names written ``${VAR:-default}``: the dash is the shell's habit and becomes part of the default."""
-    found = _REFERENCE.finditer(text, 0, _end_of_references(text))
+    found = REFERENCE.finditer(text, 0, _end_of_references(text))
     return tuple(
         name
         for name, colon, default in (match[1].partition(":") for match in found)

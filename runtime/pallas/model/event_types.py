@@ -124,10 +124,15 @@ class AuthHop(RunEvent):
     # ``forwarded`` is the caller's bearer, ``configured`` one from the project's files
     source: CredentialSource
     fingerprint: str = ""  # salted, never the token; empty for ``none``
-    audience: tuple[str, ...] = ()  # as a JWT claims, unverified, like ``expires_at``
+    audience: tuple[str, ...] = ()  # as a JWT claims, unverified, like the next four
+    subject: str = ""
+    issuer: str = ""
+    scope: str = ""  # separated by spaces
     expires_at: float | None = None  # Unix seconds
+    variable: str = ""  # that a ``configured`` credential was read from, empty if unknown
     status: int | None = None  # the HTTP status, None without a response
     method: str = ""  # the JSON-RPC method, or empty
+    tool: str = ""  # the tool that it calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

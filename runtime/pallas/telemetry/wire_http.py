@@ -3,14 +3,34 @@
 Only for a run that has a record (``wire_record``); otherwise this costs the look-up of a context variable.
 """
 
+import json
 import zlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import Body, OpenExchange, method_in
+
+# Bytes of a request's body that are read for the name of its tool.
+_MAX_NAMED: Final = 65_536
+
+
+def call_in(request: httpx2.Request) -> tuple[str, str]:
+    """The JSON-RPC method of a request, and the tool that it calls; empty if it says none."""
+    try:
+        body = request.content
+    except httpx2.RequestNotRead:
+        body = b""
+    method = str(request.headers.get("mcp-method") or method_in(body))
+    if method != "tools/call" or len(body) > _MAX_NAMED:
+        return method, ""
+    try:
+        tool = json.loads(body)["params"]["name"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return method, ""
+    return method, tool if isinstance(tool, str) else ""
 
 
 def sent(peer: str, request: httpx2.Request) -> OpenExchange | None:

@@ -10,7 +10,7 @@ side chooses that address. The settings of each server say ``oauth: false``; ``N
 are configured in another way.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import httpx2
@@ -24,11 +24,11 @@ from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
-from pallas.telemetry.wire_record import method_in
 
 from .seam import settings_of
 
 _KEY: Final = "pallas_forward"
+_VARIABLE: Final = "pallas_variable"
 _PROVIDER_PARAMETERS: Final = (
     "server_config",
     "event_handler",
@@ -60,19 +60,21 @@ NO_OAUTH: Final = tuple(
 )
 
 
-def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
+def forward_to(fast: FastAgent, opted_in: Iterable[str], variables: Mapping[str, str] | None = None) -> None:
     """Forward the caller's bearer to the named servers and to no other; installs the hook once.
 
     The choice is written into each server's own settings, which fast-agent passes along. No server may
-    start an OAuth flow, and a server that opted in is not pinged: a ping belongs to no caller. Raises Fault
-    (CONFIG) if fast-agent no longer has the expected shape.
+    start an OAuth flow, and a server that opted in is not pinged: a ping belongs to no caller. ``variables``
+    are those that the credentials of servers were read from. Raises Fault (CONFIG) if fast-agent no longer
+    has the expected shape.
     """
     library_hooks.install(PREPARE)
     chosen = frozenset(opted_in)
     settings = settings_of(fast)
     for name, server in settings.mcp.servers.items() if settings.mcp else ():
         given = server.auth.model_dump() if server.auth is not None else {}
-        server.auth = MCPServerAuthSettings(**(given | {"oauth": False, _KEY: name in chosen}))
+        own = {"oauth": False, _KEY: name in chosen, _VARIABLE: (variables or {}).get(name, "")}
+        server.auth = MCPServerAuthSettings(**(given | own))
         if name in chosen:
             server.ping_interval_seconds = 0
 
@@ -86,6 +88,7 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
             server_config.url,
             forward=extra.get(_KEY) is True,
             configured=_authorization(prepared.headers),
+            variable=str(extra.get(_VARIABLE) or ""),
         )
         given: Any = auth  # declared as an OAuth provider, used as any httpx2.Auth
         return client_gateway.PreparedHttpAuth(prepared.headers, given, prepared.user_auth_keys)
@@ -122,11 +125,12 @@ class DownstreamAuth(httpx2.Auth):
     the origin of the configured URL.
     """
 
-    def __init__(self, name: str, url: str, *, forward: bool, configured: str) -> None:
+    def __init__(self, name: str, url: str, *, forward: bool, configured: str, variable: str = "") -> None:
         self._name = name
         self._origin = _origin(httpx2.URL(url))
         self._forward = forward and not configured
         self._configured = configured
+        self._variable = variable
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -154,7 +158,8 @@ class DownstreamAuth(httpx2.Auth):
             if status in (401, 403) and (slot := current_slot()) is not None:
                 slot.refused[self._name] = (status, source)
             if lease is not None:
-                lease.report(self._name, source, credential, status, _method(request))
+                method, tool = wire_http.call_in(request)
+                lease.report(self._name, source, credential, status, method, tool, self._variable)
 
     def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
         if self._configured:
@@ -167,13 +172,3 @@ class DownstreamAuth(httpx2.Auth):
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     default = {"http": 80, "https": 443}.get(url.scheme)
     return url.scheme, url.host, url.port or default
-
-
-def _method(request: httpx2.Request) -> str:
-    named = request.headers.get("mcp-method")
-    if named:
-        return str(named)
-    try:
-        return method_in(request.content)
-    except httpx2.RequestNotRead:
-        return ""

@@ -145,11 +145,10 @@ class FastAgentExecutor(Executor):
         capabilities = self._config.model_capabilities
         names = self._providers.names or (model,)
         opted_in = [each for each in servers if self._forwarding(each)]
-        known = ((each, self._downstream(each)) for each in servers)
-        self._unconfigured = {
-            name: each.not_configured for name, each in known if each is not None and each.not_configured
-        }
-        auth_seam.forward_to(fast, opted_in)
+        known = {each: found for each in servers if (found := self._downstream(each)) is not None}
+        self._unconfigured = {name: each.not_configured for name, each in known.items() if each.unset}
+        variables = {name: each.key_variable for name, each in known.items()}
+        auth_seam.forward_to(fast, opted_in, variables)
         self._forwards = bool(opted_in)
         self._pool = self._new_pool()
         self._fast, self._name = fast, name

@@ -16,7 +16,6 @@ from pallas.access.bearer_lease import current_lease
 from pallas.bounds import MAX_MESSAGE
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
-from pallas.telemetry.wire_record import method_in
 
 MAX_BODY: Final = MAX_MESSAGE
 """Bytes of one answer that is no stream of events."""
@@ -54,11 +53,14 @@ class RemoteAuth(httpx2.Auth):
     An Authorization header in the configured ``headers`` takes precedence over the caller's bearer.
     """
 
-    def __init__(self, name: str, url: str, headers: Mapping[str, str], *, forward: bool) -> None:
+    def __init__(
+        self, name: str, url: str, headers: Mapping[str, str], *, forward: bool, variable: str = ""
+    ) -> None:
         self._name = name
         self._origin = _origin(httpx2.URL(url))
         self._configured = configured_in(headers)
         self._forward = forward and not self._configured
+        self._variable = variable
         self.session = ""
 
     async def async_auth_flow(
@@ -90,8 +92,8 @@ class RemoteAuth(httpx2.Auth):
             if exchange is not None and status is None:
                 exchange.close()
             if lease is not None:
-                named = request.headers.get("mcp-method")
-                lease.report(self._name, source, credential, status, named or _method(request))
+                method, tool = wire_http.call_in(request)
+                lease.report(self._name, source, credential, status, method, tool, self._variable)
 
     def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
         if self._configured:
@@ -140,13 +142,6 @@ def configured_in(headers: Mapping[str, str]) -> str:
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     default = {"http": 80, "https": 443}.get(url.scheme)
     return url.scheme, url.host, url.port or default
-
-
-def _method(request: httpx2.Request) -> str:
-    try:
-        return method_in(request.content)
-    except httpx2.RequestNotRead:
-        return ""
 
 
 def _seconds(text: str) -> float | None:

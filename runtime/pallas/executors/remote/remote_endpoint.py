@@ -103,7 +103,11 @@ class OtherSide:
             key,
             era=self._era,
             auth=RemoteAuth(
-                self._config.name, remote.url, remote.headers, forward=remote.forward_inbound_auth
+                self._config.name,
+                remote.url,
+                remote.headers,
+                forward=remote.forward_inbound_auth,
+                variable=remote.key_variable,
             ),
             headers=remote.headers,
             verify=self.verify,
