@@ -34,23 +34,28 @@ def shown_children(node: Node) -> list[Node]:
 
 
 class CallOutline:
-    """The rows of ``tree``. Folded to one row when ``folded``; single calls fold on their own."""
+    """The rows of ``tree``. Folded to one row when ``folded``; single calls fold on their own.
 
-    def __init__(self, tree: Tree, *, folded: bool) -> None:
+    ``first`` and ``end`` limit it to some of the agent's own calls; None is the end of all.
+    """
+
+    def __init__(self, tree: Tree, *, folded: bool, first: int = 0, end: int | None = None) -> None:
         self.tree = tree
         self.folded = folded
+        self.first, self.end = first, end
         self._closed: set[int] = set()
 
     def rows(self, now: float, *, dot: str = "·", live: bool = False) -> list[CallRow]:
         """Return the rows on screen at ``now`` (seconds on the stopwatch), only the newest while ``live``."""
-        if not self.tree:
+        tops = self.tree.root.children[self.first : self.end]
+        if not tops:
             return []
         if self.folded:
-            return [self._summary(now, dot)]
+            return [self._summary(tops, now, dot)]
         rows: list[CallRow] = []
-        for node in self.tree.root.children:
+        for node in tops:
             self._add(rows, node, 0, now, dot)
-        if self.tree.left_out:
+        if self._left_out:
             rows.append(CallRow(f"{count(self.tree.left_out, 'more call')} not kept", "", "unknown"))
         if live and len(rows) > LIVE_ROWS:
             hidden = len(rows) - LIVE_ROWS + 1
@@ -80,9 +85,12 @@ class CallOutline:
             for child in children:
                 self._add(rows, child, depth + 1, now, dot)
 
-    def _summary(self, now: float, dot: str) -> CallRow:
-        tops = self.tree.root.children
-        if len(tops) == 1 and not self.tree.left_out:
+    @property
+    def _left_out(self) -> int:
+        return self.tree.left_out if self.end is None else 0
+
+    def _summary(self, tops: list[Node], now: float, dot: str) -> CallRow:
+        if len(tops) == 1 and not self._left_out:
             node = tops[0]
             return CallRow(node.label, figures_of(node, now, dot), node.state, 0, False, None)
         times = [node.seconds(now) for node in tops]
@@ -90,9 +98,10 @@ class CallOutline:
         starts = [node.started for node in tops if node.started is not None]
         ends = [now if node.ended is None else node.ended for node in tops]
         parts = [duration(max(ends) - min(starts))] if starts and None not in times else []
-        parts.append(count(self.tree.calls, "tool"))
-        if self.tree.failed:
-            parts.append(f"{self.tree.failed} failed")
+        below = [node for top in tops for node in (top, *top.walk())]
+        parts.append(count(sum(node.kind == "call" for node in below) + self._left_out, "tool"))
+        if failed := sum(node.state == "error" for node in below):
+            parts.append(f"{failed} failed")
         names = list(dict.fromkeys(node.label for node in tops))
         label = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         states = {node.state for node in tops}
@@ -117,8 +126,8 @@ def figures_of(node: Node, now: float, dot: str = "·") -> str:
     return f" {dot} ".join(parts)
 
 
-def tree_details(tree: Tree, now: float) -> str:
-    """Return the whole tree as indented lines, for copying and for an export."""
+def tree_details(tree: Tree, now: float, first: int = 0, end: int | None = None) -> str:
+    """Return the tree, or some of the agent's own calls in it, as indented lines."""
     lines: list[str] = []
 
     def add(node: Node, depth: int) -> None:
@@ -128,8 +137,8 @@ def tree_details(tree: Tree, now: float) -> str:
         for child in node.children:
             add(child, depth + 1)
 
-    for node in tree.root.children:
+    for node in tree.root.children[first:end]:
         add(node, 0)
-    if tree.left_out:
+    if tree.left_out and end is None:
         lines.append(f"- {count(tree.left_out, 'more call')} not kept")
     return "\n".join(lines)

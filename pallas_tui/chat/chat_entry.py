@@ -11,6 +11,7 @@ from pallas.runs.retried_text import BEGINS_AGAIN
 from pallas.safe_text import one_line
 
 from ..pictures.images import ChatPicture
+from .answer_parts import AnswerPart, CallPlace, add_place, parts_of
 from .call_tree import Tree
 from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 
@@ -47,7 +48,7 @@ class ChatEntry:
     ``role`` ``error`` is a run that failed, ``note`` a message of the workbench itself: the agent knows
     neither. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is the type of
     the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
-    are empty then.
+    are empty then. ``places`` says where in the text the calls of the ``tree`` stand.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -63,11 +64,17 @@ class ChatEntry:
     retryable: bool = False
     fault: str = ""
     tree: Tree | None = None
+    places: tuple[CallPlace, ...] = ()
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None
     run_id: str = ""
     trace_id: str = ""
+
+    @property
+    def parts(self) -> list[AnswerPart]:
+        """The text and the calls of an answer, from top to bottom."""
+        return parts_of(self.text, self.places or ((CallPlace(0, 0),) if self.tree else ()))
 
 
 @dataclass(slots=True)
@@ -92,6 +99,7 @@ class ChatRun:
     tools: int = 0
     _speaker: str = ""
     _break: bool = False
+    places: list[CallPlace] = field(default_factory=list)
     # Where the text of the current step begins.
     _begins: int = 0
 
@@ -99,6 +107,7 @@ class ChatRun:
         """Take in one progress message: it replaces the status line, or adds to the text."""
         progress = parse(message)
         self.tree.hear(progress, now)
+        add_place(self.places, len(self.text), len(self.tree.root.children))
         self.heard = now
         self.awaits_text = isinstance(progress, TextPiece) or (
             isinstance(progress, LoopStep) and progress.kind == "llm"

@@ -70,8 +70,10 @@ def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str
     for entry in _entries(conversation):
         lines += ["", f"## {_heading(entry, about.agent)}", ""]
         if entry.tree:
-            lines += [tree_details(entry.tree, _end(entry.tree)), ""]
-        if entry.text:
+            end = _end(entry.tree)
+            shown = (p.text or tree_details(entry.tree, end, p.first, p.end) for p in entry.parts)
+            lines.append("\n\n".join(sanitize(each) for each in shown))
+        elif entry.text:
             lines.append(sanitize(entry.text).strip("\n"))
         if entry.attachments:
             lines += ["", *(f"- image: {_picture(one)}" for one in entry.attachments)]

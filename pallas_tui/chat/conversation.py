@@ -11,6 +11,7 @@ from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
 
 from ..chat_client import AgentReply
 from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
+from .answer_parts import moved
 from .call_tree import State, Tree
 from .chat_entry import (
     STATUS_LIMIT,
@@ -257,6 +258,7 @@ class ChatConversation:
                 tools=run.tools if reply.tools is None else reply.tools,
                 stopped="" if reply.stop_reason in ("endTurn", "end_turn") else reply.stop_reason,
                 tree=_closed(run.tree),
+                places=moved(run.places, run.text, reply.text),
                 tokens_in=reply.tokens_in,
                 tokens_out=reply.tokens_out,
                 cost=cost,
@@ -303,6 +305,7 @@ class ChatConversation:
             tools=run.tools,
             cut=cut,
             tree=_closed(run.tree, "cancelled" if cut == "cancelled" else "unknown"),
+            places=tuple(run.places),
             trace_id=run.trace.trace_id,
         )
 

@@ -9,7 +9,8 @@ from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.safe_text import one_line, sanitize
 
 from ..pictures.images import ChatPicture, received
-from .call_tree import State, Tree
+from .answer_parts import CallPlace, add_place
+from .call_tree import MAX_CALLS, State, Tree
 from .chat_entry import ChatEntry
 
 FIRST: Final = 40
@@ -19,6 +20,7 @@ ROWS: Final = 60
 MAX_PAGES: Final = 20
 """Pages that are searched for the beginning of one turn."""
 MAX_TEXT: Final = 1_000_000
+_JOINT: Final = "\n\n"
 
 Fetch = Callable[[int, str], Awaitable[Page[MessageRecord]]]
 """Returns so many rows from a cursor on, the newest first. Raises Fault."""
@@ -75,6 +77,7 @@ class _Answer:
     texts: list[str] = field(default_factory=list)
     images: list[tuple[str, str]] = field(default_factory=list)
     calls: list[tuple[str, str, str]] = field(default_factory=list)  # id, name, arguments
+    places: list[CallPlace] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     reason: str = ""
@@ -122,6 +125,7 @@ def _take(answer: _Answer, row: MessageRecord) -> None:
         answer.calls += [
             (call.id, one_line(call.name, 200), _json(call.arguments)) for call in row.tool_calls
         ]
+        add_place(answer.places, len(_JOINT.join(answer.texts)), min(len(answer.calls), MAX_CALLS))
     answer.images += [(image.data, image.mime_type) for image in row.images]
 
 
@@ -135,12 +139,13 @@ def _settled(answer: _Answer | None, agent: str) -> list[ChatEntry]:
         found.append(
             ChatEntry(
                 "assistant",
-                "\n\n".join(answer.texts),
+                _JOINT.join(answer.texts),
                 answer.at,
                 attachments=received(answer.images),
                 tools=len(answer.calls),
                 cut="broke off" if wrong else "not finished" if answer.pending else "",
                 tree=tree,
+                places=tuple(answer.places),
                 run_id=one_line(answer.run, 60),
             )
         )

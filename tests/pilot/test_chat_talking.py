@@ -14,6 +14,7 @@ from textual.widgets import Input, OptionList
 from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
 from pallas.model.fingerprint import fingerprint
 from pallas_tui.chat.saved_prompts import PromptBook
+from pallas_tui.chat_client import AgentReply
 from pallas_tui.json_file import JsonFile
 from pallas_tui.mcp_faults import asks_for_credential
 from pallas_tui.targets import ConversationTarget, Reveal, RunTarget
@@ -89,6 +90,36 @@ async def test_calls_are_folded_and_left_by_keys(chat: Chat) -> None:
     assert chat.view.transcript.has_focus
     await chat.pilot.press("enter")
     assert chat.prompt.has_focus
+
+
+async def test_text_written_before_calls_stands_above_them(chat: Chat) -> None:
+    def order() -> list[str]:
+        lines = (line.strip(" ▸▾▶●✖■│") for line in chat.app.screen_text().splitlines())
+        wanted = ("I look.", "docs/", "One more.", "shop/", "Found.")
+        return [line.split("  ")[0] for line in lines if line.startswith(wanted)]
+
+    calls = ["docs/search", "docs/read", "shop/list"]
+    run = chat.conversation.begin("go", (), 1.0)
+    for message in (
+        "echo » I look.",
+        f"{calls[0]}: started",
+        f"{calls[0]}: completed",
+        f"{calls[1]}: failed",
+    ):
+        chat.conversation.hear(run, message)
+    await chat.until(lambda: order() == ["I look.", *calls[:2]])
+    for message in ("echo step 2 (llm)", "echo » One more.", f"{calls[2]}: started"):
+        chat.conversation.hear(run, message)
+    await chat.until(lambda: order() == ["I look.", *calls[:2], "One more.", calls[2]])
+    reply = AgentReply(text="I look.\n\nOne more.\n\nFound.", seconds=1.0)
+    chat.conversation.answer(run, reply, 2.0)
+    folded = ["I look.", "docs/search, docs/read", "One more.", "shop/list", "Found."]
+    await chat.until(lambda: order() == folded)
+    await chat.pilot.press("escape", "t", "down", "down")
+    await chat.until(lambda: order() == ["I look.", *calls[:2], "One more.", calls[2], "Found."])
+    assert tree(chat).has_focus
+    await chat.pilot.press("up", "left")
+    await chat.until(lambda: order() == folded)
 
 
 async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat) -> None:

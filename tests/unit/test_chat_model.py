@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
+from pallas_tui.chat.answer_parts import parts_of
 from pallas_tui.chat.chat_readiness import ChatReadiness, readiness_of, why_no_images
 from pallas_tui.chat.conversation import KEEP, ChatConversation, last_answer
 from pallas_tui.chat.prompt_history import PromptHistory
@@ -13,6 +14,9 @@ from pallas_tui.mcp_faults import WANTS_CREDENTIAL
 from pallas_tui.state import Tone
 from pallas_tui.widgets.chat.chat_markdown import Splitter, is_light, shown, source_of
 from pallas_tui.widgets.chat.chat_pane import front_agent
+
+STEPS = ["Let me look.", "One more.", "Found."]
+"""The texts of three steps, between which calls are made."""
 
 
 def stands(found: ChatReadiness, tone: Tone, may_write: bool, words: str) -> None:
@@ -70,6 +74,34 @@ def test_streamed_text_is_joined_and_the_final_text_takes_its_place() -> None:
     assert [entry.text for entry in conversation.entries] == ["hi", "The whole answer."]
     assert conversation.entries[-1].steps == 1
     assert conversation.entries[-1].key == run.key
+
+
+def test_calls_stand_where_they_were_made_in_the_text() -> None:
+    def told(final: str) -> list[str | tuple[int, int | None]]:
+        conversation = ChatConversation("research")
+        run = conversation.begin("hi", (), 1.0)
+        for message in (
+            "research » Let me look.",
+            "docs/search: started",
+            "docs/search: completed",
+            "docs/read: started",
+            "docs/read: completed",
+            "research step 2 (llm)",
+            "research » One more.",
+            "docs/list: started",
+            "docs/list: completed",
+            "research step 3 (llm)",
+            "research » Found.",
+        ):
+            conversation.hear(run, message)
+        assert [part.text for part in parts_of(run.text, run.places) if part.text] == STEPS
+        conversation.answer(run, reply(final), 2.0)
+        return [part.text or (part.first, part.end) for part in conversation.entries[-1].parts]
+
+    one, two, found = STEPS
+    assert told("\n\n".join(STEPS)) == [one, (0, 2), two, (2, None), found]
+    assert told(f"{two} {found}") == [(0, 2), two, (2, None), f" {found}"]
+    assert told("Something else.") == [(0, None), "Something else."]
 
 
 def test_progress_after_the_result_changes_nothing() -> None:

@@ -57,6 +57,11 @@ def test_an_answer_with_all_its_rounds_is_one_message() -> None:
     answer = found[1]
     assert (answer.tools, answer.run_id, answer.cut) == (3, "r1", "")
     assert answer.tree is not None
+    assert [part.text or (part.first, part.end) for part in answer.parts] == [
+        *("Looking.", (0, 2)),
+        *("And more.", (2, None)),
+        "Done.",
+    ]
     nodes = answer.tree.root.children
     assert [(node.label, node.state) for node in nodes] == [
         ("docs/search", "ok"),

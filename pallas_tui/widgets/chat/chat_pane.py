@@ -54,8 +54,8 @@ What you write while an agent starts or answers is queued and sent after that: *
 to the queue, **enter** changes a message, **x** removes it.
 
 The line above the prompt shows what the agent is doing. **ctrl+k** cancels, **escape** twice does too;
-what was received so far stays. The calls of an answer are listed above it: **t** goes there, **left** and
-**right** fold, **y** copies the result of a call, **i** shows all details.
+what was received so far stays. The calls of an answer are below the text before them: **t** goes there,
+**left** and **right** fold, **y** copies the result of a call, **i** shows all details.
 
 **ctrl+o** attaches an image by its path, **alt+o** chooses it among the files, **ctrl+v** (or alt+v) takes
 it from the clipboard; dropping or pasting the path of an image file does the same. Backspace in an empty

@@ -13,8 +13,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...chat.answer_parts import AnswerPart, parts_of
 from ...chat.call_tree import Tree
-from ...chat.conversation import ChatEntry
+from ...chat.conversation import ChatEntry, ChatRun
 from ...chat.token_prices import money, tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .chat_markdown import (
@@ -133,15 +134,19 @@ class MessageView(Vertical):
         self._author = author
         self._glyphs = glyphs
         self._heading = Heading(*self._heading_parts(), glyphs.dot)
-        self._body: Widget = LiveText() if live else self._new_body()
-        self.calls = ToolTree(entry.tree, now, live=live, glyphs=glyphs) if entry.tree is not None else None
+        self._content: list[tuple[AnswerPart, Widget]] = []
 
     def compose(self) -> ComposeResult:
         yield self._heading
-        if self.calls is not None:
-            yield self.calls
-        yield self._body
-        yield from self._pictures()
+        if not self.live:
+            self._content = [(part, self._made(part)) for part in self._parts()]
+            yield from (widget for _, widget in self._content)
+            yield from self._pictures()
+
+    @property
+    def calls(self) -> list[ToolTree]:
+        """The calls of an answer, in one widget for each place in the text."""
+        return [widget for _, widget in self._content if isinstance(widget, ToolTree)]
 
     async def on_mount(self) -> None:
         """Colour the source of Markdown that is too heavy to be drawn."""
@@ -159,48 +164,76 @@ class MessageView(Vertical):
         style = styles.get(entry.role, "bold $text-primary")
         return f"{clock(entry.at)[:5]}  {self._author}", figures(entry), style
 
-    def _new_body(self) -> Widget:
+    def _parts(self) -> list[AnswerPart]:
         entry = self.entry
-        if entry.role == "assistant" and entry.text and is_light(entry.text):
-            return AnswerMarkdown(entry.text)
-        text = shown(entry.text) or ("" if entry.attachments else "(no text)")
+        if entry.role == "assistant" and (entry.text or entry.tree):
+            return entry.parts
+        text = entry.text or ("" if entry.attachments else "(no text)")
         if entry.role == "error":
             text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
-        if not entry.text and entry.tree is not None:
-            return Static("", classes="chat-plain -none")
-        return Static(Content(text), classes="chat-plain")
+        return [AnswerPart(text)] if text else []
+
+    def _made(self, part: AnswerPart, tree: Tree | None = None) -> Widget:
+        """Return a widget for a part of the message, or for one of a run with this ``tree``."""
+        entry = self.entry
+        if not part.text and (calls := tree or entry.tree) is not None:
+            return ToolTree(calls, self._now, part, live=self.live, glyphs=self._glyphs)
+        if self.live:
+            return LiveText()
+        if entry.role == "assistant" and entry.text and is_light(entry.text):
+            return AnswerMarkdown(part.text)
+        return Static(Content(shown(part.text)), classes="chat-plain")
 
     async def _colour(self) -> None:
-        if self.entry.role == "assistant" and self.entry.text and isinstance(self._body, Static):
-            self._body.update(await asyncio.to_thread(source_of, self.entry.text))
+        for part, widget in self._content:
+            if self.entry.role == "assistant" and self.entry.text and isinstance(widget, Static):
+                widget.update(await asyncio.to_thread(source_of, part.text))
 
-    async def stream(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may already be shown."""
-        if isinstance(self._body, LiveText):
-            await self._body.show(text)
+    async def stream(self, run: ChatRun) -> None:
+        """Show what was written and called so far, of which an earlier part may already be shown."""
+        parts = parts_of(run.text, run.places)
+        for index, part in enumerate(parts):
+            if index < len(self._content) and bool(part.text) != bool(self._content[index][0].text):
+                await self._remove_from(index)
+            if index == len(self._content):
+                widget = self._made(part, run.tree)
+                self._content.append((part, widget))
+                await self.mount(widget)
+            match self._content[index][1]:
+                case LiveText() as text:
+                    await text.show(part.text)
+                case ToolTree() as calls:
+                    calls.limit(part)
+        await self._remove_from(len(parts))
 
-    async def follow(self, tree: Tree) -> None:
-        """Show the current state of ``tree``."""
-        if self.calls is None and tree:
-            self.calls = ToolTree(tree, self._now, live=True, glyphs=self._glyphs)
-            await self.mount(self.calls, after=self._heading)
-        elif self.calls is not None:
-            self.calls.tick()
+    async def _remove_from(self, index: int) -> None:
+        gone = [widget for _, widget in self._content[index:]]
+        del self._content[index:]
+        await self.remove_children(gone)
 
     async def settle(self, entry: ChatEntry) -> None:
         """Replace the streamed text with ``entry``: the run is over."""
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
-        if self.calls is not None:
-            self.calls.settle()
-        elif entry.tree is not None:
-            self.calls = ToolTree(entry.tree, self._now, glyphs=self._glyphs)
-            await self.mount(self.calls, after=self._heading)
-        old, self._body = self._body, self._new_body()
+        calls = self.calls
+        after: Widget = self._heading
+        old = [widget for _, widget in self._content if not isinstance(widget, ToolTree)]
+        self._content = []
         with self.app.batch_update():
-            await self.mount(self._body, *self._pictures(), before=old)
-            await old.remove()
+            for part in self._parts():
+                widget: Widget
+                if not part.text and calls:
+                    widget = tree = calls.pop(0)
+                    tree.limit(part)
+                    tree.settle()
+                else:
+                    widget = self._made(part)
+                    await self.mount(widget, after=after)
+                self._content.append((part, widget))
+                after = widget
+            await self.remove_children([*old, *calls])
+            await self.mount(*self._pictures())
         await self._colour()
 
     def on_click(self, event: events.Click) -> None:

@@ -13,10 +13,11 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...actions import bindings
+from ...chat.answer_parts import AnswerPart
 from ...chat.call_outline import CallOutline, CallRow
 from ...chat.call_tree import Node, Tree
 from ...state import Tone
-from ...text import UNICODE, Glyphs, Part, fit
+from ...text import Glyphs, Part, fit
 from ..tones import DIM, STYLES
 
 _TONES: Final = {"ok": Tone.OK, "error": Tone.ERROR, "cancelled": Tone.STOPPED, "unknown": Tone.STOPPED}
@@ -24,7 +25,9 @@ _LEAST: Final = 12
 
 
 class ToolTree(Widget, can_focus=True):
-    """Rows of calls with their durations. While ``live`` the newest are shown, later one that unfolds.
+    """Rows of the calls in one place of an answer, with their durations.
+
+    While ``live`` the newest are shown, later one row that unfolds.
 
     ``now`` returns the stopwatch of the conversation. Takes the focus only when the user goes there.
     """
@@ -39,10 +42,10 @@ class ToolTree(Widget, can_focus=True):
             self.tree, self.node, self.what = tree, node, what
 
     def __init__(
-        self, tree: Tree, now: Callable[[], float], *, live: bool = False, glyphs: Glyphs = UNICODE
+        self, tree: Tree, now: Callable[[], float], part: AnswerPart, *, live: bool, glyphs: Glyphs
     ) -> None:
         super().__init__(classes="chat-calls")
-        self._outline = CallOutline(tree, folded=not live)
+        self._outline = CallOutline(tree, folded=not live, first=part.first, end=part.end)
         self._now, self._live, self._glyphs = now, live, glyphs
         self._rows: list[CallRow] = self._outline.rows(now(), dot=glyphs.dot, live=live)
         self._cursor = 0
@@ -57,6 +60,11 @@ class ToolTree(Widget, can_focus=True):
     def tick(self) -> None:
         """Update from the tree and the time."""
         self._take(self._outline.rows(self._now(), dot=self._glyphs.dot, live=self._live))
+
+    def limit(self, part: AnswerPart) -> None:
+        """Show the calls of ``part``, where it began with the same call before."""
+        self._outline.first, self._outline.end = part.first, part.end
+        self.tick()
 
     def settle(self) -> None:
         """Fold to one row: the run is over."""
@@ -110,10 +118,15 @@ class ToolTree(Widget, can_focus=True):
             return self._outline.tree.root.children[0]
         return row.node if row is not None else None
 
-    def open_up(self) -> None:
-        """Unfold and take the focus."""
+    def unfold(self) -> None:
+        """Show all calls."""
         self._outline.set_open(None, True)
         self.tick()
+
+    def open_up(self, *, at_end: bool = False) -> None:
+        """Unfold and take the focus, with the first call selected or the last."""
+        self.unfold()
+        self._cursor = len(self._rows) - 1 if at_end else self._cursor
         self.can_focus = True
         self.screen.set_focus(self)
 
@@ -123,12 +136,17 @@ class ToolTree(Widget, can_focus=True):
             self.can_focus = False
 
     def action_move(self, by: int) -> None:
-        """Select another call; beyond the ends go on in the transcript."""
+        """Select another call; beyond the ends one of the other calls of the answer."""
         at = self._cursor + by
         if 0 <= at < len(self._rows):
             self._cursor = at
             self.refresh()
             self._show_cursor()
+        elif isinstance(self.parent, Widget):
+            trees = [each for each in self.parent.children if isinstance(each, ToolTree)]
+            other = trees.index(self) + by
+            if 0 <= other < len(trees):
+                trees[other].open_up(at_end=by < 0)
 
     def _show_cursor(self) -> None:
         """Scroll the row into view in the scrolling parent."""

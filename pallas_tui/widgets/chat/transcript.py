@@ -92,8 +92,7 @@ class Transcript(VerticalScroll, can_focus=True):
         if run is not None and (run.text or run.tree):
             if run.key not in self._views:
                 await self._add([ChatEntry("assistant", "", run.at, key=run.key)], live=True)
-            await self._views[run.key].follow(run.tree)
-            await self._views[run.key].stream(run.text)
+            await self._views[run.key].stream(run)
 
     def _tell_of_older(self) -> None:
         """Show a line above the rest about messages that are not shown."""
@@ -136,16 +135,19 @@ class Transcript(VerticalScroll, can_focus=True):
         """Unfold the calls of the selected message, else of the newest that has some, and focus them."""
         views = [self.selected] if self.selected else list(reversed(self.children))
         for view in views:
-            if isinstance(view, MessageView) and view.calls is not None:
-                view.calls.open_up()
+            if isinstance(view, MessageView) and view.calls:
+                for calls in view.calls:
+                    calls.unfold()
+                view.calls[0].open_up()
                 return True
         return False
 
     def tick(self) -> None:
         """Update the times of the calls of a run in flight."""
         run = self._conversation.run
-        if run is not None and (view := self._views.get(run.key)) is not None and view.calls is not None:
-            view.calls.tick()
+        if run is not None and (view := self._views.get(run.key)) is not None:
+            for calls in view.calls:
+                calls.tick()
 
     def _author(self, entry: ChatEntry) -> str:
         return {"user": "you", "note": "pallas"}.get(entry.role, self._conversation.agent)
