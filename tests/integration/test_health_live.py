@@ -275,6 +275,29 @@ async def test_real_calls_that_fail_show_though_the_probe_is_answered(
             assert last().ok
 
 
+@pytest.mark.parametrize("down", ["modern", "handshake"])
+@pytest.mark.parametrize("outage", ["gone", "refusing"])
+async def test_a_server_that_failed_a_call_is_well_again_when_it_answers_the_probes(
+    tmp_path: Path, down: Any, outage: str
+) -> None:
+    # PI-12: a failed call has it probed at once, and a server that is out of reach is asked more often
+    pace = CheckIntervals(health=3600, confirm=0.05, providers=3600, retry=3600)
+    async with dials(era=down) as (shop,), running(project(tmp_path, {"shop": shop}), pace=pace) as fleet:
+        (agent,) = fleet.agents
+        async with client(fleet, "one") as one:
+            await ask(one, call("note"))
+            if outage == "gone":
+                await shop.go()
+            shop.status = 503
+            await one.call_tool("send_message", {"message": call("note")})
+            await until(lambda: agent.snapshot().health.message == "Unreachable: shop")
+            shop.status = 0
+            if outage == "gone":
+                await shop.come()
+            await until(lambda: agent.snapshot().health.status.value == "ok")
+            assert not agent.watched.uneasy
+
+
 async def _models(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
     return JSONResponse({"data": [{"id": "good"}]})
 

@@ -19,8 +19,9 @@ from pallas.config.kinds import ProviderConfig
 from pallas.config.models import AgentConfig, Project
 from pallas.fleet.health_monitor import CheckIntervals, ProviderChecks
 from pallas.health import preflight as module
-from pallas.health.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
+from pallas.health.preflight import TIMEOUT, ProviderReport, preflight
 from pallas.health.probe import health_of
+from pallas.health.provider_endpoint import ANTHROPIC_URL, OPENAI_URL, endpoint_of
 from pallas.model import AgentState, HealthStatus, Notice
 from pallas.telemetry.event_hub import EventHub
 
@@ -90,6 +91,7 @@ async def test_models_that_agents_may_choose_are_asked_for_as_well(
     agent = AgentConfig("one", 1, "One", "One", providers=providers, default_provider="a")
     settings = _keys(fake[1])
     del settings["anthropic"]["api_key"]
+    settings["generic"] = settings["openai"]
     project = replace(_project("openai", "good", **settings), agents={"one": agent})
     reports = {report.provider: report for report in await preflight(project)}
     assert {name: report.ok for name, report in reports.items()} == {
@@ -99,6 +101,8 @@ async def test_models_that_agents_may_choose_are_asked_for_as_well(
         "anthropic.gone": False,
         "openai.gpt-4.1": True,
         "openai.gone": False,
+        "generic": True,
+        "generic.any": False,
     }
     assert reports["anthropic.gone"].message == "anthropic.gone: model 'gone' not found"
     # Nobody but who asks it is to blame.
@@ -127,30 +131,41 @@ async def test_each_provider_is_asked_exactly_what_the_contract_says(
     assert by_path["/v1/models"]["authorization"] == f"Bearer {KEY}"
 
 
-async def test_without_an_address_the_providers_own_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "settings", "environ", "url"),
+    [
+        ("openai", {}, {}, "https://api.openai.com/v1/models"),
+        ("anthropic", {}, {}, "https://api.anthropic.com/v1/models/claude-sonnet-4-5"),
+        (
+            "openai",
+            {"base_url": ""},
+            {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1/"},
+            "http://127.0.0.1:9/v1/models",
+        ),
+        ("generic", {}, {}, "http://localhost:11434/v1/models"),
+        ("google", {}, {}, "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1"),
+        ("bedrock", {}, {}, ""),
+    ],
+)
+def test_without_an_address_the_providers_own_is_asked(
+    name: str, settings: dict[str, str], environ: dict[str, str], url: str
 ) -> None:  # PR-11
-    checks = [module._check(_project("openai", "m", openai={"api_key": KEY}), "openai")]
-    checks.append(module._check(_project("openai", "m", anthropic={"api_key": KEY}), "anthropic"))
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1/")
-    checks.append(module._check(_project("openai", "m", openai={"api_key": KEY, "base_url": ""}), "openai"))
-    assert [check.url for check in checks if check] == [
-        "https://api.openai.com/v1/models",
-        "https://api.anthropic.com/v1/models/claude-sonnet-4-5",
-        "http://127.0.0.1:9/v1/models",
-    ]
+    endpoint = endpoint_of({name: {"api_key": KEY, **settings}}, name, environ)
+    assert (endpoint.request("")[0] if endpoint else "") == url
 
 
 async def test_who_has_no_key_is_not_asked(fake: Fake) -> None:
     downstream, origin = fake
     for project in (
         _project(),
-        _project("openai", "good", openai={"base_url": f"{origin}/v1"}),
-        _project("openai", "good", openai={"api_key": "", "base_url": f"{origin}/v1"}),
-        _project("openai", "good", openai=None),
-        _project("generic", "good", generic={"api_key": KEY, "base_url": f"{origin}/v1"}),
+        _project("bedrock", "any", openai=None),
     ):
         assert await preflight(project) == ()
+    for settings in ({"base_url": f"{origin}/v1"}, {"api_key": "", "base_url": f"{origin}/v1"}, None):
+        (report,) = await preflight(_project("openai", "good", openai=settings))
+        assert report.message == (
+            "openai: OPENAI_API_KEY is not set. Put it into .env; it is used as soon as you save."
+        )
     assert downstream.seen == []
 
 
@@ -161,7 +176,7 @@ async def test_the_active_providers_key_may_come_from_the_environment(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     settings = {"openai": {"base_url": f"{origin}/v1"}}
     assert await preflight(_project("openai", "good", **settings)) == (ProviderReport("openai", True, True),)
-    assert await preflight(_project("generic", "good", **settings)) == ()
+    assert await preflight(_project("bedrock", "good", **settings)) == ()
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -352,10 +367,12 @@ async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake:
     assert _notices(hub) == [("warning", "anthropic: the API key was refused (HTTP 401)")]
 
 
-def test_after_a_failure_the_next_check_comes_sooner_and_then_backs_off() -> None:
+def test_after_a_failure_the_next_check_comes_sooner_and_after_a_refused_key_backs_off() -> None:
     pace = CheckIntervals()
-    waits = [pace.until_check(failures) for failures in (0, 1, 2, 3, 4, 5, 6, 10_000)]
-    assert waits == [300, 30, 60, 120, 240, 300, 300, 300]
+    waits = [pace.until_check(failures, failures) for failures in (0, 1, 2, 3, 4, 5, 10_000)]
+    assert waits == [300, 30, 60, 120, 240, 300, 300]
+    # A server that is out of reach may be back at any time.
+    assert {pace.until_check(failures) for failures in (1, 2, 10_000)} == {pace.health}
 
 
 async def test_a_check_that_breaks_ends_neither_the_watch_nor_the_fleet(
@@ -365,7 +382,7 @@ async def test_a_check_that_breaks_ends_neither_the_watch_nor_the_fleet(
     providers, hub, _ = _watched(fake, "bad-model")
     calls = 0
 
-    async def broken(project: Project) -> tuple[ProviderReport, ...]:
+    async def broken(*_: Any, **__: Any) -> tuple[ProviderReport, ...]:
         nonlocal calls
         calls += 1
         raise RuntimeError("boom") if calls < 3 else asyncio.CancelledError

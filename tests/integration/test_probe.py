@@ -542,7 +542,7 @@ async def test_who_asks_waits_no_longer_than_a_round_even_when_the_round_is_held
         release.wait(30)
         return True
 
-    monkeypatch.setattr("pallas.health.probe.prober._certificates", slow_certificates)
+    monkeypatch.setattr("pallas.health.probe.prober.certificates", slow_certificates)
     async with serving(FakeDownstream(modern)) as origin:
         prober = Prober([_http(origin)], timeout_s=1.0)
         try:

@@ -20,6 +20,22 @@ HOSTS: Final = {
     "127.0.0.1": "this machine",
     "api.anthropic.com": "where the provider is, unless the project says otherwise",
     "api.openai.com": "where the provider is, unless the project says otherwise",
+    **dict.fromkeys(
+        (
+            "api.deepseek.com",
+            "api.groq.com",
+            "api.meta.ai",
+            "api.moonshot.ai",
+            "api.x.ai",
+            "api.z.ai",
+            "dashscope-intl.aliyuncs.com",
+            "generativelanguage.googleapis.com",
+            "localhost",
+            "openrouter.ai",
+            "router.huggingface.co",
+        ),
+        "where fast-agent finds the provider, unless the project says otherwise",
+    ),
     "openai.com": "to tell OpenAI from servers that are compatible with it",
     "id.example.com": "an example in an error",
     "my-host.example.com": "an example in an error",
@@ -29,6 +45,7 @@ HOSTS: Final = {
     "xml-pipeline.org": "namespaces of messages",
 }
 PORTS: Final = {
+    11434: "where fast-agent finds Ollama",
     1024: "the first port that needs no privilege",
     8024: "pallas dev --web",
     8080: "an example in a help text",

@@ -52,7 +52,10 @@ class FastAgentEntry(OpenModel):
 
 @dataclass(frozen=True, slots=True)
 class FastAgentFiles:
-    """What the two files say together; ``unset`` are all variables they refer to that are not set."""
+    """What the two files say together; ``unset`` are all variables they refer to that are not set.
+
+    ``unset_keys`` are, by provider, those that its ``api_key`` refers to.
+    """
 
     config_file: Path | None = None
     provider: str = ""
@@ -62,6 +65,7 @@ class FastAgentFiles:
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
+    unset_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
@@ -78,7 +82,8 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
     _warn_of_misspelt(top)
     entry = validate(FastAgentEntry, top)
     provider, model = _default_model(entry.default_model, top)
-    _warn_of_missing_key(merged, provider, notes)
+    unset_keys = _unset_keys(merged)
+    _warn_of_missing_key(merged, provider, unset_keys.get(provider, ""), notes)
     return FastAgentFiles(
         config_file=root / config if config else None,
         provider=provider,
@@ -88,6 +93,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         log_level=entry.logger.level if entry.logger else None,
         settings=_settings(merged, environ),
         unset=unset_in(merged),
+        unset_keys=unset_keys,
     )
 
 
@@ -148,14 +154,24 @@ def _referred(text: str, top: Section) -> str:
     return ""
 
 
-def _warn_of_missing_key(merged: Table, provider: str, notes: Notes) -> None:
+def _unset_keys(merged: Table) -> dict[str, str]:
+    """By provider, the variables that its key refers to and that are not set."""
+    keys = {
+        name: entry.node.unset
+        for name in sorted(PROVIDERS)
+        if isinstance(block := merged.get(name), Table)
+        and (entry := block.entries.get("api_key"))
+        and isinstance(entry.node, Leaf)
+    }
+    return {name: ", ".join(unset) for name, unset in keys.items() if unset}
+
+
+def _warn_of_missing_key(merged: Table, provider: str, names: str, notes: Notes) -> None:
     """The provider that answers has a key that refers to nothing: better said before the first call."""
-    block = merged.get(provider) if provider else None
-    entry = block.entries.get("api_key") if isinstance(block, Table) else None
-    if entry and isinstance(entry.node, Leaf) and entry.node.unset:
-        names = ", ".join(entry.node.unset)
+    block = merged.get(provider)
+    if names and isinstance(block, Table):
         notes.warn(
-            entry.node.where,
+            block.entries["api_key"].node.where,
             f"{provider}.api_key",
             f"{names} is not set, and default_model uses {provider}",
             f"set {names} in the environment or in .env",

@@ -184,4 +184,5 @@ def _project(topology: Topology, files: FastAgentFiles) -> Project:
         log_level=files.log_level,
         settings=files.settings,
         unset=files.unset,
+        unset_keys=files.unset_keys,
     )

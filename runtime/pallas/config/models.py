@@ -281,7 +281,8 @@ class Project:
     event loop until it is logged (0: never), both in seconds.
     ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
     where there is no other.
-    ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
+    ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
+    ``unset_keys`` by provider the one that its ``api_key`` refers to.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
@@ -320,6 +321,7 @@ class Project:
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
+    unset_keys: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[Mistake, ...] = ()
 
     def start_layers(self) -> tuple[tuple[str, ...], ...]:

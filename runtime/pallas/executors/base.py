@@ -99,6 +99,8 @@ class ExecutorInfo:
     """The tools of each downstream when it was started, by server."""
     providers: tuple[str, ...] | None = None
     """The providers that it and its children use, by their names in the configuration; None if unknown."""
+    models: tuple[str, ...] | None = None
+    """The models that it and its children use by default, as ``provider.model``; None if unknown."""
     names_models: bool = False
     """Neither it nor its children use the project's ``default_model``."""
     window: int = 0

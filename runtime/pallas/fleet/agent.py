@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ class FleetAgent:
         hub: EventHub,
         kernel: Kernel,
         make_executor: MakeExecutor,
-        provider_problem: Callable[[], str],
+        provider_problem: Callable[[Collection[str] | None], str],
         inbound: Inbound,
         pages: Mapping[str, Page] = MappingProxyType({}),
         tasks: "Callable[[], Tasks | None]" = lambda: None,
@@ -111,7 +111,7 @@ class FleetAgent:
             config.name,
             hub,
             lambda: (self.state, self.reason),
-            lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(),
+            lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(self.models),
         )
         self._server: FastMCP | None = None
         self._began = time()
@@ -135,6 +135,11 @@ class FleetAgent:
         if executor is not None:
             return executor.info.servers
         return tuple(each.name for each in self.watched.downstreams)
+
+    @property
+    def models(self) -> tuple[str, ...] | None:
+        """The models that it uses, as ``provider.model``; None while that is not known."""
+        return self.executor.info.models if self.executor is not None else None
 
     @property
     def predecessors(self) -> int:
@@ -272,6 +277,7 @@ class FleetAgent:
     async def take_version(self, version: AgentVersion, detail: str) -> None:
         """Be what this version is, which answers from now on."""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
+        self.watched.forget_failures()
         await self._watch_servers(version.executor)
         self.ready(detail, is_reload=True)
         # The probes may take seconds, and callers need not wait for those.
@@ -370,6 +376,11 @@ class FleetAgent:
             await self._llms.look(self.project, llm)
         await self.watched.look(self._problems())
         self._doubt()
+
+    def check_health_soon(self) -> None:
+        """Look at the health without waiting for the next round; returns at once."""
+        if self.state is AgentState.READY:
+            self._lifecycle.own(self.check_health(), "health")
 
     def snapshot(self) -> AgentSnapshot:
         """The agent as a value. Safe from any thread."""

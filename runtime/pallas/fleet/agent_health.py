@@ -5,11 +5,24 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from time import time
+from typing import Final
 
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CallRecord, Lack, Prober, health_of
-from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
+from pallas.model import (
+    AgentState,
+    Downstream,
+    Health,
+    HealthChanged,
+    HealthStatus,
+    ProbeResult,
+    RunEvent,
+    RunFinished,
+)
+from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
+
+_MAX_FAULT: Final = 200
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +50,10 @@ class AgentHealth:
         self._calls = CallRecord(())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lacks: tuple[Lack, ...] = ()
+        self._failed_runs = 0
+        self._last_fault = ""
+        self._disproved = ""  # a problem of the provider that a run succeeded with
+        self._was_fine = True
         self._required: frozenset[str] = frozenset()
         self._shown = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
 
@@ -59,6 +76,13 @@ class AgentHealth:
     def unconfirmed(self) -> bool:
         """Whether the last look found something that another must confirm."""
         return self._prober.unconfirmed
+
+    @property
+    def uneasy(self) -> bool:
+        """Whether to look again soon: to confirm something, or because a downstream may be back."""
+        return self._prober.unconfirmed or any(
+            each.reach in (ProbeResult.UNREACHABLE, ProbeResult.AUTH_REQUIRED) for each in self._prober.latest
+        )
 
     async def watch_servers(
         self, downstreams: Sequence[DownstreamConfig], required: Collection[str] = ()
@@ -97,13 +121,17 @@ class AgentHealth:
     async def look(self, problems: Collection[str]) -> None:
         """Look now, so that the workbench and the gauge know; never raises."""
         try:
-            await self._prober.probe(problems, fresh=True)
+            found = await self._prober.probe(problems, fresh=True)
+            self._calls.probed(found, self._prober.began)
             self.refresh()
         except Exception:
             log.exception("%s: its health could not be looked at", self._name)
 
     def refresh(self) -> Health:
         """Compute the health from known results, and publish it if it has changed."""
+        if (is_fine := self._is_fine()) and not self._was_fine:
+            self.forget_failures()  # what was wrong with them is over
+        self._was_fine = is_fine
         health, before = self._compose(self._prober.latest), self._shown
         since = health.since if before.status is not health.status else before.since
         self._shown = replace(health, since=since)
@@ -111,19 +139,53 @@ class AgentHealth:
             self._hub.publish(HealthChanged(agent=self._name, health=self._shown))
         return self._shown
 
-    def hear(self, event: RunEvent) -> None:
-        """Note what an event of the agent's runs says of its downstreams. Any thread; returns at once."""
-        if self._calls.observe(event) and self._loop is not None and not self._loop.is_closed():
+    def hear(self, event: RunEvent) -> bool:
+        """Note what an event of the agent's runs says of it; return whether to look at its downstreams.
+
+        Any thread; returns at once.
+        """
+        changed = evidence = self._calls.observe(event)
+        if isinstance(event, RunFinished):
+            if event.outcome == "ok" and (self._failed_runs or self._shown.status is not HealthStatus.OK):
+                self._disproved = self._provider_problem()
+                self.forget_failures()
+                changed = True
+            elif event.of_agent:
+                self._failed_runs += 1
+                self._last_fault, self._disproved = one_line(event.fault, _MAX_FAULT), ""
+                changed = True
+        if changed and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.refresh)
+        return evidence
+
+    def forget_failures(self) -> None:
+        """Count failed runs from now on: a run succeeded, another version answers, or the cause is gone."""
+        self._failed_runs = 0
 
     async def close(self) -> None:
         """End the probes that still run."""
         await self._prober.close()
 
     def _compose(self, found: Sequence[Downstream]) -> Health:
+        return self._health(found, self._failed_runs)
+
+    def _is_fine(self) -> bool:
+        """Whether nothing is wrong, apart from failed runs."""
+        return self._health(self._prober.latest, 0).status is HealthStatus.OK
+
+    def _health(self, found: Sequence[Downstream], failed_runs: int) -> Health:
         state, reason = self._condition()
+        problem = self._provider_problem()
+        if not problem:
+            self._disproved = ""
         return health_of(
-            state, self._with_calls(found), self._provider_problem(), reason, self._lacks, self._required
+            state,
+            self._with_calls(found),
+            "" if problem == self._disproved else problem,
+            reason,
+            self._lacks,
+            self._required,
+            failed_runs=(failed_runs, self._last_fault),
         )
 
     def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:

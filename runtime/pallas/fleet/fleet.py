@@ -312,7 +312,7 @@ class Fleet:
         self.context.lifecycle.report(f"{len(self.agents)} agents")
         tasks.start(watch_log(self.hub))
         await self.surfaces.start()
-        checked = tasks.start(self._monitor.providers.check())  # the registry lists the agents by now
+        checked = self._monitor.begin()  # the registry lists the agents by now
         tasks.start(self._programs.start())
         tasks.start(self.messages.boot())
         await asyncio.wait({checked}, timeout=6.0)
@@ -388,7 +388,7 @@ class Fleet:
             programs=self._programs,
             start=self._order.start,
             now=self.dynamic_agents.now,
-            check_providers=self._monitor.check_providers,
+            check_providers=self._monitor.providers.adopt,
         )
         return Reloader(parts, take=self._take_files, script=self.surfaces.offline_model.replace)
 

@@ -33,7 +33,7 @@ class Membership:
         ports: FleetPorts,
         *,
         make_executor: MakeExecutor,
-        provider_problem: Callable[[], str],
+        provider_problem: Callable[[Collection[str] | None], str],
         pages: Callable[[], Mapping[str, Page]],
         tasks: "Callable[[], Tasks | None]",
         llms: OwnLlms,

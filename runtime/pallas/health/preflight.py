@@ -1,29 +1,35 @@
-"""Checks at startup whether each model provider accepts its key and has the model."""
+"""Checks whether each model provider can be reached, accepts its key and has the models of the agents."""
 
 import asyncio
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
-from urllib.parse import quote, urlsplit
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import httpx2
 
 from pallas.config.models import Project
+from pallas.config.notes import nearest
 from pallas.safe_text import one_line
 
+from .probe import certificates, probe_client
+from .provider_endpoint import ANTHROPIC_PROBE_MODEL, Endpoint, endpoint_of
+
 TIMEOUT: Final = 5.0
-ANTHROPIC_URL: Final = "https://api.anthropic.com"
-OPENAI_URL: Final = "https://api.openai.com/v1"
-ANTHROPIC_PROBE_MODEL: Final = "claude-sonnet-4-5"
-_ANTHROPIC_VERSION: Final = "2023-06-01"
+AT_ONCE: Final = "it is used as soon as you save."
+AT_START: Final = "send SIGHUP or start again to use it."
+_WITH_KEY: Final = ("anthropic", "openai")
+"""Providers that are asked if the project has a key of theirs, whether or not an agent uses it."""
 # Most models of one provider that are checked in addition to the project's own.
 _MAX_MODELS: Final = 10
 _MAX_BODY: Final = 8 * 1024 * 1024
+_MAX_AT_ONCE: Final = 20
+_NO_LIST: Final = (404, 405, 501)
+_ANY_MODEL: Final = frozenset({"llamacpp", "pallas"})
+"""Owners of models in the lists of servers that answer to any name."""
 
-Provider = Literal["anthropic", "openai"]
-PROVIDERS: Final[tuple[Provider, ...]] = ("anthropic", "openai")
+_Request = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,152 +42,192 @@ class ProviderReport:
     message: str = ""  # empty if ``ok``, else one line that begins with ``provider``
     # The provider itself said so: a refused key, a missing model. Anything else may be temporary
     certain: bool = True
+    missing: str = field(default="", compare=False)  # the model that is not there, if only that is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One request to a provider."""
+    """One question to a provider, and how its report is called."""
 
-    provider: Provider
+    provider: str
+    endpoint: Endpoint
     active: bool
-    url: str
-    headers: Mapping[str, str]
     model: str  # must be in the response; empty if only access is checked
     label: str = ""  # for the check of a single model; empty for the provider's own
+    variable: str = ""  # where its key should be
+
+    @property
+    def name(self) -> str:
+        return self.label or self.provider
 
 
-async def preflight(project: Project) -> tuple[ProviderReport, ...]:
-    """Ask every provider of the project that has a key, all at once, 5 s at most (SPEC PR-20).
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """An answer, or why there is none; ``certain`` as in the report."""
 
-    A failure is a report, never an error. Providers other than ``anthropic`` and ``openai`` are not asked.
-    The models that agents name under ``providers:`` are checked as well; each has a report of its own, which
-    no other agent is blamed for, if its provider's own check succeeded.
+    status: int = 0
+    body: bytes = b""
+    problem: str = ""
+    certain: bool = False
+
+
+async def preflight(
+    project: Project,
+    models: Iterable[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    advice: str = AT_ONCE,
+    skip: Iterable[str] = (),
+) -> tuple[ProviderReport, ...]:
+    """Ask every provider of the project, all at once, 5 s at most (SPEC PR-20); none is asked for an answer.
+
+    ``models`` are further ``provider.model`` that agents use. A failure is a report, never an error. Each
+    address is asked once with each credential, for however many models it has. ``advice`` is when a key in
+    ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. Providers that have no
+    address of their own, such as a cloud's, are not asked.
+    The models beside the project's own have a report each, if their provider's own check succeeded.
     """
-    used = _used(project)
-    checks = [check for provider in PROVIDERS if (check := _check(project, provider, provider in used))]
-    own = {check.provider: check for check in checks}
-    for provider, models in used.items():
-        if provider in own:
-            checks += [_for_model(own[provider], model) for model in models if model != own[provider].model]
+    checks = [
+        check
+        for check in _checks(project, models, os.environ if environ is None else environ)
+        if check.endpoint.host not in skip
+    ]
     if not checks:
         return ()
-    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=None, follow_redirects=False)
-    async with client:
-        problems = await asyncio.gather(*(_problem(client, check) for check in checks))
-    found = list(zip(checks, problems, strict=True))
-    well = {check.provider for check, (problem, _) in found if not check.label and not problem}
+    wanted = {check.endpoint.request(check.model) for check in checks if not check.endpoint.lacks_key}
+    hosts = {check.endpoint.request(check.model): check.endpoint.host for check in checks}
+    async with probe_client(await asyncio.to_thread(certificates)) as client:
+        free = asyncio.Semaphore(_MAX_AT_ONCE)
+        answers = await asyncio.gather(*(_asked(client, free, each, hosts[each]) for each in wanted))
+    responses = dict(zip(wanted, answers, strict=True))
+    reports = [_report(check, responses, advice) for check in checks]
+    well = {
+        check.provider
+        for check, report in zip(checks, reports, strict=True)
+        if not check.label and (report.ok or report.missing)
+    }
     return tuple(
-        ProviderReport(
-            check.label or check.provider,
-            check.active,
-            not problem,
-            f"{check.label or check.provider}: {problem}" if problem else "",
-            certain,
-        )
-        for check, (problem, certain) in found
+        report
+        for check, report in zip(checks, reports, strict=True)
         if not check.label or check.provider in well
     )
 
 
-def _used(project: Project) -> dict[Provider, list[str]]:
-    """The models that agents name under ``providers:``, by provider, each once."""
-    found: dict[Provider, list[str]] = {}
-    for agent in project.agents.values():
-        for spec in (spec for each in agent.providers for spec in each.models):
-            name, _, model = spec.partition("?")[0].partition(".")
-            provider = next((each for each in PROVIDERS if each == name), None)
-            if provider is None or not model:
-                continue
-            models = found.setdefault(provider, [])
-            if model not in models and len(models) < _MAX_MODELS:
-                models.append(model)
+def _checks(project: Project, models: Iterable[str], environ: Mapping[str, str]) -> list[_Check]:
+    used = _used(project, models)
+    names = [*_WITH_KEY, *(name for name in (project.provider, *used) if name and name not in _WITH_KEY)]
+    own = [check for name in dict.fromkeys(names) if (check := _check(project, name, name in used, environ))]
+    return own + [
+        replace(check, active=False, model=model, label=f"{check.provider}.{model}")
+        for check in own
+        for model in used.get(check.provider, ())
+        if model != check.model
+    ]
+
+
+def _used(project: Project, models: Iterable[str]) -> dict[str, list[str]]:
+    """The models that agents use or name under ``providers:``, by provider, each once."""
+    found: dict[str, list[str]] = {}
+    named = (spec for agent in project.agents.values() for each in agent.providers for spec in each.models)
+    for spec in (*models, *named):
+        provider, _, model = spec.partition("?")[0].partition(".")
+        if model and model not in (known := found.setdefault(provider, [])) and len(known) < _MAX_MODELS:
+            known.append(model)
     return found
 
 
-def _for_model(own: _Check, model: str) -> _Check:
-    url = own.url
-    if own.provider == "anthropic":
-        url = f"{url.rpartition('/')[0]}/{quote(model, safe='')}"
-    return replace(own, active=False, url=url, model=model, label=f"{own.provider}.{model}")
-
-
-def _check(project: Project, provider: Provider, used: bool = False) -> _Check | None:
-    settings = project.settings.get(provider)
-    settings = settings if isinstance(settings, Mapping) else {}
+def _check(project: Project, provider: str, used: bool, environ: Mapping[str, str]) -> _Check | None:
+    """The check of a provider; None if it cannot be asked, or is neither used nor has a key."""
     active = project.provider == provider
-    key = _text(settings, "api_key")
-    if not key and (active or used):
-        # fast-agent also takes the key of a provider from the environment.
-        key = os.environ.get(f"{provider.upper()}_API_KEY", "").strip()
-    if not key:
+    endpoint = endpoint_of(project.settings, provider, environ, from_environ=active or used)
+    if endpoint is None or (endpoint.lacks_key and not active and not used):
         return None
     # "?" begins fast-agent's own parameters of a model, which the provider does not know.
     model = project.model.partition("?")[0] if active else ""
-    if provider == "anthropic":
-        base = (_text(settings, "base_url") or ANTHROPIC_URL).rstrip("/").removesuffix("/v1")
-        asked = quote(model or ANTHROPIC_PROBE_MODEL, safe="")
-        headers = {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
-        return _Check(provider, active, f"{base}/v1/models/{asked}", headers, model)
-    base = (_text(settings, "base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
-    return _Check(provider, active, f"{base}/models", {"Authorization": f"Bearer {key}"}, model)
+    variable = project.unset_keys.get(provider, endpoint.api.variable)
+    return _Check(provider, endpoint, active, model, variable=variable)
 
 
-def _text(settings: Mapping[str, Any], key: str) -> str:
-    value = settings.get(key)
-    return value.strip() if isinstance(value, str) else ""
+def _report(check: _Check, responses: Mapping[_Request, _Response], advice: str) -> ProviderReport:
+    missing = ""
+    if check.endpoint.lacks_key:
+        problem, certain = f"{check.variable} is not set. Put it into .env; {advice}", True
+    else:
+        problem, certain, missing = _problem(check, responses[check.endpoint.request(check.model)])
+    message = f"{check.name}: {problem}" if problem else ""
+    return ProviderReport(check.name, check.active, not problem, message, certain, missing)
 
 
-async def _problem(client: httpx2.AsyncClient, check: _Check) -> tuple[str, bool]:
-    """The problem, empty if there is none, and whether it is certain.
+def _problem(check: _Check, response: _Response) -> tuple[str, bool, str]:
+    """The problem, empty if there is none; whether it is certain; the model if only that is missing.
 
     It does not contain the provider's name or anything secret.
     """
-    where = _host(check.url)
+    endpoint, status = check.endpoint, response.status
+    if response.problem:
+        return response.problem, response.certain, ""
+    if status in (401, 403):
+        if endpoint.key in ("", endpoint.api.key):
+            return f"it wants an API key (HTTP {status}); put {check.variable} into .env", True, ""
+        return f"the API key was refused (HTTP {status})", True, ""
+    if status in _NO_LIST and endpoint.lists:
+        return "", True, ""  # it need not have a list of models
+    if status == 404:
+        asked = check.model or ANTHROPIC_PROBE_MODEL
+        return f"model {one_line(asked, 100)!r} not found", True, asked
+    if status != 200:
+        return f"HTTP {status} from {endpoint.host}", False, ""
+    if endpoint.lists and check.model:
+        return _in_list(check, response.body)
+    return "", True, ""
+
+
+def _in_list(check: _Check, body: bytes) -> tuple[str, bool, str]:
+    known, model = _models(body), check.model
+    if known is None:
+        if check.provider != "openai":
+            return "", True, ""
+        return f"{check.endpoint.host} did not answer with a list of models", False, ""
+    owners = set(known.values())
+    if not check.endpoint.api.lists_all or (owners and owners <= _ANY_MODEL):
+        return "", True, ""
+    # Ollama has tags, and OpenRouter has variants of its models.
+    if not known.keys().isdisjoint({model, f"{model}:latest", model.partition(":")[0]}):
+        return "", True, ""
+    meant = nearest(model, known)
+    hint = f" (did you mean {one_line(meant, 100)}?)" if meant else ""
+    return f"model {one_line(model, 100)!r} not found{hint}", True, model
+
+
+async def _asked(
+    client: httpx2.AsyncClient, free: asyncio.Semaphore, request: _Request, host: str
+) -> _Response:
     try:
-        async with asyncio.timeout(TIMEOUT):
-            status, body = await _get(client, check)
+        async with free, asyncio.timeout(TIMEOUT):
+            return await _get(client, request)
     except TimeoutError:
-        return f"no answer from {where} within {TIMEOUT:g} s", False
+        return _Response(problem=f"no answer from {host} within {TIMEOUT:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError) as error:
         # The texts of these may repeat headers and URLs.
-        return f"cannot connect to {where} ({type(error).__name__})", False
-    missing = f"model {one_line(check.model or ANTHROPIC_PROBE_MODEL, 100)!r} not found"
-    if status in (401, 403):
-        return f"the API key was refused (HTTP {status})", True
-    if status == 404 and check.provider == "anthropic":
-        return missing, True
-    if status != 200:
-        return f"HTTP {status} from {where}", False
-    if check.provider == "openai" and check.model:
-        known = _models(body)
-        if known is None:
-            return f"{where} did not answer with a list of models", False
-        return ("", True) if check.model in known else (missing, True)
-    return "", True
+        return _Response(problem=f"cannot connect to {host} ({type(error).__name__})")
 
 
-def _host(url: str) -> str:
-    try:
-        host = urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:
-        host = ""
-    return one_line(host, 100) or "its address"
-
-
-async def _get(client: httpx2.AsyncClient, check: _Check) -> tuple[int, bytes]:
-    async with client.stream("GET", check.url, headers=dict(check.headers)) as response:
+async def _get(client: httpx2.AsyncClient, request: _Request) -> _Response:
+    url, headers = request
+    async with client.stream("GET", url, headers=dict(headers)) as response:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > _MAX_BODY:
                 break
-        return response.status_code, bytes(body)
+        return _Response(response.status_code, bytes(body))
 
 
-def _models(body: bytes) -> set[str] | None:
-    """The ids in a list of models, None if it is not such a list."""
+def _models(body: bytes) -> dict[str, str] | None:
+    """The ids in a list of models with their owners, None if it is not such a list."""
     try:
         answer = json.loads(body)
-        return {entry["id"] for entry in answer["data"]}
-    except (ValueError, TypeError, KeyError, RecursionError):
+        entries = answer if answer and isinstance(answer, list) else answer["data"]
+        return {entry["id"]: str(entry.get("owned_by", "")) for entry in entries}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -274,6 +274,7 @@ class RunFinished(RunEvent):
     tokens_in: int | None = None  # None if the provider gave none, like ``tokens_out``
     tokens_out: int | None = None
     fault: str = ""
+    of_agent: bool = False  # the agent's own work failed; nothing refused, cancelled or outlived it
     cause: str = ""  # for operators, in addition to ``fault``
     partial: str = ""  # the sanitised text of a run that was cut short
 

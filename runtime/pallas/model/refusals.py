@@ -10,6 +10,9 @@ REASON: Final = "reason"
 """The key in a Fault's data. HTTP: not_found 404, conflict and in_use 409, forbidden 403,
 unauthenticated 401, unprocessable 422, too_many 429."""
 
+OF_REQUEST: Final = frozenset({"key", "limit", "cancelled", REASON})
+"""Keys in the data of a Fault that refuses one request only: the next one may succeed."""
+
 STOPPED: Final = "the fleet stopped in the middle of this task"
 """How the reason begins if a task was under way when its fleet stopped."""
 

@@ -119,6 +119,7 @@ class ActiveRun:
     about: str = ""  # the thread that it waits for
     draft: PartialText = field(init=False)  # collects the text it has written so far
     left: asyncio.Future[None] | None = None  # done when no caller waits for its end any more
+    of_agent: bool = False  # it failed by its agent's own work, which counts for its health
     broken: Fault | None = None  # the Fault for its caller if its executor broke
     journal: Listener | None = None  # gets each ``LoopMessage`` if the run is durable
     given: MessageOverride | None = None  # what it is about in place of its conversation
@@ -322,6 +323,7 @@ class ActiveRun:
                 tokens_in=usage.input_tokens,
                 tokens_out=usage.output_tokens,
                 fault=fault,
+                of_agent=self.of_agent and outcome == "error",
                 cause=self.cause,
                 partial=partial,
             )

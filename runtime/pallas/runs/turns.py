@@ -9,13 +9,14 @@ from typing import Final
 from pallas.executors import Executor, ExecutorTurn, TurnResult
 from pallas.executors.live_agent import LiveAgent
 from pallas.model import Fault, FaultType, Message, Params, RunRequest, Usage
-from pallas.model.refusals import REASON
+from pallas.model.refusals import OF_REQUEST, REASON
 from pallas.runs.compaction import Compaction, both
 from pallas.runs.conversations import Conversation, Conversations
 from pallas.runs.run import ActiveRun
 from pallas.runs.thread_store import ThreadStore
 from pallas.runs.turn_writer import TurnWriter
 
+_OF_CALLER: Final = OF_REQUEST | {"bearer"}
 log = logging.getLogger(__name__)
 
 _IN_KERNEL: Final = frozenset({"messages"})
@@ -116,7 +117,7 @@ class ConversationTurns:
             async with asyncio.timeout(seconds) as deadline:
                 used = await self._make_room(agent, executor, run, request, conversation, writer)
                 turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
-                result = await _of_agent(executor.run(turn, run.emit))
+                result = await _of_agent(executor.run(turn, run.emit), run)
                 return replace(result, usage=both(used, result.usage))
         except TimeoutError:
             if not deadline.expired():
@@ -228,11 +229,13 @@ class ConversationTurns:
             conversations.drop(conversation.thread)
 
 
-async def _of_agent(work: Awaitable[TurnResult]) -> TurnResult:
+async def _of_agent(work: Awaitable[TurnResult], run: ActiveRun) -> TurnResult:
     try:
         return await work
     except Fault as fault:
         fault.of_agent = True
+        # What a caller sent, such as a parameter or a refused token, says nothing of the agent.
+        run.of_agent = fault.type is not FaultType.PROTOCOL and _OF_CALLER.isdisjoint(fault.data)
         raise
 
 

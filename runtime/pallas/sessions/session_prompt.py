@@ -20,7 +20,7 @@ from pallas.model import (
 )
 from pallas.model.ids import mint
 from pallas.model.redaction import redact_text
-from pallas.model.refusals import REASON
+from pallas.model.refusals import OF_REQUEST, REASON
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
@@ -30,8 +30,6 @@ from .session_faults import VALID, has_failed, is_replaced, no_session
 
 SURFACE: Final = "bridge"
 _FAILING: Final = frozenset({FaultType.UPSTREAM, FaultType.PROTOCOL})
-_REFUSALS: Final = frozenset({"key", "limit", "cancelled", REASON})
-"""Keys in the data of a Fault that refuses this prompt only: the next one may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def fails(fault: Fault) -> bool:
     cancellation, and also after a message that does not fit a typed handler's schema, since the handler never
     saw it.
     """
-    if fault.retryable or not _REFUSALS.isdisjoint(fault.data) or fault.data.get("system") == "validation":
+    if fault.retryable or not OF_REQUEST.isdisjoint(fault.data) or fault.data.get("system") == "validation":
         return False
     return fault.type is FaultType.INTERNAL or (fault.of_agent and fault.type in _FAILING)
 

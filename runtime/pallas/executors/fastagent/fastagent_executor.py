@@ -141,7 +141,9 @@ class FastAgentExecutor(Executor):
         model = self._providers.default.model if self._providers else model or self._project.model
         self._declare(model)
         servers = seam.all_servers(fast)
-        named = (*seam.models_of(fast, without=name if self._providers else ""), *self._providers.specs)
+        others = seam.models_of(fast, without=name if self._providers else "")
+        named = (*others, *self._providers.specs)
+        asked = (*others, *self._providers.specs[:1])
         capabilities = self._config.model_capabilities
         names = self._providers.names or (model,)
         opted_in = [each for each in servers if self._forwarding(each)]
@@ -165,6 +167,7 @@ class FastAgentExecutor(Executor):
             files=self._files(),
             children=seam.children_of(fast, name),
             providers=model_registry.providers_of(named, self._project),
+            models=model_registry.specs_of(asked, self._project),
             names_models=all(named),
             providers_known=self._providers.facts(),
             capabilities=self._config.capabilities,

@@ -23,6 +23,7 @@ from pallas.safe_text import one_line
 from .provider_errors import connection_of, status_of
 
 # It was available a moment ago and went away while reconnecting.
+_VARIABLE: Final = re.compile(r"set the (\w+) environment variable")
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 
 
@@ -80,6 +81,8 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, ProviderKeyError):
         if (status := status_of(error)) is not None:
             return _provider_fault(status, "" if status in (401, 403) else str(error), error)
+        if found := _VARIABLE.search(error.details):
+            first = f"{found[1]} is not set; put it into .env"
         return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
@@ -105,7 +108,10 @@ def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault 
         f"downstream {one_line(name, 80)} {_REFUSED[source].format(status=status)}"
         for name, (status, source) in refused.items()
     ]
-    return Fault(FaultType.AUTH, "; ".join(detail_text)) if detail_text else None
+    if not detail_text:
+        return None
+    of_caller = any(source != "configured" for _, source in refused.values())
+    return Fault(FaultType.AUTH, "; ".join(detail_text), data={"bearer": "refused"} if of_caller else {})
 
 
 def servers_in(error: BaseException) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelConfig, ModelFactory
+from fast_agent.llm.provider_types import Provider
 
 from pallas.config import AgentConfig, Capabilities, Project
 
@@ -110,6 +111,23 @@ def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | N
             return None
         found.add(spec.provider.config_name)
     return tuple(sorted(found))
+
+
+def specs_of(models: Iterable[str], project: Project) -> tuple[str, ...] | None:
+    """Return model names in code as ``provider.model``; one without a name is the project's default.
+
+    Without fast-agent's own models for tests; None if one of them is unknown.
+    """
+    default = f"{project.provider}.{project.model}" if project.provider else project.model
+    found: dict[str, None] = {}
+    for model in models:
+        try:
+            spec = parsed(model or default, project)
+        except Exception:  # an invalid model is reported where it is used
+            return None
+        if spec.provider is not Provider.FAST_AGENT:
+            found[f"{spec.provider.config_name}.{spec.model_name}"] = None
+    return tuple(found)
 
 
 def _declared_output(capabilities: Capabilities | None) -> int | None:

@@ -182,7 +182,7 @@ def plan_reload(
         stop=tuple(stop),
         restart=restart,
         script=not only_scripted_moved(old, new) and new.scripted is not None and _script(changed, old, new),
-        providers=changed.reread and _providers(old) != _providers(new),
+        providers=changed.reread and (bool(changed.variables) or _providers(old) != _providers(new)),
         at_start=tuple(
             key for key in AT_START if changed.reread and _at_start(old, key) != _at_start(new, key)
         ),

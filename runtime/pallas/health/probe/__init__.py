@@ -7,7 +7,7 @@
 
 from .agent_health_record import CALL_SECONDS, Lack, health_of
 from .call_record import CallRecord
-from .prober import CACHE_SECONDS, Prober
+from .prober import CACHE_SECONDS, Prober, certificates
 from .server_probe import TIMEOUT, Eras, probe, probe_client
 from .steady_state import CONFIRMATIONS, Steady
 
@@ -21,6 +21,7 @@ __all__ = [
     "Lack",
     "Prober",
     "Steady",
+    "certificates",
     "health_of",
     "probe",
     "probe_client",

@@ -43,15 +43,17 @@ def health_of(
     reason: str = "",
     lacks: Sequence[Lack] = (),
     required: Collection[str] = (),
+    failed_runs: tuple[int, str] = (0, ""),
 ) -> Health:
     """The health of an agent (SPEC PI-12, PR-21, PR-22); ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
     ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails
     real calls though it answers the probe, or if the active provider has a problem; all causes in one line.
+    Runs that failed since the last that succeeded count too: how many, and the last one's fault.
     Also ``error`` if a probe finds that a ``required`` downstream is not reached: ``needs x: crash-loop (its
     process died); Unreachable: a, b; Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model
-    'x' not found``.
+    'x' not found; Failed: the last 2 runs (out of memory)``.
     """
     now = time()
     if state is not AgentState.READY:
@@ -78,13 +80,21 @@ def health_of(
     causes += unconfigured
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
+    causes += _failed(*failed_runs, explained=bool(causes))
     status = HealthStatus.DEGRADED if causes else HealthStatus.OK
     if any(
         each.name in required and each.reach not in (ProbeResult.OK, ProbeResult.UNKNOWN)
         for each in downstreams
     ):
         status = HealthStatus.ERROR
-    return Health(status, "; ".join(causes), now, now)
+    return Health(status, "; ".join(causes).replace(".; ", ". "), now, now)
+
+
+def _failed(count: int, fault: str, *, explained: bool) -> list[str]:
+    if not count:
+        return []
+    runs = "the last run" if count == 1 else f"the last {count} runs"
+    return [f"Failed: {runs}" + (f" ({fault})" if fault and not explained else "")]
 
 
 def _cause(downstream: Downstream, now: float) -> tuple[str, str]:

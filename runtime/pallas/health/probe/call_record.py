@@ -1,13 +1,15 @@
 """The results of an agent's last real calls to its downstreams, in addition to the probes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Final
 
 from pallas.config.models import DownstreamConfig
-from pallas.model import AuthHop, CallOutcome, ProbeResult, RunEvent, RunFinished, ToolEvent
+from pallas.model import AuthHop, CallOutcome, Downstream, ProbeResult, RunEvent, RunFinished, ToolEvent
 from pallas.safe_text import one_line
 
+_NO_ANSWER: Final = "no answer"
 _CALL: Final = "tools/call"
 # Most runs with an unanswered request that are remembered; more than can be in flight at a time.
 _MAX_RUNS: Final = 1_000
@@ -25,6 +27,7 @@ class CallRecord:
         self._known = {config.name: config for config in downstreams}
         self._last: dict[str, CallOutcome] = {}
         self._failing: dict[str, str] = {}  # by downstream: the method that failed last
+        self._down: set[str] = set()  # of those that failed, whom a probe has not reached since
         self._silent: dict[str, dict[str, AuthHop]] = {}  # by run and downstream
         self._lock = Lock()
 
@@ -46,6 +49,22 @@ class CallRecord:
             elif event.downstream in self._known and event.method:
                 self._hop(event)
             return self._evidence() != before
+
+    def probed(self, found: Sequence[Downstream], began: float) -> None:
+        """Take the results of probes that began at ``began`` (Unix seconds).
+
+        A downstream that answers again is well: its last call counts no more if that had no answer, or if a
+        probe has failed since. A call that fails though each probe is answered goes on counting.
+        """
+        with self._lock:
+            for each in found:
+                call = self._last.get(each.name)
+                if each.name not in self._failing or call is None or call.at > began:
+                    continue
+                if each.reach is not ProbeResult.OK:
+                    self._down.add(each.name)
+                elif each.name in self._down or call.detail == _NO_ANSWER:
+                    self._answered(each.name, replace(call, reach=ProbeResult.OK))
 
     def _hop(self, hop: AuthHop) -> None:
         name, status = hop.downstream, hop.status
@@ -78,14 +97,16 @@ class CallRecord:
         silent = self._silent.pop(run.run_id, {})
         if run.outcome != "cancelled":
             for hop in silent.values():
-                self._fail(hop, "no answer", ProbeResult.UNREACHABLE)
+                self._fail(hop, _NO_ANSWER, ProbeResult.UNREACHABLE)
 
     def _fail(self, hop: AuthHop, detail: str, reach: ProbeResult) -> None:
         self._failing[hop.downstream] = hop.method
+        self._down.discard(hop.downstream)
         self._last[hop.downstream] = CallOutcome(False, hop.at, detail, reach)
 
     def _answered(self, name: str, outcome: CallOutcome) -> None:
         self._failing.pop(name, None)
+        self._down.discard(name)
         self._last[name] = outcome
 
     def _evidence(self) -> dict[str, tuple[ProbeResult, str]]:

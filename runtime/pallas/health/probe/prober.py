@@ -6,7 +6,7 @@ import logging
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 import httpx2
@@ -49,6 +49,8 @@ class Prober:
         self._steady: dict[str, Steady[Downstream]] = {each.name: Steady() for each in self._downstreams}
         self._problems: frozenset[str] = frozenset()
         self._at: float | None = None
+        self.began = 0.0
+        """When the last round began, in Unix seconds."""
         self._round: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[Finding]] = set()
         self._closed = False
@@ -98,6 +100,7 @@ class Prober:
             await self._client.aclose()
 
     async def _run(self) -> None:
+        self.began = time()
         try:
             findings = await self._look()
         except (OSError, ValueError) as error:
@@ -119,7 +122,7 @@ class Prober:
 
     async def _look(self) -> tuple[Finding, ...]:
         if self._client is None:
-            self._client = probe_client(await asyncio.to_thread(_certificates))
+            self._client = probe_client(await asyncio.to_thread(certificates))
         client = self._client
         tasks = [
             asyncio.create_task(
@@ -150,7 +153,7 @@ class Prober:
 
 
 @functools.cache
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
     """One certificate store for all agents.
 
     Reading it takes tens of milliseconds, so never do that in the loop.

@@ -1,0 +1,45 @@
+"""Where fast-agent finds providers and their keys: what the checks of providers rely on."""
+
+from importlib import import_module
+
+import pytest
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
+
+from pallas.config.upstream import PROVIDERS as NAMES
+from pallas.health.provider_endpoint import PROVIDERS
+
+_OPENAI = "fast_agent.llm.provider.openai"
+ADDRESSES = {
+    "responses": (f"{_OPENAI}.responses", "DEFAULT_RESPONSES_BASE_URL"),
+    "generic": (f"{_OPENAI}.llm_generic", "DEFAULT_OLLAMA_BASE_URL"),
+    "groq": (f"{_OPENAI}.llm_groq", "GROQ_BASE_URL"),
+    "deepseek": (f"{_OPENAI}.llm_deepseek", "DEEPSEEK_BASE_URL"),
+    "moonshot": (f"{_OPENAI}.llm_moonshot", "MOONSHOT_BASE_URL"),
+    "openrouter": (f"{_OPENAI}.llm_openrouter", "DEFAULT_OPENROUTER_BASE_URL"),
+    "aliyun": (f"{_OPENAI}.llm_aliyun", "ALIYUN_BASE_URL"),
+    "zai": (f"{_OPENAI}.llm_zai", "ZAI_BASE_URL"),
+    "hf": (f"{_OPENAI}.llm_huggingface", "HUGGINGFACE_BASE_URL"),
+    "xai": (f"{_OPENAI}.xai_responses", "XAI_BASE_URL"),
+    "metaai": (f"{_OPENAI}.metaai_responses", "META_AI_BASE_URL"),
+    "openresponses": (f"{_OPENAI}.openresponses", "DEFAULT_OPENRESPONSES_BASE_URL"),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_provider_is_where_fast_agent_finds_it(name: str) -> None:
+    module, constant = ADDRESSES[name]
+    assert getattr(import_module(module), constant).rstrip("/") == PROVIDERS[name].url
+
+
+def test_keys_are_where_fast_agent_finds_them() -> None:
+    assert PROVIDERS.keys() <= NAMES
+    for name, api in PROVIDERS.items():
+        assert ProviderKeyManager.get_env_key_name(name) == api.variable
+        settings = {name: {"base_url": "x"}, api.also: {"api_key": "theirs"}}
+        found = ProviderKeyManager.get_config_file_key(
+            name, {api.also: settings[api.also]} if api.also else settings
+        )
+        assert (found == "theirs") is bool(api.also)
+    for name in ("generic", "hf", "xai"):
+        assert not PROVIDERS[name].needs_key
+    assert ProviderKeyManager._provider_specific_fallback_key("generic") == PROVIDERS["generic"].key
