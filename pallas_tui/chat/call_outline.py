@@ -51,7 +51,8 @@ class CallOutline:
         if not tops:
             return []
         if self.folded:
-            return [self._summary(tops, now, dot)]
+            newest = next((node for node in reversed(tops) if node.error), None)
+            return [self._summary(tops, now, dot), *([_error_row(newest, 0)] if newest is not None else [])]
         rows: list[CallRow] = []
         for node in tops:
             self._add(rows, node, 0, now, dot)
@@ -81,6 +82,8 @@ class CallOutline:
         children = shown_children(node)
         is_open = None if not children else id(node) not in self._closed
         rows.append(CallRow(node.label, figures_of(node, now, dot), node.state, depth, is_open, node))
+        if node.error:
+            rows.append(_error_row(node, depth))
         if is_open:
             for child in children:
                 self._add(rows, child, depth + 1, now, dot)
@@ -109,6 +112,10 @@ class CallOutline:
         return CallRow(label, f" {dot} ".join(parts), state, 0, False, None)
 
 
+def _error_row(node: Node, depth: int) -> CallRow:
+    return CallRow(node.error, "", "error", depth + 1, None, node)
+
+
 def figures_of(node: Node, now: float, dot: str = "·") -> str:
     """Return ``1.9 s · 3 tools``, and whether it failed or never reported its end."""
     parts = []
@@ -133,7 +140,8 @@ def tree_details(tree: Tree, now: float, first: int = 0, end: int | None = None)
     def add(node: Node, depth: int) -> None:
         agent = "agent " if node.kind == "agent" else ""
         figures = figures_of(node, now)
-        lines.append(f"{'  ' * depth}- {agent}{node.label}" + (f" ({figures})" if figures else ""))
+        error = f": {node.error}" if node.error else ""
+        lines.append(f"{'  ' * depth}- {agent}{node.label}" + (f" ({figures})" if figures else "") + error)
         for child in node.children:
             add(child, depth + 1)
 

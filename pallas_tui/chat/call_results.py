@@ -50,6 +50,8 @@ def result_text(exchange: Exchange) -> str:
 def call_details(node: Node, exchange: Exchange | None, figures: str) -> str:
     """Return the details of a call: figures, arguments, result, and the text of an agent below it."""
     parts = [node.label + (f"  {figures}" if figures else "")]
+    if node.error:
+        parts += ["", "Failed with", node.error]
     if exchange is None and (node.arguments or node.result):
         parts += ["", "Asked", sanitize(node.arguments, MAX_RESULT), "", "Answered"]
         parts.append(sanitize(node.result, MAX_RESULT) or "nothing that is known of")

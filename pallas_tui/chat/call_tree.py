@@ -30,6 +30,7 @@ class Node:
     ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None if no
     message reported the start. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
     whether its last step calls tools. ``arguments`` and ``result`` are those of a call in a durable thread.
+    ``error`` says why a call failed, empty where that is not known.
     """
 
     kind: Literal["call", "agent"]
@@ -43,6 +44,7 @@ class Node:
     text: str = ""
     arguments: str = ""
     result: str = ""
+    error: str = ""
     children: list["Node"] = field(default_factory=list)
 
     def seconds(self, now: float) -> float | None:
@@ -85,6 +87,7 @@ class Tree:
         self.failed = 0
         self._count = 0
         self._open: list[Node] = []
+        self._errors: list[tuple[str, str]] = []
         self._speaker = self.root
         self._main = ""
 
@@ -124,6 +127,16 @@ class Tree:
         node = Node("call", one_line(label, MAX_LABEL), None, self.root, state)
         node.arguments, node.result = arguments, result
         self.root.children.append(node)
+
+    def explain(self, label: str, error: str) -> None:
+        """Say why the oldest failed call of that name failed, or the next one that ends."""
+        failed = (each for each in self.root.children if each.label == label and each.state == "error")
+        node = next((each for each in failed if not each.error), None)
+        if node is not None:
+            node.error = error
+            self.version += 1
+        elif len(self._errors) < MAX_CALLS:
+            self._errors.append((label, error))
 
     def close(self, state: State = "unknown") -> None:
         """End the run; ``state`` is that of the calls which never reported their end."""
@@ -185,6 +198,10 @@ class Tree:
         else:
             self._open.remove(node)
         node.state, node.ended = state, at
+        known = next((each for each in self._errors if each[0] == label), None)
+        if state == "error" and known is not None and node.parent is self.root:
+            self._errors.remove(known)
+            node.error = known[1]
         self._end_below(node, at)
         if self._speaker in node.walk():
             self._speaker = node.parent or self.root

@@ -36,8 +36,8 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 class RunStep:
     """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
 
-    With a ``notice`` it is a request to a downstream that failed, and the notice says why; ``times`` counts
-    requests like it.
+    With a ``notice`` it is a call or a request to a downstream that failed, and the notice says why;
+    ``times`` counts requests like it.
 
     ``ended`` is None while it runs, and stays None when no event reported the end; ``started`` is None when
     the start was lost. ``span`` is the span that the call sent along, and ``runs`` are the runs of other
@@ -254,7 +254,7 @@ class FeedRun:
             ending = new = self._call(event, started=None)
             self._add(ending)
         ending.state = "ok" if event.phase == "completed" else "error"
-        ending.ended = event.at
+        ending.ended, ending.notice = event.at, event.error
         if not event.nested:
             self._end_children(event)
         return new

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,12 +13,15 @@ from support.live import agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
-from pallas.executors.fastagent.stderr_seam import ASKED, ServerErrors
+from pallas.executors.fastagent.stderr_seam import ServerErrors
+from pallas.fleet.fleet import Fleet
+from pallas.model import ToolEvent
 from pallas.telemetry.log import close_logging, setup_logging
+from pallas.telemetry.log.server_output import VARIABLE
 
 LOUD = """
-import os, sys
-from stdio_server import StdioServer
+import os, sys, traceback
+from stdio_server import FailedError, StdioServer
 
 mcp = StdioServer("loud")
 
@@ -27,10 +31,20 @@ def shout() -> str:
     os.write(2, b"written\\n")
     return "quiet"
 
+@mcp.tool()
+def fail() -> str:
+    print("printed on stdout", flush=True)
+    try:
+        raise ValueError("the day is wrong")
+    except ValueError:
+        traceback.print_exc()
+        raise FailedError("it did not work") from None
+
 mcp.run()
 """
 SCRIPT = """
 rules:
+  - {when: {last: user, text: fail}, call: [{tool: loud__fail, arguments: {}}]}
   - {when: {last: user}, call: [{tool: loud__shout, arguments: {}}]}
   - {when: {last: tool}, say: "it said: {{ result }}"}
 """
@@ -62,13 +76,13 @@ def open_files() -> dict[str, str]:
 
 def told(path: Path) -> list[tuple[str, str]]:
     records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    return [(each["message"], each["source"]) for each in records if each["logger"] == "pallas.servers.loud"]
+    return [(each["message"], each["source"]) for each in records if each.get("server") == "loud"]
 
 
 async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
     tmp_path: Path, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ASKED, "1")
+    monkeypatch.setenv(VARIABLE, "1")
     (port,) = free_ports(1)
     root = write_project(
         tmp_path / "project",
@@ -85,6 +99,69 @@ async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
         assert "quiet" in await ask(desk, "shout")
         wanted = [("printed ␛[31mred", "stderr"), ("written", "stderr")]
         await until(lambda: [each for each in told(log_file) if each in wanted] == wanted)
+        lines: list[str] = []
+
+        async def hear(_: float, __: float | None, line: str | None) -> None:
+            lines.append(line or "")
+
+        result = await desk.call_tool("send_message", {"message": "fail"}, progress_callback=hear)
+        assert "it did not work" in str(result.content)
+        assert ("printed on stdout", "stdout") in told(log_file)
+        assert [each.error for each in failures(fleet)] == ["ValueError: the day is wrong"]
+        # It is the operator's: the caller hears that the call failed.
+        assert "loud/fail: failed" in lines
+        assert "ValueError" not in "".join(lines)
+
+
+def failures(fleet: Fleet) -> list[ToolEvent]:
+    events = fleet.hub.since(0).events
+    return [each for each in events if isinstance(each, ToolEvent) and each.phase == "failed"]
+
+
+PLAIN = """\
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    raise Error: here
+KeyError: 'day'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 2, in <module>
+shop.errors.OutOfStockError: none left
+It failed: unrelated
+"""
+DRAWN = """\
+[11/23/26 20:33:43] ERROR    Tool 'days' raised   server.py:455
+                             ╭─ Traceback (most recent call last─╮
+                             │ /a.py:1 in days                   │
+                             │ ValueError: not this              │
+                             ╰───────────────────────────────────╯
+                             ValueError: month must be in 1..12
+                             The above exception was the cause:
+                             ╭─ Traceback (most recent call last─╮
+                             ╰───────────────────────────────────╯
+                             ToolError: Error executing tool days
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "shown", "count"),
+    [
+        (PLAIN, "it failed", "shop.errors.OutOfStockError: none left", 2),
+        (DRAWN, "Error executing tool days", "ValueError: month must be in 1..12", 2),
+        ("Error: no traceback\n", "it failed", "", 0),
+    ],
+)
+async def test_the_exception_is_found_that_says_more_than_the_answer(
+    text: str, said: str, shown: str, count: int, log_file: Path
+) -> None:
+    errors = ServerErrors("loud")
+    os.write(errors.fileno(), text.encode())
+    assert errors.reader.exception_since(0, said) == shown
+    assert errors.reader.count == count
+    assert errors.reader.exception_since(count, said) == ""
+    errors.close()
 
 
 async def test_a_flood_is_counted_and_the_pipe_is_let_go_at_the_end(log_file: Path) -> None:

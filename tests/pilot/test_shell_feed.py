@@ -1,6 +1,7 @@
 """The feed: every call, by call, as it happens, and still while it is read."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from support.fake_fleet import NOON, FakeFleet
 from support.shell import FakeChat, screen_text, workbench
@@ -272,7 +273,9 @@ async def test_the_whole_story_of_a_run_can_be_read_and_copied() -> None:
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
         await feed_of(app, pilot)
-        fleet.say(begin("run-7", "[b]not markup[/b]"), call("run-7", "started"), call("run-7", "failed"))
+        failed = replace(call("run-7", "failed"), error="KeyError: 7")
+        fleet.say(begin("run-7", "[b]not markup[/b]"), call("run-7", "started"), failed)
+        await until(lambda: "docs/search: KeyError: 7" in screen_text(app), pilot)
         fleet.say(
             RunFinished(
                 at=NOON,

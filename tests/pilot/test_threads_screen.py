@@ -24,6 +24,7 @@ from pallas.model import (
     RunStarted,
     ThreadRecord,
     ToolCall,
+    ToolEvent,
 )
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
@@ -455,3 +456,25 @@ async def test_a_summary_of_older_messages_is_told_while_it_is_made(tmp_path: Pa
         await here.sees("40 older messages in a summary now: about 90.0k tokens were 12.0k")
         here.server.release()
         await here.sees("released")
+
+
+async def test_why_a_tool_failed_is_below_its_call_also_when_the_run_is_over(tmp_path: Path) -> None:
+    async with desk(tmp_path) as here:
+        here.prompt.insert("hold")
+        await here.press("enter")
+        await here.until(lambda: here.view.conversation.run is not None and here.server.held.is_set())
+        run = here.view.conversation.run
+        assert run is not None
+        for line in ("dates/days: started", "dates/days: failed", "dates/days: started"):
+            run.hear(line, 1.0)
+        one = {"run_id": "r1", "agent": "echo"}
+        failed = {"server": "dates", "tool": "days", "phase": "failed", "call_id": "1", **one}
+        here.fleet.say(
+            RunStarted(trace_id=run.trace.trace_id, preview="hold", **one),
+            ToolEvent(error="ValueError: no such day", **failed),
+        )
+        await here.sees("ValueError: no such day")
+        here.server.release()
+        await here.sees("released")
+        here.fleet.say(ToolEvent(error="KeyError: 'month'", **failed))
+        await here.sees("ValueError: no such day")

@@ -260,3 +260,21 @@ def test_nothing_that_a_server_says_breaks_it(message: str) -> None:
     tree = tree_of(message, message)
     tree.close()
     assert CallOutline(tree, folded=True).rows(1) == []
+
+
+def test_why_a_call_failed_is_below_it_whatever_is_known_first() -> None:
+    tree = tree_of("docs/read: started", "docs/read: failed", "docs/read: started", agent="a")
+    tree.explain("docs/read", "KeyError: 'name'")
+    tree.explain("docs/read", "ValueError: no")  # of the call that has not reported its end yet
+    tree.explain("docs/other", "TypeError: of no call that is known")
+    tree.hear(parse("docs/read: failed"), 9.0)
+    rows = CallOutline(tree, folded=False).rows(50)
+    assert [(row.depth, row.label) for row in rows] == [
+        (0, "docs/read"),
+        (1, "KeyError: 'name'"),
+        (0, "docs/read"),
+        (1, "ValueError: no"),
+    ]
+    folded = CallOutline(tree, folded=True).rows(50)
+    assert [row.label for row in folded] == ["docs/read", "ValueError: no"]
+    assert "failed · 1.0 s): KeyError: 'name'" in tree_details(tree, 50)

@@ -132,6 +132,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self._agents = (*self._own, *frame.attached)
         self._runs.absorb(frame.events)
         self.note_compacted(frame.events)
+        self.explain_failures(frame.events)
         if frame.snapshot.state is FleetState.RUNNING:
             self.learn_threads()
         if self.is_showing:

@@ -16,6 +16,7 @@ from pallas.model import (
     MessageRecord,
     Page,
     ThreadRecord,
+    ToolEvent,
 )
 
 from ...chat.conversation import ChatConversation
@@ -85,6 +86,13 @@ class ThreadTabs(SideBySide):
                     run = view.conversation.run
                     if run is not None and self._runs.traced(run.trace.trace_id) == event.run_id:
                         view.conversation.note(f"{compacted_text(event)}.", event.at)
+
+    def explain_failures(self, events: Sequence[Event]) -> None:
+        """Say in the transcripts why tool calls failed: callers over MCP do not learn it."""
+        for event in events:
+            if isinstance(event, ToolEvent) and event.error and not event.nested:
+                for view in self._views:
+                    view.transcript.explain(event, self._runs)
 
     def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> ChatConversation:
         conversation = ChatConversation(record.agent, stopwatch=self._desk.stopwatch)

@@ -9,8 +9,11 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
+from pallas.model import ToolEvent
+
 from ...actions import bindings
-from ...chat.conversation import KEEP, ChatConversation, ChatEntry
+from ...chat.answer_runs import Runs
+from ...chat.conversation import KEEP, ChatConversation, ChatEntry, ChatRun
 from ...text import UNICODE, Glyphs, count
 from .message_view import MessageView
 
@@ -147,6 +150,19 @@ class Transcript(VerticalScroll, can_focus=True):
         run = self._conversation.run
         if run is not None and (view := self._views.get(run.key)) is not None:
             for calls in view.calls:
+                calls.tick()
+
+    def explain(self, event: ToolEvent, runs: Runs) -> None:
+        """Say why a call failed, if it is one of the run in flight or of an answer that is shown."""
+        run = self._conversation.run
+        found: ChatRun | ChatEntry | None = run
+        if run is None or runs.traced(run.trace.trace_id) != event.run_id:
+            entries = reversed(self._conversation.entries)
+            found = next((each for each in entries if each.tree and runs.of(each) == event.run_id), None)
+        if found is not None and found.tree is not None:
+            found.tree.explain(f"{event.server}/{event.tool}", event.error)
+            view = self._views.get(found.key)
+            for calls in view.calls if view is not None else ():
                 calls.tick()
 
     def _author(self, entry: ChatEntry) -> str:

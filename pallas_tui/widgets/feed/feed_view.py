@@ -136,10 +136,13 @@ def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span)
     own = not step.call_id and not step.notice
     # A step of a loop shows only its duration: its calls and its run show whether all went well.
     word = step.notice or ("" if own and step.state == "ok" else step.state)
+    label = step.label
+    if step.call_id and step.notice:
+        label, word = f"{label}: {step.notice}", step.state
     return (
         (f"{clock(step.at)} ", DIM),
         (lead, DIM),
-        (fit(step.label, _room(width, bars) - len(lead), glyphs), DIM if own else ""),
+        (fit(label, _room(width, bars) - len(lead), glyphs), DIM if own else ""),
         *_bar(span_of_step(step, now), window, step.state, own, bars, glyphs),
         *_outcome(step.seconds(now), running, step.state, word, glyphs),
     )

@@ -19,8 +19,8 @@ MAX_PARTS: Final = 1_000
 """Content parts of one result."""
 MAX_ENTRIES: Final = 10_000
 """Tools, prompts, resources or messages in one page of a list."""
-MAX_GARBAGE: Final = 5
-"""Invalid lines within ``GARBAGE_SECONDS`` after which a stdio server is ended."""
+MAX_GARBAGE: Final = 100
+"""Invalid lines within ``GARBAGE_SECONDS`` after which a stdio server is ended: its tools may print some."""
 GARBAGE_SECONDS: Final = 60.0
 """Seconds during which those lines are counted."""
 CHECK_SECONDS: Final = 2.0

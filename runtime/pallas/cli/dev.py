@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.telemetry.log.server_output import log_by_default
+
 WEB_HOST: Final = "127.0.0.1"
 WEB_PORT: Final = 8024
 
@@ -29,6 +31,7 @@ def dev(options: DevOptions) -> int:
     if problem := _problem(options):
         print(f"pallas dev: {problem}", file=sys.stderr)
         return 2
+    log_by_default()
     if options.serve:
         from pallas.cli.serve import serve
 

@@ -32,7 +32,8 @@ class NestedEvents:
             case ToolEvent():
                 # Its span belongs to the run that made the call: child spans are found there.
                 call = f"{self._span}.{event.call_id}"
-                self._emit(replace(event, **own, call_id=call, nested=True, span_id="", relayed=True))
+                below = replace(event, **own, call_id=call, nested=True, span_id="")
+                self._emit(replace(below, relayed=True, error=""))
             case StepStarted() if event.actor != self._agent:
                 self._emit(replace(event, **own))
             case TextDelta() if self._with_text and not (event.reasoning or event.rollback):

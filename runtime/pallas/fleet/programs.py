@@ -20,6 +20,7 @@ from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.log.server_output import server_log
 
 from .parent_death import leashed
 from .supervisor.restart_policy import AfterFailure, RestartPolicy
@@ -219,7 +220,7 @@ class Program:
         self.state, self.since = state, time()
 
     async def _read(self, stream: asyncio.StreamReader, source: str) -> None:
-        logger = logging.getLogger(f"pallas.servers.{self.config.name}")
+        logger = server_log(self.config.name, source)
         while True:
             try:
                 raw = await stream.readline()
@@ -230,7 +231,7 @@ class Program:
             line = sanitize(raw.decode(errors="replace").rstrip("\n"), 8_192)
             if line.strip():
                 self._last_line = one_line(redact_text(line), 160)
-                logger.info("%s", line, extra={"source": source})
+                logger.info("%s", line)
 
 
 class Programs:

@@ -27,6 +27,7 @@ from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
 from pallas.bounds.message_nodes import too_many_nodes
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
+from pallas.telemetry.log.server_output import is_logged, server_log
 
 from . import library_hooks
 from .library_hooks import Hook
@@ -34,6 +35,7 @@ from .library_hooks import Hook
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = 200
+_COLUMNS: Final = "160"
 _ENDED: Final = "local.pallas/serverEnded"
 
 
@@ -108,6 +110,8 @@ class _Guard:
                 self._name,
                 shown,
             )
+        if is_logged():
+            server_log(self._name, "stdout").info("%s", shown)
         now = monotonic()
         self._recent.append(now)
         if len(self._recent) == MAX_GARBAGE and now - self._recent[0] < GARBAGE_SECONDS:
@@ -246,6 +250,8 @@ def _bounded(original: Any) -> Any:
     async def _create_platform_compatible_process(
         command: str, args: Any, env: Any = None, errlog: Any = None, cwd: Any = None
     ) -> Any:
+        # Tracebacks are drawn for a terminal of 80 columns otherwise.
+        env = {"COLUMNS": _COLUMNS, **env} if env is not None else None
         process = await original(command, args, env, errlog, cwd)
         guard = _spawning.get()
         if guard is None or process.stdout is None:

@@ -104,6 +104,8 @@ class ToolEvent(RunEvent):
     span_id: str = ""
     # A call of a run below, for this run's caller only; others get the event from that run
     relayed: bool = False
+    # Why it failed, in one line, for the operator of the fleet: callers do not get it
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ from pallas.mcp_client.stdio_seam import was_ended
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
+from .servers_seam import connection_of
+from .stderr_seam import reader_of
+
 log = logging.getLogger("pallas.forward.trace")
 
 # The longest error text that a model gets, in characters.
@@ -31,11 +34,22 @@ _TRACED: Final = "__pallas_traced__"
 
 _run_id: ContextVar[str] = ContextVar("run_id", default="")
 _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
+_exception: ContextVar[str] = ContextVar("tool_exception", default="")
 
 
 def name_run(run_id: str) -> None:
     """Put this run's id on records of the current task, and of the tasks that it starts from now on."""
     _run_id.set(run_id)
+
+
+def begin_tool() -> None:
+    """Forget the exception of the call before, in the current task."""
+    _exception.set("")
+
+
+def tool_exception() -> str:
+    """Return the last line of the exception that made this task's call fail, from its server's stderr."""
+    return _exception.get()
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +66,8 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
         progress_callback: Any = None,
     ) -> Any:
         token = _hop.set((server_name, operation_name or method_name))
+        reader = reader_of(connection_of(self, server_name))
+        seen = reader.count if reader is not None else 0
         short = None
         if error_factory is not None:
 
@@ -74,6 +90,9 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             _hop.reset(token)
+        if reader is not None and getattr(result, "is_error", False) is True:
+            said = "\n".join(str(getattr(block, "text", "")) for block in getattr(result, "content", ()))
+            _exception.set(reader.exception_since(seen, said))
         return _without_riddles(self, server_name, operation_name, result)
 
     return execute_on_server

@@ -6,12 +6,15 @@ from itertools import count
 from typing import Any, Final, Literal, cast
 
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
+from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.trace_context import begin_call
 
 from ..base import Emit
+from .forward_trace import begin_tool, tool_exception
 
 _LOOP: Final = "agent_loop"
+_MAX_ERROR: Final = 300
 # fast-agent's server name for a tool that is a function of the agent.
 _OWN: Final = "local"
 _NO_LABELS: Final[Mapping[str, tuple[str, str]]] = {}
@@ -70,6 +73,7 @@ class RunProgress:
         self.tools += 1
         # The call is made next in this context: it sends this span along.
         self._spans[call_id] = begin_call()
+        begin_tool()
         self._tool(label, "started", call_id)
         return call_id
 
@@ -99,12 +103,14 @@ class RunProgress:
     async def on_tool_complete(
         self, tool_call_id: str, success: bool, content: Any, error: str | None
     ) -> None:
-        """Report the end of a call without the error's text, which is for the model."""
+        """Report the end of a call; of an error's text, which is for the model, only the last line."""
         if self._loops.pop(tool_call_id, None) is not None:
             return
         label = self._calls.pop(tool_call_id, None)
         if label is not None:
-            self._tool(label, "completed" if success else "failed", tool_call_id)
+            last = "" if success else tool_exception() or (error or "").strip().rpartition("\n")[2]
+            phase: ToolPhase = "completed" if success else "failed"
+            self._tool(label, phase, tool_call_id, error=one_line(redact_text(last), _MAX_ERROR))
             self._spans.pop(tool_call_id, None)
 
     async def on_tool_permission_denied(
@@ -149,7 +155,9 @@ class RunProgress:
             )
         )
 
-    def _tool(self, label: tuple[str, str], phase: ToolPhase, call_id: str, nested: bool = False) -> None:
+    def _tool(
+        self, label: tuple[str, str], phase: ToolPhase, call_id: str, nested: bool = False, error: str = ""
+    ) -> None:
         self._emit(
             ToolEvent(
                 run_id=self._run_id,
@@ -160,6 +168,7 @@ class RunProgress:
                 call_id=call_id,
                 nested=nested,
                 span_id=self._spans.get(call_id, ""),
+                error=error,
             )
         )
 

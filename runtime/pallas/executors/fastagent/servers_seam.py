@@ -81,7 +81,7 @@ def errors_of(aggregator: Any) -> Mapping[str, Exception]:
 
 def connected(aggregator: Any, name: str) -> bool:
     """Return whether the server's tools are listed and its connection is not known to be lost."""
-    connection = _connection(aggregator, name)
+    connection = connection_of(aggregator, name)
     if connection is None or name not in _attached(aggregator):
         return False
     return bool(connection.is_healthy()) and not _is_closed(connection)
@@ -98,7 +98,7 @@ def _attached(aggregator: Any) -> list[str]:
     return names
 
 
-def _connection(aggregator: Any, name: str) -> Any:
+def connection_of(aggregator: Any, name: str) -> Any:
     """Return the connection to a server; None if there is none."""
     manager = aggregator._persistent_connection_manager
     return manager.running_servers.get(name) if manager is not None else None
@@ -151,7 +151,7 @@ async def _attach(aggregator: Any, name: str) -> None:
             raise RuntimeError("the agent is stopping")
         try:
             if name in _attached(aggregator):
-                _drop_connection(aggregator, name)
+                _dropconnection_of(aggregator, name)
                 await aggregator._detach_server_locked(name)
             await aggregator._attach_server_locked(
                 server_name=name, server_config=None, options=MCPAttachOptions()
@@ -161,14 +161,14 @@ async def _attach(aggregator: Any, name: str) -> None:
 
 
 async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
-    _drop_connection(aggregator, name)
+    _dropconnection_of(aggregator, name)
     task.cancel()
     await asyncio.wait({task}, timeout=_CUT_SECONDS)
 
 
-def _drop_connection(aggregator: Any, name: str) -> None:
+def _dropconnection_of(aggregator: Any, name: str) -> None:
     """Abort the connection: an orderly end would wait for the server, and delay all the others."""
-    connection = _connection(aggregator, name)
+    connection = connection_of(aggregator, name)
     if connection is not None:
         connection.cancel_lifecycle()
 

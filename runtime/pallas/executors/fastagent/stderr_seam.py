@@ -1,26 +1,36 @@
-"""Logs the stderr of stdio servers, which fast-agent sends to /dev/null.
+"""Logs the stderr of stdio servers, which fast-agent sends to /dev/null, and finds exceptions in it.
 
-Off by default: servers may write their arguments, which hold secrets that we cannot mask.
+Off unless ``pallas dev`` or the user turns it on: servers may write their arguments, which hold secrets that
+we cannot mask.
 """
 
 import asyncio
 import io
 import logging
 import os
+import re
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from fast_agent.mcp import client_gateway
 
 from pallas.executors.ipc.child_process import LINE, LINES_A_SECOND
 from pallas.mcp_client.library_hooks import Hook
-from pallas.safe_text import sanitize
+from pallas.model.redaction import redact_text
+from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.log.server_output import is_logged, server_log
 
-ASKED: Final = "PALLAS_SERVER_STDERR"
-"""The environment variable that turns it on with ``1``."""
 _AT_ONCE: Final = 64 * 1024
+_KEPT: Final = 20
+_MAX_SHOWN: Final = 300
+_TRACEBACK: Final = "Traceback (most recent call last"
+# The last line of a traceback, as Python writes it or below the frame that Rich draws.
+_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?")
+_FRAME: Final = "╰"
 
 
 class ServerErrors(io.TextIOBase):
@@ -34,7 +44,8 @@ class ServerErrors(io.TextIOBase):
         super().__init__()
         reading, self._writing = os.pipe()
         os.set_blocking(reading, False)
-        _Reader(io.FileIO(reading, "rb"), server).begin()
+        self.reader = ServerErrorReader(io.FileIO(reading, "rb"), server)
+        self.reader.begin()
 
     def fileno(self) -> int:
         """Return the descriptor that the process gets as its stderr."""
@@ -58,16 +69,35 @@ class ServerErrors(io.TextIOBase):
         super().close()
 
 
-class _Reader:
+class ServerErrorReader:
+    """The reading end of such a pipe. It remembers the newest exceptions of the server."""
+
     def __init__(self, file: io.FileIO, server: str) -> None:
+        self.count = 0
+        """How many exceptions there were so far."""
+        self._exceptions: deque[str] = deque(maxlen=_KEPT)
+        self._in_traceback, self._before = False, ""
         self._file = file
-        self._log = logging.getLogger(f"pallas.servers.{server}")
+        self._log = server_log(server, "stderr")
         self._rest = b""
         self._second, self._told, self._left_out = 0, 0, 0
 
     def begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._file.fileno(), self._read)
+
+    def exception_since(self, count: int, said: str) -> str:
+        """Return the last line of the newest exception after the first ``count``; empty if there is none.
+
+        One whose text is part of what the server ``said`` itself tells nothing new.
+        """
+        if not self._file.closed:
+            self._read()
+        for line in [*self._exceptions][::-1][: self.count - count]:
+            text = line.partition(": ")[2]
+            if not text or text not in said:
+                return line
+        return ""
 
     def _read(self) -> None:
         try:
@@ -89,23 +119,50 @@ class _Reader:
         line = sanitize(raw.decode(errors="replace").rstrip(), LINE)
         if not line.strip():
             return
+        is_exception = self._ends_traceback(line)
         if (second := int(monotonic())) != self._second:
             if self._left_out:
-                self._log.warning("%d more lines were left out", self._left_out, extra={"source": "stderr"})
+                self._log.warning("%d more lines were left out", self._left_out)
             self._second, self._told, self._left_out = second, 0, 0
         self._told += 1
         if self._told > LINES_A_SECOND:
             self._left_out += 1
             return
-        self._log.info("%s", line, extra={"source": "stderr"})
+        self._log.log(logging.WARNING if is_exception else logging.INFO, "%s", line)
+
+    def _ends_traceback(self, line: str) -> bool:
+        """Whether a line is the last one of a traceback, which is remembered then."""
+        text, before = line.strip(), self._before
+        self._before = text
+        if _TRACEBACK in text:
+            self._in_traceback = True
+            return False
+        is_last = self._in_traceback and (line == text or before.startswith(_FRAME))
+        if not is_last or not _EXCEPTION.fullmatch(text):
+            return False
+        self._in_traceback = False
+        self.count += 1
+        self._exceptions.append(one_line(redact_text(text), _MAX_SHOWN))
+        return True
+
+
+_readers: Final[WeakKeyDictionary[Any, ServerErrorReader]] = WeakKeyDictionary()
+
+
+def reader_of(connection: Any) -> ServerErrorReader | None:
+    """Return what reads the stderr of a connection's server; None if that is not logged."""
+    return _readers.get(connection) if connection is not None else None
 
 
 def _to_log(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_stderr_handler(server_name: str, *, on_line: Any = None) -> Any:
-        if os.environ.get(ASKED) != "1":
+        if not is_logged():
             return original(server_name, on_line=on_line)
         # ``on_line`` would put whole lines into the failure text for a model.
-        return ServerErrors(server_name)
+        errors = ServerErrors(server_name)
+        if (connection := getattr(on_line, "__self__", None)) is not None:
+            _readers[connection] = errors.reader
+        return errors
 
     return get_stderr_handler
 
