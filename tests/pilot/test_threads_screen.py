@@ -466,7 +466,7 @@ async def test_why_a_tool_failed_is_below_its_call_also_when_the_run_is_over(tmp
         run = here.view.conversation.run
         assert run is not None
         for line in ("dates/days: started", "dates/days: failed", "dates/days: started"):
-            run.hear(line, 1.0)
+            here.view.conversation.hear(run, line)
         one = {"run_id": "r1", "agent": "echo"}
         failed = {"server": "dates", "tool": "days", "phase": "failed", "call_id": "1", **one}
         here.fleet.say(
