@@ -1,0 +1,35 @@
+"""The tutorials do what they say: each of their files and commands, in the order of the page."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support import scripted
+from support.tutorial import Tutorial
+
+from pallas.cli.init import init
+from pallas.scripted.script_file import load_script
+
+PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
+
+
+@pytest.mark.parametrize(
+    "page", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "local-model")
+)
+def test_a_tutorial_does_what_it_says(page: str, tmp_path: Path) -> None:
+    with Tutorial(tmp_path) as reader:
+        reader.follow((PAGES / f"{page}.md").read_text("utf-8"))
+
+
+def test_the_project_for_coding_agents_is_whole(tmp_path: Path) -> None:
+    with Tutorial(tmp_path) as reader:
+        reader.follow((PAGES.parent / "llms.txt").read_text("utf-8"))
+
+
+async def test_the_one_of_a_local_model_does_what_it_says(tmp_path: Path) -> None:
+    """A script is the model's server: it is on another port than the page's."""
+    assert init(tmp_path / "offline") == 0
+    page = (PAGES / "local-model.md").read_text("utf-8")
+    async with scripted.served(load_script(tmp_path / "offline" / "model.yaml")) as model:
+        with Tutorial(tmp_path, {"http://127.0.0.1:8080/v1": model.url}) as reader:
+            await asyncio.to_thread(reader.follow, page)
