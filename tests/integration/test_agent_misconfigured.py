@@ -9,10 +9,20 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 from support.bridged import kind_of, refused
-from support.live import ERAS, client, running, write_project
+from support.live import ECHO, ERAS, client, running, write_project
 
+from pallas.cli.code_check import read_code
 from pallas.fleet.fleet import Fleet
 
+TYPO = """
+from fast_agent import FastAgent
+
+fast = FastAgent("typo")
+
+
+@fast.agent(name="typo", instruction="x", servers=["echo"], tools={"ehco": ["*"]})
+async def main() -> None: ...
+"""
 CODE = """
 class Idle:
     id = "idle"
@@ -36,7 +46,8 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         },
     }
     root = tmp_path_factory.mktemp("wrong")
-    write_project(root, dict.fromkeys(keys), keys=keys, files={"things.py": CODE})
+    agents = {**dict.fromkeys(keys), "typo": TYPO}
+    write_project(root, agents, keys=keys, config=ECHO, files={"things.py": CODE})
     async with running(root, database=f"sqlite:///{root}/ledger.sqlite3") as found:
         yield found
 
@@ -47,6 +58,11 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     [
         ("idle", "has neither prompt nor stream", ("CONFIG", -32004, False)),
         ("absent", "no such program", ("CONFIG", -32004, False)),
+        (
+            "typo",
+            "agents.typo.tools: filters server ehco, which is not among its servers",
+            ("CONFIG", -32004, False),
+        ),
         ("crashes", "its worker ended with exit status 1", ("UPSTREAM", -32002, False)),
     ],
 )
@@ -70,3 +86,10 @@ async def test_a_mistake_of_an_entry_is_of_type_config_for_its_callers(
     assert [kind_of(body) for body in bodies] == [kind] * 4, bodies
     assert all(text in body["error"] for body in bodies)
     assert not any("no licence" in body["error"] for body in bodies)
+
+
+async def test_the_fleet_says_of_a_typo_what_the_check_says(fleet: Fleet) -> None:
+    (mistake,) = read_code(fleet.project)
+    shown = next(each.health for each in fleet.snapshot().agents if each.name == "typo")
+    assert str(mistake).startswith("agents/typo.py:7: ")
+    assert (shown.status, shown.message) == ("error", str(mistake))

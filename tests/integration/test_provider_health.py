@@ -1,5 +1,6 @@
 """Providers that cannot answer, and runs that fail: the health of the agents that use them."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -16,6 +17,7 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
+from pallas.cli.check import check
 from pallas.config import export_env
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
@@ -117,6 +119,35 @@ async def test_every_provider_that_an_agent_uses_is_checked_and_only_its_users_a
             asked = [seen.path for seen in provider.seen]
             assert sorted(set(asked)) == ["/closed/v1/models", "/lists/v1/models", "/silent/v1/models"]
             assert {seen.method for seen in provider.seen} == {"GET"}
+
+
+async def test_the_check_of_a_project_says_the_same_without_a_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = FakeDownstream(Models())
+    async with serving(provider) as origin:
+        models = {
+            "nokey": "groq.good",
+            "unknown": "generic.goood",
+            "right": "generic.good",
+            "one": "passthrough",
+        }
+        agents = {name: agent_module(name, model=model) for name, model in models.items()}
+        config = {"generic": {"base_url": f"{origin}/lists/v1"}, "default_model": "moonshot.any"}
+        config["moonshot"] = {"base_url": f"{origin}/silent/v1", "api_key": "${PALLAS_TEST_UNSET}"}
+        write_project(tmp_path, agents, config=config)
+        assert await asyncio.to_thread(check, tmp_path) == 0
+        offline = capsys.readouterr().err.splitlines()
+        assert provider.seen == []
+        assert await asyncio.to_thread(check, tmp_path, ask=True) == 0
+        told = [line for line in capsys.readouterr().err.splitlines() if line not in offline]
+    assert told == [
+        "agents/nokey.py:7: warning: agents.nokey.model: groq: GROQ_API_KEY is not set. Put it into .env.",
+        "agents/unknown.py:7: warning: agents.unknown.model: generic.goood: model 'goood' not found "
+        "(did you mean good?)",
+    ]
+    assert any("PALLAS_TEST_UNSET is not set" in line for line in offline)
+    assert [seen.path for seen in provider.seen] == ["/lists/v1/models"]
 
 
 async def test_a_key_that_is_put_into_env_is_used_as_soon_as_it_is_saved(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
         "bare": "print('loud')\n",
         "empty": "from fast_agent import FastAgent\nfast = FastAgent('x')\n",
         "broken": "def f(:\n",
-        "lost": AGENT.format(servers=["reserch"]),
+        "lost": AGENT.format(servers='["res" + "erch"]'),
         "deep": "import agents.inner\n",
     }
     for name, source in sources.items():
@@ -166,6 +166,77 @@ def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
     )
     assert told["deep"].startswith("agents/inner.py:3: ") and "ModuleNotFoundError" in told["deep"]
     assert "card" in told and "bad.md" in told["card"]
+
+
+TYPOS = """\
+from fast_agent import FastAgent
+
+fast = FastAgent("x")
+SERVERS = ["notes", "reserch"]
+
+
+@fast.agent(
+    name="x",
+    servers=SERVERS,
+    tools={
+        "note": ["*"],
+        "notes": ["serach_notes", "delete_*", "add"],
+    },
+)
+async def main() -> None: ...
+
+
+@fast.agent(name="computed", servers=[each for each in SERVERS], tools={"research": ["*"]})
+async def other() -> None: ...
+
+
+@fast.agent(name="connects", servers=["later"], mcp_connect=[{"target": "http://127.0.0.1:1/mcp"}])
+async def third() -> None: ...
+"""
+NOTES = """\
+from fastmcp import FastMCP
+
+server = FastMCP("notes")
+
+
+@server.tool
+def search_notes(word: str) -> str: ...
+
+
+@server.tool(name="add")
+def add_note(text: str) -> str: ...
+"""
+
+
+def test_typos_in_servers_and_filters_are_found_with_line_and_nearest_name(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.agents(AGENTS + "  card: {card: card.md, port: 24202}\n")
+    folder.config(
+        "mcp: {servers: {notes: {command: python, args: [notes.py]}, research: {url: 'http://127.0.0.1:1/mcp'}}}\n"
+    )
+    folder.write("agents/jarvis.py", TYPOS).write("notes.py", NOTES)
+    folder.write(
+        "card.md", "---\nname: card\nservers:\n  - notse\ntools:\n  resaerch: ['x']\n---\nHello: {x\n"
+    )
+    assert check(folder.root) == 2
+    _, err = capsys.readouterr()
+    have = "allowed: notes, research"
+    jarvis, card = "agents/jarvis.py:{}: agents.jarvis.{}: ", "card.md:{}: agents.card.{}: "
+    assert err.splitlines() == [
+        jarvis.format(4, "servers") + f"uses server reserch, which is not under mcp.servers; {have}; "
+        "did you mean research",
+        jarvis.format(11, "tools") + "filters server note, which is not among its servers; allowed: notes; "
+        "did you mean notes",
+        jarvis.format(12, "tools").replace(": agents", ": warning: agents")
+        + "serach_notes fits no tool of server notes; allowed: search_notes, add; did you mean search_notes",
+        jarvis.format(12, "tools").replace(": agents", ": warning: agents")
+        + "delete_* fits no tool of server notes; allowed: search_notes, add",
+        card.format(4, "servers")
+        + f"uses server notse, which is not under mcp.servers; {have}; did you mean notes",
+        card.format(6, "tools") + f"filters server resaerch, which is not among its servers; {have}; "
+        "did you mean research",
+    ]
 
 
 def test_import_mistakes_give_two(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,11 +164,14 @@ def check_project(
     do_import: Annotated[
         bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
     ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not ask the providers of the models.")
+    ] = False,
 ) -> None:
-    """Check the project's files (the default) and report every mistake with its line. Starts nothing."""
+    """Check the project's files and its models' providers (the default). Starts nothing, asks no model."""
     from pallas.cli.check import check
 
-    raise typer.Exit(check(_root(context, directory), as_json, do_import))
+    raise typer.Exit(check(_root(context, directory), as_json, do_import, ask=not offline))
 
 
 @checks.command("bearer")

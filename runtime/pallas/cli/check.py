@@ -15,12 +15,13 @@ from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
 
 
-def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
+def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bool = False) -> int:
     """Print the project's mistakes and return the exit status: 2 on mistakes, 0 otherwise.
 
     Mistakes and warnings go to stderr, one per line, and a summary to stdout. With ``as_json`` one JSON
     object goes to stdout and nothing to stderr. The agents' code is parsed; with ``do_import`` it is also
-    imported, in one process per agent. Without it fast-agent is not imported.
+    imported, in one process per agent. Without it fast-agent is not imported. With ``ask`` the models'
+    providers are asked whether they can answer.
     """
     found, mistakes = read_project(project)
     if found is not None and found.scripted is not None:
@@ -31,6 +32,10 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
         mistakes += _schema_warnings(found)
     if found is not None:
         mistakes += _code_mistakes(found, do_import)
+    if found is not None and ask:
+        from .provider_check import provider_warnings
+
+        mistakes += provider_warnings(found, mistakes)
     ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
     if as_json:
         body = {

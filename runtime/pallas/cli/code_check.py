@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where
+from pallas.config.agent_code import server_mistakes
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import module_file, shown
 from pallas.config.notes import Notes, did_you_mean
@@ -18,9 +19,9 @@ _DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake, ...]:
-    """Return mistakes in the agents' modules that show without an import, in the order of the agents.
+    """Return mistakes in the agents' modules and cards that show without an import, agent by agent.
 
-    Reads the modules that ``agents.yaml`` names and what they import from the project. Runs nothing. For
+    Reads what ``agents.yaml`` names, and what modules import from the project. Runs nothing. For
     agents in ``imported`` the import has already reported missing names.
     """
     notes, trees = Notes(), dict[Path, ast.Module | None]()
@@ -29,9 +30,16 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
             for path in find_imports(project.root, module).files:
                 if path not in trees:
                     trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
+        _note_servers(project, agent, notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
     return notes.sorted([])
+
+
+def _note_servers(project: Project, agent: AgentConfig, notes: Notes) -> None:
+    for mistake in server_mistakes(project, agent):
+        note = notes.error if mistake.level == "error" else notes.warn
+        note(mistake.where, mistake.key, mistake.problem, mistake.hint)
 
 
 def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:

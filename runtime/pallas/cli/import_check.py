@@ -13,9 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where, export_env
+from pallas.config.agent_code import server_mistakes, servers_of, unknown_server
 from pallas.config.code import code_file
 from pallas.config.files import shown
-from pallas.config.notes import Notes, allowed, did_you_mean
+from pallas.config.notes import Notes
 
 DEADLINE: Final = 60.0
 _AT_A_TIME: Final = 4
@@ -105,11 +106,10 @@ def _mistakes(
         else:
             problem, _, hint = problem.removeprefix(f"{where}: ").partition("; ")
             notes.error(where, key, problem, hint)
-    servers = _mapping(_mapping(project.settings, "mcp"), "servers")
+    servers, shows = servers_of(project), {each.problem for each in server_mistakes(project, agent)}
     for name in report.get("servers", ()):
-        if name not in servers:
-            problem = f"uses server {name}, which is not under mcp.servers"
-            notes.error(where, key, problem, allowed(servers), did_you_mean(name, servers))
+        if name not in servers and (found := unknown_server(name, servers))[0] not in shows:
+            notes.error(where, key, *found)
     return notes.sorted([])
 
 
@@ -135,8 +135,3 @@ def _masked(text: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
-
-
-def _mapping(outer: Any, key: str) -> Mapping[str, Any]:
-    inner = outer.get(key)
-    return inner if isinstance(inner, Mapping) else {}

@@ -66,6 +66,7 @@ class FastAgentFiles:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
     unset_keys: Mapping[str, str] = field(default_factory=dict)
+    model_where: Where = field(default_factory=lambda: Where(CONFIG_NAMES[-1]))
 
 
 def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
@@ -94,6 +95,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         settings=_settings(merged, environ),
         unset=unset_in(merged),
         unset_keys=unset_keys,
+        model_where=top.place("default_model"),
     )
 
 

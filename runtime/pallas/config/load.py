@@ -185,4 +185,5 @@ def _project(topology: Topology, files: FastAgentFiles) -> Project:
         settings=files.settings,
         unset=files.unset,
         unset_keys=files.unset_keys,
+        model_where=files.model_where,
     )

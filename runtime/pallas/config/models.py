@@ -282,7 +282,8 @@ class Project:
     ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
     where there is no other.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
-    ``unset_keys`` by provider the one that its ``api_key`` refers to.
+    ``unset_keys`` by provider the one that its ``api_key`` refers to. ``model_where`` is the place of
+    ``default_model``.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
@@ -322,6 +323,7 @@ class Project:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
     unset_keys: Mapping[str, str] = field(default_factory=dict)
+    model_where: Where = Where("fastagent.config.yaml")
     warnings: tuple[Mistake, ...] = ()
 
     def start_layers(self) -> tuple[tuple[str, ...], ...]:

@@ -40,11 +40,12 @@ class Notes:
         self._found.setdefault(mistake)
 
     def sorted(self, files: Sequence[str]) -> tuple[Mistake, ...]:
-        """Everything noted, in the order of ``files`` and of the places in them."""
-        rank = {name: number for number, name in enumerate(files)}
+        """Everything noted, in the order of ``files``, then of other files, and of the places in them."""
+        names = dict.fromkeys((*files, *(found.where.file for found in self._found)))
+        rank = {name: number for number, name in enumerate(names)}
 
         def place(found: Mistake) -> tuple[int, int, int]:
-            return rank.get(found.where.file, len(rank)), found.where.line, found.where.column
+            return rank[found.where.file], found.where.line, found.where.column
 
         return tuple(sorted(self._found, key=place))
 

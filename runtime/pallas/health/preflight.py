@@ -151,7 +151,10 @@ def _check(project: Project, provider: str, used: bool, environ: Mapping[str, st
 def _report(check: _Check, responses: Mapping[_Request, _Response], advice: str) -> ProviderReport:
     missing = ""
     if check.endpoint.lacks_key:
-        problem, certain = f"{check.variable} is not set. Put it into .env; {advice}", True
+        problem, certain = (
+            f"{check.variable} is not set. Put it into .env{f'; {advice}' if advice else '.'}",
+            True,
+        )
     else:
         problem, certain, missing = _problem(check, responses[check.endpoint.request(check.model)])
     message = f"{check.name}: {problem}" if problem else ""

@@ -1,5 +1,6 @@
 """Loads a FastAgent object from a module or a card."""
 
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -7,7 +8,8 @@ from typing import Final
 
 from fast_agent import FastAgent
 
-from pallas.config import AgentConfig, Project
+from pallas.config import AgentConfig, Mistake, Project, Where
+from pallas.config.agent_code import server_mistakes, unknown_server, unused_filter
 from pallas.config.files import module_file
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
@@ -36,7 +38,9 @@ from . import (
 from .agent_definition import define
 from .preload import files_of
 from .reimport import note
-from .seam import SETTINGS, introduce, isolate_instances, plain_argv, silence
+from .seam import SETTINGS, introduce, isolate_instances, named_servers, plain_argv, settings_of, silence
+
+log = logging.getLogger(__name__)
 
 HOOKS: Final = (
     answers_seam.HOOK,
@@ -108,6 +112,31 @@ def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) ->
         return one_line(agent.module or "")
     shown = path.relative_to(project.root) if path.is_relative_to(project.root) else path
     return one_line(f"{shown}:{line}" if line else f"{shown}")
+
+
+def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:
+    """Raise Fault (CONFIG) for a downstream that is not there, or that only a filter of the agent names.
+
+    fast-agent would let all tools pass such a filter. The words are those of ``pallas check``; its warnings
+    are logged.
+    """
+    mcp, problems = settings_of(fast).mcp, []
+    known = tuple(mcp.servers) if mcp else ()
+    for servers, filtered in named_servers(fast):
+        problems += [unknown_server(name, known) for name in servers if name not in known]
+        strange = (name for name in filtered if name not in (*servers, *known))
+        problems += [unused_filter(name, servers, known) for name in strange]
+    if not problems:
+        for warning in (
+            server_mistakes(project, agent) if any(each for _, each in named_servers(fast)) else ()
+        ):
+            log.warning("%s", warning, extra={"agent": agent.name})
+        return
+    written = {each.problem: each for each in server_mistakes(project, agent)}
+    problem, *hints = problems[0]
+    where, key = Where(defined_at(project, agent, ("", 0))), f"agents.{agent.name}.servers"
+    mistake = written.get(problem) or Mistake(where, key, problem, "; ".join(filter(None, hints)))
+    raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
 
 
 def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:

@@ -32,7 +32,7 @@ from . import (
     seam,
     servers_seam,
 )
-from .agent_loader import defined_at, load
+from .agent_loader import check_servers, defined_at, load
 from .fastagent_faults import ProviderFault, fault_of, refused_fault
 from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
@@ -135,6 +135,7 @@ class FastAgentExecutor(Executor):
                 f"{self._config.module or self._config.card}: no agent is defined; decorate a function "
                 "with @fast.agent(...)",
             )
+        await asyncio.to_thread(check_servers, self._project, self._config, fast)
         self._providers.load()
         model = (getattr(settings, "model", None) or "").partition("?")[0]
         model = model.partition(".")[2] if "." in model else model

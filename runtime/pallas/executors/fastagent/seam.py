@@ -14,6 +14,7 @@ from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
+from pallas.config.agent_code import FILTERS
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -126,6 +127,14 @@ def all_servers(fast: FastAgent) -> tuple[str, ...]:
         config: Any = data.get("config")
         names.update(dict.fromkeys(getattr(config, "servers", None) or ()))
     return tuple(names)
+
+
+def named_servers(fast: FastAgent) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield, of each agent in it, the names of its downstreams and those that its filters name."""
+    for data in fast.agents.values():
+        config: Any = data.get("config")
+        filters = (getattr(config, kind, None) or {} for kind in FILTERS)
+        yield tuple(getattr(config, "servers", None) or ()), tuple(name for each in filters for name in each)
 
 
 def point_at(fast: FastAgent, urls: Mapping[str, str]) -> None:

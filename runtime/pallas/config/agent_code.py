@@ -1,0 +1,244 @@
+"""What the text of an agent's module or card says of its servers and models; nothing is imported.
+
+Only what is written out counts: names that the code computes are known when it runs.
+"""
+
+import ast
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from .files import shown
+from .models import AgentConfig, Mistake, Project, Where
+from .notes import Notes, allowed, did_you_mean
+from .project_imports import find_imports
+from .textfile import read_text
+from .tree import Items, Leaf, Node, Table
+from .yamlfile import read_documents
+
+FILTERS: Final = ("tools", "resources", "prompts")
+"""What fast-agent filters by server."""
+_REGISTERS: Final = frozenset({"add_tool", "add_tool_transformation", "mount", "import_server"})
+"""Methods by which a server gets tools that its text does not show."""
+_CONNECT: Final = "mcp_connect"
+"""Where an agent has servers that the configuration does not name."""
+_RULE: Final = "---"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that the text gives, and where."""
+
+    text: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class AgentText:
+    """One agent of a module or card. ``filters`` are servers with patterns, those of tools alone."""
+
+    servers: tuple[Name, ...] = ()
+    filters: tuple[tuple[Name, tuple[Name, ...]], ...] = ()
+    model: Name | None = None
+    has_all_servers: bool = True
+    """Whether ``servers`` are all of them, and not what could be read."""
+
+
+def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
+    """The agents that the module or card of an agent defines, with those of modules that it imports."""
+    if config.kind != "llm":
+        return ()
+    if config.card is not None:
+        return _of_card(config.card, shown(root, config.card))
+    files = find_imports(root, config.module).files if config.module else ()
+    return tuple(found for path in files for found in _of_module(path, shown(root, path)))
+
+
+def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
+    """Servers that are not there, and filters that fit none of them or no tool of theirs."""
+    notes, known, key = Notes(), servers_of(project), f"agents.{config.name}"
+    for agent in read_agents(project.root, config):
+        for name in agent.servers:
+            if name.text not in known:
+                notes.error(name.where, f"{key}.servers", *unknown_server(name.text, known))
+        names = [each.text for each in agent.servers] if agent.has_all_servers else known
+        for server, patterns in agent.filters:
+            if server.text not in names:
+                note = notes.warn if server.text in known else notes.error
+                note(server.where, f"{key}.tools", *unused_filter(server.text, names, known))
+            elif patterns and (tools := _tools_of(project, server.text)):
+                _check_patterns(server.text, patterns, tools, f"{key}.tools", notes)
+    return notes.sorted([])
+
+
+def servers_of(project: Project) -> tuple[str, ...]:
+    """The names under ``mcp.servers``."""
+    mcp = project.settings.get("mcp")
+    servers = mcp.get("servers") if isinstance(mcp, Mapping) else None
+    return tuple(servers) if isinstance(servers, Mapping) else ()
+
+
+def unknown_server(name: str, known: Collection[str]) -> tuple[str, str, str]:
+    """Problem and hints for a server that an agent uses and the project does not have."""
+    hint = allowed(known) or "add it to the fast-agent configuration"
+    return f"uses server {name}, which is not under mcp.servers", hint, did_you_mean(name, known)
+
+
+def unused_filter(name: str, servers: Collection[str], known: Collection[str]) -> tuple[str, str, str]:
+    """Problem and hints for a filter of a server that the agent does not use."""
+    may = [each for each in servers if each in known] or known
+    return f"filters server {name}, which is not among its servers", allowed(may), did_you_mean(name, may)
+
+
+def _tools_of(project: Project, server: str) -> tuple[str, ...]:
+    """The tools of a server that is a script of the project, by its text; empty if that does not say."""
+    downstream = project.downstreams.get(server)
+    command = downstream.command if downstream is not None else ()
+    scripts = (project.root / each for each in command[1:] if each.endswith(".py"))
+    tree = _parsed(path) if (path := next(scripts, None)) is not None else None
+    if tree is None or any(
+        isinstance(node, ast.Attribute) and node.attr in _REGISTERS for node in ast.walk(tree)
+    ):
+        return ()
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if not isinstance(called, ast.Attribute) or called.attr != "tool":
+                    continue
+                name = _given_name(decorator)
+                if name is None:
+                    return ()
+                found.append(name or node.name)
+    return tuple(found)
+
+
+def _given_name(decorator: ast.expr) -> str | None:
+    """The name that ``@server.tool(...)`` gives; empty without one, None if it is not written out."""
+    if not isinstance(decorator, ast.Call):
+        return ""
+    given = [*decorator.args, *(each.value for each in decorator.keywords if each.arg in ("name", None))]
+    if not given:
+        return ""
+    return given[0].value if isinstance(given[0], ast.Constant) and isinstance(given[0].value, str) else None
+
+
+def _check_patterns(
+    server: str, patterns: tuple[Name, ...], tools: Collection[str], key: str, notes: Notes
+) -> None:
+    for pattern in patterns:
+        if not any(fnmatch(tool, pattern.text) for tool in tools):
+            problem = f"{pattern.text} fits no tool of server {server}"
+            notes.warn(pattern.where, key, problem, allowed(tools), did_you_mean(pattern.text, tools))
+
+
+def _of_card(path: Path, file: str) -> tuple[AgentText, ...]:
+    notes = Notes()
+    text = read_text(path, file, notes) or ""
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        lines = text.split("\n")
+        ends = (number for number, line in enumerate(lines) if number and line.strip() == _RULE)
+        text = "\n".join(lines[: next(ends, 0)])
+    documents, _ = read_documents(text, file, notes)
+    table = documents[0] if documents else None
+    if not isinstance(table, Table):
+        return ()
+    model = next(_leaves(table.get("model")), None)
+    if _CONNECT in table.entries:
+        return (AgentText(model=model),)
+    filters = tuple(
+        (Name(name, entry.where), tuple(_leaves(entry.node)) if kind == "tools" else ())
+        for kind in FILTERS
+        if isinstance(given := table.get(kind), Table)
+        for name, entry in given.entries.items()
+    )
+    return (AgentText(tuple(_leaves(table.get("servers"))), filters, model),)
+
+
+def _leaves(node: Node | None) -> Iterator[Name]:
+    items = node.items if isinstance(node, Items) else (node,)
+    for item in items:
+        if isinstance(item, Leaf) and isinstance(item.value, str):
+            yield Name(item.value, item.where)
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes(), path.name)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None  # reported elsewhere
+
+
+def _of_module(path: Path, file: str) -> Iterator[AgentText]:
+    if (tree := _parsed(path)) is None:
+        return
+    reader = _ModuleReader(file, tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
+                    yield reader.agent(decorator)
+
+
+@dataclass
+class _ModuleReader:
+    """Reads decorators of a module; ``constants`` are its names that are assigned once, at the top."""
+
+    file: str
+    tree: ast.Module
+    constants: dict[str, ast.expr] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id not in self.constants:
+                    self.constants[target.id] = node.value
+                elif isinstance(target, ast.Name):
+                    self.constants[target.id] = ast.Name("", ast.Load())
+
+    def agent(self, call: ast.Call) -> AgentText:
+        """What a decorator such as ``@fast.agent(...)`` says."""
+        given = {each.arg: each.value for each in call.keywords if each.arg is not None}
+        model = self._name(given.get("model"))
+        if _CONNECT in given:
+            return AgentText(model=model)
+        servers, whole = self._names(given.get("servers"))
+        filters = tuple(
+            (name, self._names(value)[0] if kind == "tools" else ())
+            for kind in FILTERS
+            if isinstance(written := self._value(given.get(kind)), ast.Dict)
+            for key, value in zip(written.keys, written.values, strict=True)
+            if (name := self._name(key))
+        )
+        return AgentText(
+            servers,
+            filters,
+            model,
+            whole and len(given) == len(call.keywords),
+        )
+
+    def _names(self, node: ast.expr | None) -> tuple[tuple[Name, ...], bool]:
+        """The texts of a list, and whether those are all."""
+        node = self._value(node)
+        if node is None:
+            return (), True
+        if not isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return (), False
+        found = [self._name(each) for each in node.elts]
+        return tuple(each for each in found if each is not None), None not in found
+
+    def _name(self, node: ast.expr | None) -> Name | None:
+        node = self._value(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return Name(node.value, Where(self.file, node.lineno, node.col_offset + 1))
+        return None
+
+    def _value(self, node: ast.expr | None) -> ast.expr | None:
+        return self.constants.get(node.id, node) if isinstance(node, ast.Name) else node
