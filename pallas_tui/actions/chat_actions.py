@@ -62,6 +62,14 @@ ACTIONS = (
         "t",
         "calls",
     ),
+    Action(
+        "chat.reasoning",
+        "chat",
+        "Reasoning",
+        "Show or hide the reasoning of the answer",
+        "reasoning",
+        "o,alt+r",
+    ),
     Action("chat.run", "chat", "Run of the answer", "Show the answer's run in the feed", "show_run", "f"),
     Action(
         "chat.traces",

@@ -17,6 +17,7 @@ from .run_progress import LoopStep, ProgressNote, TextPiece, ToolProgress, parse
 
 STREAM_LIMIT: Final = 1_000_000
 STATUS_LIMIT: Final = 300
+REASONING_LIMIT: Final = 100_000
 QUIET_AFTER: Final = 10.0
 """Seconds without text after which the status line says so."""
 
@@ -48,7 +49,8 @@ class ChatEntry:
     ``role`` ``error`` is a run that failed, ``note`` a message of the workbench itself: the agent knows
     neither. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is the type of
     the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
-    are empty then. ``places`` says where in the text the calls of the ``tree`` stand.
+    are empty then. ``places`` says where in the text the calls of the ``tree`` stand. ``reasoning`` is what
+    the agent's model shows of it.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -65,6 +67,7 @@ class ChatEntry:
     fault: str = ""
     tree: Tree | None = None
     places: tuple[CallPlace, ...] = ()
+    reasoning: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None
@@ -95,6 +98,7 @@ class ChatRun:
     heard: float = 0.0
     awaits_text: bool = False
     text: str = ""
+    reasoning: str = ""
     steps: int = 0
     tools: int = 0
     _speaker: str = ""

@@ -177,6 +177,7 @@ def _message(entry: ChatEntry) -> dict[str, Any]:
         "cost": entry.cost,
         "cut": entry.cut,
         "stopped": entry.stopped,
+        "reasoning": sanitize(entry.reasoning),
         "run_id": entry.run_id,
         "trace_id": entry.trace_id,
         "calls": [_call(node) for node in entry.tree.root.children] if entry.tree else [],

@@ -14,6 +14,7 @@ from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
 from .answer_parts import moved
 from .call_tree import State, Tree
 from .chat_entry import (
+    REASONING_LIMIT,
     STATUS_LIMIT,
     ChatEntry,
     ChatRun,
@@ -235,6 +236,14 @@ class ChatConversation:
             run.hear(message, self._stopwatch())
             self.changed()
 
+    def reason(self, of: ChatRun | ChatEntry, text: str) -> None:
+        """Add reasoning of the model to a run or its answer; an empty text begins another step."""
+        if text or (of.reasoning and not of.reasoning.endswith("\n\n")):
+            if isinstance(of, ChatRun):
+                of.heard = self.now()
+            of.reasoning = (of.reasoning + (text or "\n\n"))[:REASONING_LIMIT]
+            self.changed()
+
     def answer(self, run: ChatRun, reply: AgentReply, at: float, price: TokenPrice | None = None) -> None:
         """Add the answer, or the error the agent answered with. It replaces the streamed text."""
         if run is not self.run:
@@ -259,6 +268,7 @@ class ChatConversation:
                 stopped="" if reply.stop_reason in ("endTurn", "end_turn") else reply.stop_reason,
                 tree=_closed(run.tree),
                 places=moved(run.places, run.text, reply.text),
+                reasoning=run.reasoning,
                 tokens_in=reply.tokens_in,
                 tokens_out=reply.tokens_out,
                 cost=cost,
@@ -274,7 +284,7 @@ class ChatConversation:
         if run is not self.run:
             return
         self.queue.hold()
-        if run.text or run.tree:
+        if run.text or run.tree or run.reasoning:
             self.add(self._partial(run, at, "broke off"))
         self._finish(
             ChatEntry(
@@ -306,6 +316,7 @@ class ChatConversation:
             cut=cut,
             tree=_closed(run.tree, "cancelled" if cut == "cancelled" else "unknown"),
             places=tuple(run.places),
+            reasoning=run.reasoning,
             trace_id=run.trace.trace_id,
         )
 

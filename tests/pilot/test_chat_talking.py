@@ -11,7 +11,17 @@ from support.pane_app import PaneApp
 from support.waiting import until
 from textual.widgets import Input, OptionList
 
-from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
+from pallas.model import (
+    AgentDetail,
+    Exchange,
+    Health,
+    HealthStatus,
+    RunStarted,
+    ServerDetail,
+    StepStarted,
+    TextDelta,
+    ToolDetail,
+)
 from pallas.model.fingerprint import fingerprint
 from pallas_tui.chat.saved_prompts import PromptBook
 from pallas_tui.chat_client import AgentReply
@@ -120,6 +130,35 @@ async def test_text_written_before_calls_stands_above_them(chat: Chat) -> None:
     assert tree(chat).has_focus
     await chat.pilot.press("up", "left")
     await chat.until(lambda: order() == folded)
+
+
+async def test_reasoning_is_folded_above_its_answer(chat: Chat) -> None:
+    def delta(text: str, actor: str = "") -> TextDelta:
+        return TextDelta(run_id="r-1", agent="echo", text=text, reasoning=True, actor=actor)
+
+    step = StepStarted(run_id="r-1", agent="echo", actor="echo", step=1, kind="llm")
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    run = chat.conversation.run
+    assert run is not None
+    started = RunStarted(run_id="r-1", agent="echo", trace_id=run.trace.trace_id)
+    other = TextDelta(run_id="r-2", agent="echo", text="of another run", reasoning=True)
+    chat.app.feed(events=(started, step, delta("hm, let me"), delta("x", "research"), other))
+    await chat.until(lambda: "▸ reasoning  3 words" in chat.app.screen_text())
+    chat.app.feed(events=(delta(" think"), step, delta("[b]then[/b]")))
+    await chat.until(lambda: "5 words" in chat.app.screen_text())
+    chat.server.release()
+    await chat.until(lambda: "released" in chat.app.screen_text())
+    chat.app.feed(events=(delta(" that is it"),))  # events may come after the answer
+    await chat.until(lambda: "8 words" in chat.app.screen_text())
+    assert "let me think" not in chat.app.screen_text()
+    await chat.pilot.press("escape", "o")
+    await chat.until(lambda: "[b]then[/b] that is it" in chat.app.screen_text())
+    lines = [line.strip(" │") for line in chat.app.screen_text().splitlines()]
+    shown = lines[lines.index("▾ reasoning  8 words") :]
+    assert shown[1:5] == ["hm, let me think", "", "[b]then[/b] that is it", "released"]
+    await chat.pilot.press("o")
+    await chat.until(lambda: "let me think" not in chat.app.screen_text())
 
 
 async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat) -> None:

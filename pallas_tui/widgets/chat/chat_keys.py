@@ -33,7 +33,7 @@ from .transcript import Transcript
 _TIMEOUT: Final = 10.0
 
 _WITH_VIEW = frozenset(
-    {"attach", "back", "write", "tab", "close_tab", "principal", "protocol", "rename", "prompts"}
+    {"attach", "back", "write", "tab", "close_tab", "principal", "protocol", "rename", "prompts", "reasoning"}
 )
 _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
@@ -282,6 +282,11 @@ class ChatActions(PartsPane):
         """Unfold the calls of the answer and focus them."""
         if self._current is not None and not self._current.transcript.open_calls():
             self._say("That answer made no calls.")
+
+    def action_reasoning(self) -> None:
+        """Show or hide the reasoning of the answer."""
+        if self._current is not None and not self._current.transcript.toggle_reasoning():
+            self._say("No reasoning came with that answer.")
 
     def action_show_run(self, pane: str = "feed") -> None:
         """Show the answer's run in the feed, or in the traces."""

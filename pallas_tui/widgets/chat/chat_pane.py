@@ -55,7 +55,8 @@ to the queue, **enter** changes a message, **x** removes it.
 
 The line above the prompt shows what the agent is doing. **ctrl+k** cancels, **escape** twice does too;
 what was received so far stays. The calls of an answer are below the text before them: **t** goes there,
-**left** and **right** fold, **y** copies the result of a call, **i** shows all details.
+**left** and **right** fold, **y** copies the result of a call, **i** shows all details. **o** shows or hides
+the reasoning of an answer.
 
 **ctrl+o** attaches an image by its path, **alt+o** chooses it among the files, **ctrl+v** (or alt+v) takes
 it from the clipboard; dropping or pasting the path of an image file does the same. Backspace in an empty
@@ -133,6 +134,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self._runs.absorb(frame.events)
         self.note_compacted(frame.events)
         self.explain_failures(frame.events)
+        self.note_reasoning(frame.events)
         if frame.snapshot.state is FleetState.RUNNING:
             self.learn_threads()
         if self.is_showing:

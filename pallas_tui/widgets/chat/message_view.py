@@ -29,6 +29,7 @@ from .chat_markdown import (
     source_of,
     weight,
 )
+from .reasoning_view import ReasoningView
 from .thumbnails import Thumbnails
 from .tool_tree import ToolTree
 
@@ -135,6 +136,7 @@ class MessageView(Vertical):
         self._glyphs = glyphs
         self._heading = Heading(*self._heading_parts(), glyphs.dot)
         self._content: list[tuple[AnswerPart, Widget]] = []
+        self.reasoning: ReasoningView | None = None
 
     def compose(self) -> ComposeResult:
         yield self._heading
@@ -206,6 +208,14 @@ class MessageView(Vertical):
                     calls.limit(part)
         await self._remove_from(len(parts))
 
+    async def reason(self, text: str) -> None:
+        """Show the reasoning of the answer, of which an earlier part may already be shown."""
+        if text and self.reasoning is None:
+            self.reasoning = ReasoningView(text, self._glyphs)
+            await self.mount(self.reasoning, after=self._heading)
+        elif self.reasoning is not None:
+            self.reasoning.show(text)
+
     async def _remove_from(self, index: int) -> None:
         gone = [widget for _, widget in self._content[index:]]
         del self._content[index:]
@@ -217,7 +227,7 @@ class MessageView(Vertical):
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
         calls = self.calls
-        after: Widget = self._heading
+        after: Widget = self.reasoning or self._heading
         old = [widget for _, widget in self._content if not isinstance(widget, ToolTree)]
         self._content = []
         with self.app.batch_update():

@@ -15,11 +15,13 @@ from pallas.model import (
     FleetPort,
     MessageRecord,
     Page,
+    StepStarted,
+    TextDelta,
     ThreadRecord,
     ToolEvent,
 )
 
-from ...chat.conversation import ChatConversation
+from ...chat.conversation import ChatConversation, ChatRun
 from ...chat.stored_thread import StoredThread
 from ...chat.tab_store import SavedTab, SavedTabs
 from ...instances.attached_snapshots import is_attached_name
@@ -93,6 +95,21 @@ class ThreadTabs(SideBySide):
             if isinstance(event, ToolEvent) and event.error and not event.nested:
                 for view in self._views:
                     view.transcript.explain(event, self._runs)
+
+    def note_reasoning(self, events: Sequence[Event]) -> None:
+        """Show the reasoning of models: it comes with the fleet's events, and is no part of an answer."""
+        for event in events:
+            if not isinstance(event, StepStarted) and not _is_reasoning(event):
+                continue
+            text = event.text if isinstance(event, TextDelta) else ""
+            for view in self._views:
+                held = view.conversation
+                answers = (entry for entry in held.entries[-3:] if entry.role == "assistant")
+                asked = [*([held.run] if held.run else ()), *answers]
+                for each in asked:
+                    trace = each.trace.trace_id if isinstance(each, ChatRun) else each.trace_id
+                    if trace and self._runs.traced(trace) == getattr(event, "run_id", ""):
+                        held.reason(each, text)
 
     def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> ChatConversation:
         conversation = ChatConversation(record.agent, stopwatch=self._desk.stopwatch)
@@ -171,6 +188,10 @@ class ThreadTabs(SideBySide):
     def _saved_tabs(self) -> SavedTabs:
         tabs: SavedTabs | None = getattr(self.app, "saved_tabs", None)
         return tabs if tabs is not None else SavedTabs()
+
+
+def _is_reasoning(event: Event) -> bool:
+    return isinstance(event, TextDelta) and event.reasoning and event.actor in ("", event.agent)
 
 
 async def _learn(book: ThreadBook) -> None:

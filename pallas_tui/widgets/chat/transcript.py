@@ -92,10 +92,12 @@ class Transcript(VerticalScroll, can_focus=True):
             if (view := self._views[entry.key]).live:
                 await view.settle(entry)
                 self._below += not following
-        if run is not None and (run.text or run.tree):
+            await self._views[entry.key].reason(entry.reasoning)
+        if run is not None and (run.text or run.tree or run.reasoning):
             if run.key not in self._views:
                 await self._add([ChatEntry("assistant", "", run.at, key=run.key)], live=True)
             await self._views[run.key].stream(run)
+            await self._views[run.key].reason(run.reasoning)
 
     def _tell_of_older(self) -> None:
         """Show a line above the rest about messages that are not shown."""
@@ -142,6 +144,15 @@ class Transcript(VerticalScroll, can_focus=True):
                 for calls in view.calls:
                     calls.unfold()
                 view.calls[0].open_up()
+                return True
+        return False
+
+    def toggle_reasoning(self) -> bool:
+        """Unfold or fold the reasoning of the selected message, else of the newest that has some."""
+        views = [self.selected] if self.selected else list(reversed(self.children))
+        for view in views:
+            if isinstance(view, MessageView) and view.reasoning is not None:
+                view.reasoning.toggle()
                 return True
         return False
 
