@@ -98,8 +98,8 @@ class Workbench(FleetScreens, Look, Notices):
     streams that receive prints of this process. ``instances`` are the fleets elsewhere; without them,
     registrations last for this process only. ``home`` is the user's settings file; the layout is stored in
     the same folder. Reports list ``paths`` and are written to the folder ``reports``. ``strict`` lets any
-    error end the workbench, as tests want. ``settle`` is called once, when the fleet runs for the first
-    time. The caller stops the fleet: ``fleet`` is the one that runs, None when none was started.
+    error end the workbench, as tests want. ``settle`` is called once per start, when the fleet runs or has
+    failed. The caller stops the fleet: ``fleet`` is the one that runs, None when none was started.
     """
 
     TITLE = "Pallas"
@@ -153,7 +153,8 @@ class Workbench(FleetScreens, Look, Notices):
         self._born = clock()
         self._leaving = Leaving()
         self._early = EarlyKeys()
-        self._settle = settle
+        self._settle = settle or (lambda: None)
+        self._is_unsettled = False
 
     @property
     def counts(self) -> Counts:
@@ -206,10 +207,10 @@ class Workbench(FleetScreens, Look, Notices):
     @on(MainScreen.Painted)
     async def _begin(self) -> None:
         """The first paint is out: now what takes its time."""
-        gc.enable()  # ``launch`` has it wait until now
         self._beat()
         self.set_interval(PERIOD, self._beat)
         await self._start_fleet()
+        gc.enable()  # ``launch`` has it wait until now
         for mistake in (*self.instances.restore(), await self.instances.serve_metrics()):
             if mistake:
                 self.tell_mistake(mistake)
@@ -221,6 +222,7 @@ class Workbench(FleetScreens, Look, Notices):
         await self.instances.close()
 
     async def _start_fleet(self) -> None:
+        self._is_unsettled = True
         try:
             self.fleet = self._make_fleet()
             self.fleet.start()
@@ -252,9 +254,9 @@ class Workbench(FleetScreens, Look, Notices):
             self.remember(frame)
             self.main.absorb(frame)
             self.attend(frame)
-            if self._settle is not None and frame.snapshot.state is FleetState.RUNNING:
-                settle, self._settle = self._settle, None
-                settle()
+            if self._is_unsettled and frame.snapshot.state in (FleetState.RUNNING, FleetState.FAILED):
+                self._is_unsettled = False
+                self._settle()
 
     def panes_in_view(self) -> set[str]:
         """The panes that can be seen now; none below another screen."""

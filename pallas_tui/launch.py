@@ -39,8 +39,10 @@ def main(root: Path) -> int:
 
     def own(log: Path) -> WorkbenchSource:
         def make_fleet() -> "RunningFleet":
+            from pallas.fleet.gc_policy import begin
             from pallas.fleet.threaded_fleet import ThreadedFleet
 
+            begin()
             return ThreadedFleet(root, watch=True)
 
         return WorkbenchSource(root.absolute().name, make_fleet, log, root.absolute())

@@ -462,13 +462,19 @@ async def test_every_mistake_is_shown_in_full_with_what_to_do() -> None:
 
 async def test_after_mending_the_project_r_starts_it_without_leaving() -> None:
     fleets = [FakeFleet(broken()), FakeFleet()]
-    app = workbench(lambda: fleets[len(started)])
+    settled: list[FleetState] = []
+    app = workbench(
+        lambda: fleets[len(started)],
+        settle=lambda: settled.append(fleets[len(started)].current.state),
+    )
     started: list[int] = []
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Failure), pilot)
+        assert settled == [FleetState.FAILED]
         started.append(1)
         await pilot.press("r")
         await until(lambda: ":24201" in screen_text(app), pilot)
+        assert settled == [FleetState.FAILED, FleetState.RUNNING]
         assert (fleets[0].stopped, fleets[1].started) == (1, 1)
         await until(lambda: isinstance(app.focused, Input), pilot)
         assert app.fleet is fleets[1]
