@@ -3,25 +3,46 @@
 The model is another process, which answers a stream of a few pieces at once and counts its connections.
 """
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import httpx2
 from fast_agent.config import Settings
 
+from pallas.config import load_project
 from pallas.event_loop import run
 from pallas.executors.fastagent import completion_seam, model_client_seam, quick_connect
 from pallas.executors.fastagent.message_conversion import natives
 from pallas.executors.model_client.provider_connections import provider_connections
-from pallas.model import Message
+from pallas.fleet.fleet import Fleet
+from pallas.model import Message, RunRequest
+from pallas.runs.run_recorder import GATHER
 
 from .programs import free_ports, process, until_http
 from .report import Figure
 
 ROUNDS = 10
+TURNS = 20
+CONVERSATIONS = 10
+QUESTION = "What does the next line of this file say, and why does it say so? " * 6
+PROJECT = "name: bench\nport: {port}\nagents:\n  talker: {{module: talker}}\n"
+AGENT = """
+from fast_agent import FastAgent
+
+fast = FastAgent("talker")
+
+
+@fast.agent(name="talker", instruction="Answer in words." * 50, model="generic.m")
+async def main() -> None: ...
+"""
+SETTINGS = (
+    "default_model: generic.m\ngeneric: {{api_key: none, base_url: {base}/v1}}\nlogger: {{type: none}}\n"
+)
 CALLS = 50
 MODEL = """
 import asyncio
@@ -69,6 +90,7 @@ def measure() -> Iterator[Figure]:
         with process("model_server.py", str(port), cwd=Path(folder)):
             until_http(f"http://127.0.0.1:{port}/")
             yield from run(_figures(f"http://127.0.0.1:{port}"))
+            yield run(_recorded(Path(folder), f"http://127.0.0.1:{port}"))
 
 
 async def _figures(base: str) -> list[Figure]:
@@ -90,6 +112,37 @@ async def _figures(base: str) -> list[Figure]:
         Figure("processor time of a call against fast-agent's", processor, 1.0),
         Figure("a call against fast-agent's, on loopback", wall, 1.0),
     ]
+
+
+async def _recorded(folder: Path, base: str) -> Figure:
+    """Turns of kept conversations with and without the record of their model steps, one after the other."""
+    (folder / "agents.yaml").write_text(PROJECT.format(port=free_ports(1)[0]), "utf-8")
+    (folder / "talker.py").write_text(AGENT, "utf-8")
+    (folder / "fastagent.config.yaml").write_text(SETTINGS.format(base=base), "utf-8")
+    fleet = Fleet(load_project(folder, {}), database=f"sqlite:///{folder}/ledger.db")
+    await fleet.start()
+    begin: Any = fleet.kernel.steps.open
+    begins = {True: begin, False: lambda run_id, scope: None}
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    try:
+        for number in range(TURNS):
+            for recorded in (True, False, False, True):
+                fleet.kernel.steps.open = begins[recorded]  # type: ignore[method-assign]
+                processor = process_time()
+                for conversation in range(CONVERSATIONS):
+                    handle = f"{recorded} {conversation} of a benchmark"
+                    await fleet.kernel.run(RunRequest("talker", QUESTION, conversation=handle))
+                await asyncio.sleep(GATHER + 0.05)  # until its records are written
+                if number >= TURNS // 4:
+                    taken[recorded].append(process_time() - processor)
+    finally:
+        await fleet.stop()
+    with_it, without = (sum(taken[recorded]) for recorded in (True, False))
+    turns = len(taken[True]) * CONVERSATIONS
+    detail = f"{with_it / turns * 1e3:.2f} ms against {without / turns * 1e3:.2f} ms each"
+    return Figure(
+        "processor time of a kept turn with its steps recorded", with_it / without, 1.03, "x", detail
+    )
 
 
 async def _round(base: str, *, shared: bool) -> tuple[float, float, int]:

@@ -84,8 +84,8 @@ class Asked:
         return tuple(found)
 
     def _messages(self) -> list[dict[str, Any]]:
-        messages = self.body["input"] if self.kind == "responses" else self.body["messages"]
-        return list(messages)
+        name = {"responses": "input", "google": "contents"}.get(self.kind, "messages")
+        return list(self.body[name])
 
 
 Answer = Callable[[Asked], Reply]
@@ -103,9 +103,10 @@ def _steps(asked: Asked) -> int:
         content = message.get("content")
         blocks = content if isinstance(content, list) else []
         kinds = {block.get("type") for block in blocks} | {message.get("type")}
-        if message.get("role") == "user" and "tool_result" not in kinds:
+        kinds |= {name for part in message.get("parts", ()) for name in part}  # Google's
+        if message.get("role") == "user" and not kinds & {"tool_result", "functionResponse"}:
             steps = 0
-        elif message.get("tool_calls") or kinds & {"tool_use", "function_call"}:
+        elif message.get("tool_calls") or kinds & {"tool_use", "function_call", "functionCall"}:
             steps += 1
     return steps
 

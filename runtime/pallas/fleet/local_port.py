@@ -19,6 +19,8 @@ from pallas.model import (
     Page,
     Params,
     Principal,
+    Step,
+    StepDetail,
     TaskRecord,
     ThreadRecord,
     ToolOutcome,
@@ -74,6 +76,15 @@ class LocalPort(FleetPort):
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         return self._fleet.exchanges(run_id)
+
+    async def steps(self, run_id: str) -> tuple[Step, ...]:
+        return await self._fleet.kernel.step_reader.list(run_id)
+
+    async def step(self, run_id: str, number: int) -> StepDetail:
+        found = await self._fleet.kernel.step_reader.get(run_id, number)
+        if found is None:
+            raise refusals.not_found("step not found: it is unknown, or not stored any more")
+        return found
 
     async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
         return self._fleet.envelopes(run_id, after, limit)

@@ -22,6 +22,7 @@ from .resource_store import ResourceStore
 from .run_store import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
 from .sqlite import SqliteDatabase
+from .step_store import StepStore, forget_unused
 from .tables import idempotency, meta, run_events, runs
 from .task_store import TaskStore, forget_old
 from .thread_table import ThreadRows
@@ -67,6 +68,7 @@ def prune(connection: Connection, now: float, keep_s: float = KEEP_SECONDS, limi
     connection.execute(delete(run_events).where(run_events.c.run_id.in_([row.id for row in found])))
     loose = [row.id for row in found if row.thread_id is None]
     connection.execute(delete(runs).where(runs.c.id.in_(loose)))
+    forget_unused(connection)
     value = f"{found[-1].started_at!r}:{found[-1].id}"
     if mark is None:
         connection.execute(insert(meta), [{"key": _MARK, "value": value}])
@@ -96,6 +98,7 @@ class Ledger:
         self.recovered: tuple[str, ...] = ()
         self.threads = ThreadRows(database, life, clock)
         self.runs = RunStore(database, life, clock)
+        self.steps = StepStore(database)
         self.tasks = TaskStore(database, life, clock)
         self.resources = ResourceStore(database, clock)
         self._locks = locks

@@ -1,14 +1,15 @@
 """Runs in the ledger, their events, and idempotency keys."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select, tuple_
 
-from pallas.model import Page, RunRecord, RunStatus, refusals
+from pallas.model import EndedRun, Page, RunRecord, RunStatus, refusals
 from pallas.model.codec import visible
 
-from . import turn_statements
+from . import step_store, turn_statements
 from .database import Database, insert_new
 from .message_rows import run_record
 from .page_cursor import check_limit, cursor_of, place_of
@@ -100,30 +101,35 @@ class RunStore:
 
         await self._database.write(work)
 
-    async def record(
-        self, left: Iterable[tuple[str, RunRecord | None, Sequence[tuple[int, dict[str, Any]]]]]
-    ) -> None:
-        """Store many finished runs in one transaction: ``(run_id, run, events)`` of each.
+    async def record(self, left: Iterable[EndedRun]) -> None:
+        """Store many finished runs in one transaction.
 
-        ``run`` is None for a run of a thread; events are numbered. Events of a run that does not exist (any
-        more) are dropped.
+        Events and steps of a run that does not exist (any more) are dropped.
         """
         now = self._clock()
-        ended: list[RunRecord] = []
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for run_id, run, events in left:
-            if run is not None:
-                ended.append(run)
-            rows[run_id] = [
-                {"run_id": run_id, "seq": seq, "at": now, "body": visible(body)} for seq, body in events
+        left = list(left)
+        rows = {
+            each.run_id: [
+                {"run_id": each.run_id, "seq": seq, "at": now, "body": visible(body)}
+                for seq, body in each.events
             ]
+            for each in left
+        }
 
         def work(connection: Connection) -> None:
-            for run in ended:
-                turn_statements.stop(connection, run, self._life, at=run.turn_index)
-            there = connection.execute(select(runs.c.id).where(runs.c.id.in_(list(rows)))).scalars()
+            for each in left:
+                if each.run is not None:
+                    turn_statements.stop(connection, each.run, self._life, at=each.run.turn_index)
+            there = set(connection.execute(select(runs.c.id).where(runs.c.id.in_(list(rows)))).scalars())
             if values := [row for run_id in there for row in rows[run_id]]:
                 connection.execute(insert_new(connection, run_events).on_conflict_do_nothing(), values)
+            known = [each for each in left if each.run_id in there]
+            step_store.add(
+                connection,
+                chain.from_iterable(each.steps for each in known),
+                [(each.run_id, blob) for each in known for blob in each.blobs],
+                now,
+            )
 
         await self._database.write(work)
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from .storable_text import Words
 
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """All revisions of the tables, oldest first; the last one is the current one."""
 
 HEAD: Final = REVISIONS[-1]
@@ -219,6 +219,36 @@ run_events: Final = Table(
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
     Column("body", JSON, nullable=False),
+)
+
+steps: Final = Table(
+    "steps",
+    metadata,
+    Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Words, nullable=False),
+    Column("name", Words, nullable=False),
+    Column("state", Words, nullable=False),
+    Column("started_at", Double, nullable=False),
+    # ``StoredStep`` as JSON: its request is references to blobs.
+    Column("body", Words, nullable=False),
+    # Its response, compressed.
+    Column("response", LargeBinary, nullable=False),
+)
+
+blobs: Final = Table(
+    "blobs",
+    metadata,
+    # The conversation of a message. Instructions and tools are in the scope "", which all share.
+    Column("scope", Words, primary_key=True),
+    Column("digest", Words, primary_key=True),
+    # The digest of the message before it.
+    _text("parent"),
+    # The run that sent it first, null if it is shared.
+    Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), index=True),
+    # When a shared one was sent last, to the hour.
+    Column("used_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
 )
 
 idempotency: Final = Table(

@@ -67,6 +67,7 @@ from .inspection import (
     ToolOutcome,
 )
 from .ledger_records import (
+    EndedRun,
     MessageRecord,
     MessageStatus,
     Page,
@@ -93,6 +94,17 @@ from .run_values import (
 )
 from .snapshot import AgentSnapshot, FleetSnapshot, Isolation, ServerSnapshot
 from .states import FAILED_STATES, AgentState, FleetState, why_not
+from .steps import (
+    Blob,
+    Step,
+    StepAttempt,
+    StepDetail,
+    StepKind,
+    StepState,
+    StepUsage,
+    StoredField,
+    StoredStep,
+)
 from .trace import TraceContext
 
 __all__ = [
@@ -109,12 +121,14 @@ __all__ = [
     "AuthHop",
     "Availability",
     "BackendChosen",
+    "Blob",
     "CallOutcome",
     "Change",
     "ChangeKind",
     "Compacted",
     "CredentialSource",
     "Downstream",
+    "EndedRun",
     "Envelope",
     "Event",
     "EventBatch",
@@ -176,7 +190,15 @@ __all__ = [
     "SessionRecord",
     "SessionStatus",
     "Side",
+    "Step",
+    "StepAttempt",
+    "StepDetail",
+    "StepKind",
     "StepStarted",
+    "StepState",
+    "StepUsage",
+    "StoredField",
+    "StoredStep",
     "TaskChanged",
     "TaskRecord",
     "TaskStatus",

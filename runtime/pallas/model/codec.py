@@ -89,6 +89,11 @@ def encode_fields(value: Any) -> dict[str, Any]:
     return fields
 
 
+def encode_clean(value: Any, *, without: set[str]) -> str:
+    """A value whose texts are sanitised as JSON, ``without`` these fields."""
+    return _adapter(type(value)).dump_json(value, exclude=without).decode()
+
+
 def encode_event(event: Event) -> dict[str, Any]:
     """An event as plain values for ``dumps``."""
     kind = type(event)

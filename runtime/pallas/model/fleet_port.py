@@ -15,6 +15,7 @@ from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
 from .ledger_records import MessageRecord, Page, ThreadRecord
 from .operations import ArgumentRules, Operation, TokenScope, operation
 from .snapshot import FleetSnapshot
+from .steps import Step, StepDetail
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
 """Actions on one agent. ``reload`` reads its definition again while the agent keeps answering; ``rollback``
@@ -92,6 +93,16 @@ class FleetPort(ABC):
     )
     async def exchanges(self, run_id: RunId) -> tuple[Exchange, ...]:
         """The recorded wire traffic of a run, oldest first; empty if it is no longer recorded."""
+
+    @operation("GET /runs/{run_id}/steps", scope=TokenScope.TEXTS, title="read steps", when_stopped=())
+    async def steps(self, run_id: RunId) -> tuple[Step, ...]:
+        """The model steps of a run, in order; empty if it has none or they are not stored any more."""
+
+    @operation("GET /runs/{run_id}/steps/{number}", scope=TokenScope.TEXTS, title="read steps")
+    async def step(
+        self, run_id: RunId, number: Annotated[int, ArgumentRules(minimum=1, maximum=10**9)]
+    ) -> StepDetail:
+        """One of them, with its request and its response. UPSTREAM if there is none."""
 
     @operation("GET /runs/{run_id}/messages", scope=TokenScope.TEXTS, title="read messages", when_stopped=())
     async def envelopes(

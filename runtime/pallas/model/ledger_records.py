@@ -1,9 +1,11 @@
 """The records of the ledger: threads, their messages, runs and resources (SPEC 6.1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .run_values import Image, ToolCall
+from .steps import Blob, StoredStep
 
 MessageStatus = Literal["pending", "complete", "error"]
 RunStatus = Literal["running", "ok", "error", "cancelled"]
@@ -95,3 +97,13 @@ class Resource:
     # the read-only part: for an agent ``source`` (``api``, or the ``file:line`` that declares it), ``state``,
     # ``health``, ``url``
     status: dict[str, Any] = field(default_factory=dict)
+
+
+class EndedRun(NamedTuple):
+    """A finished run as it is stored. ``run`` is None for a run of a thread; events are numbered."""
+
+    run_id: str
+    run: RunRecord | None
+    events: Sequence[tuple[int, dict[str, Any]]]
+    steps: Sequence[StoredStep] = ()
+    blobs: Sequence[Blob] = ()

@@ -36,11 +36,13 @@ from pallas.runs.in_flight import InFlight
 from pallas.runs.outcomes import cut_short, started, what_answers
 from pallas.runs.run import ActiveRun, Listener, Stats
 from pallas.runs.run_recorder import RunRecorder
+from pallas.runs.run_steps import StepReader
 from pallas.runs.session_counts import SessionCounts
 from pallas.runs.thread_store import BegunElsewhere, ThreadStore
 from pallas.runs.turns import ConversationTurns, late
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.step_record import StepRecord
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import WireRecord
 
@@ -64,7 +66,8 @@ RETRY_AFTER: Final = 5.0
 class Kernel:
     """Runs messages over the agents of one fleet. One event loop only.
 
-    ``wire`` records what runs send and receive; without one nothing is recorded.
+    ``wire`` records what runs send and receive; without one nothing is recorded. ``steps`` records what they
+    ask models.
     """
 
     def __init__(
@@ -72,6 +75,8 @@ class Kernel:
     ) -> None:
         self._hub = hub
         self.wire = wire
+        self.steps = StepRecord()
+        self.step_reader = StepReader(self.steps)
         self._clock = clock
         self._agents: dict[str, LiveAgent] = {}
         self._conversations: dict[str, Conversations] = {}
@@ -87,6 +92,7 @@ class Kernel:
         """Store conversations with a handle or a session in this ledger. Call it before the first run."""
         self._turns.use_store(ThreadStore(ledger, self._hub))
         self._recorder = RunRecorder(ledger)
+        self.step_reader.ledger = ledger
 
     async def close_records(self, seconds: float = 2.0) -> None:
         """Write the queued records, within ``seconds``. Call it after ``close``."""
@@ -360,6 +366,7 @@ class Kernel:
             run.agent,
             run.context,
             self.wire.open(run.id) if self.wire is not None else None,
+            self.steps.open(run.id, conversation.key or run.id),
         )
         with running(trace):
             return await self._run_traced(run, request, conversation, trace)
@@ -392,7 +399,7 @@ class Kernel:
         finally:
             run.finish(outcome, fault, usage, partial)
             if self._recorder is not None:
-                self._recorder.record_end(run, request, outcome, fault, usage)
+                self._recorder.record_end(run, request, outcome, fault, usage, trace.steps)
 
     async def _in_turn(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
         """Wait for the conversation's turn and answer.

@@ -1,7 +1,7 @@
-"""Writes finished runs and their events to the ledger, in the background so that no caller waits for it.
+"""Writes finished runs with their events and model steps to the ledger, in the background.
 
 A run of a durable thread is written with its messages; this module writes the runs without a thread, and the
-events of all runs. A fleet that is killed loses the last of these, never a message.
+events and steps of all runs. A fleet that is killed loses the last of these, never a message.
 """
 
 import asyncio
@@ -10,13 +10,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pallas.model import Event, Outcome, RunRecord, RunRequest, Usage
+from pallas.model import Blob, EndedRun, Event, Outcome, RunRecord, RunRequest, Usage
 from pallas.model.codec import encode_event
 from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
+from pallas.telemetry.request_parts import RequestPart
+from pallas.telemetry.step_record import RunSteps
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -32,6 +35,17 @@ GATHER: Final = 0.25
 """Seconds during which finished runs are collected for one write."""
 BATCH: Final = 200
 """Runs in one write."""
+STORED_FOR: Final = 3600.0
+"""Seconds after which a part that many conversations share is written again, so that it counts as used."""
+
+
+class _Ended(NamedTuple):
+    """A run that waits to be written; ``record`` is None for a run of a thread."""
+
+    run_id: str
+    record: RunRecord | None
+    events: tuple[Event, ...]
+    steps: RunSteps | None
 
 
 class RunRecorder:
@@ -39,14 +53,20 @@ class RunRecorder:
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
-        self._waiting: deque[tuple[RunRecord | None, str, tuple[Event, ...]]] = deque(maxlen=QUEUE)
-        self._writing: Sequence[tuple[RunRecord | None, str, tuple[Event, ...]]] = ()
+        self._waiting: deque[_Ended] = deque(maxlen=QUEUE)
+        self._writing: Sequence[_Ended] = ()
         self._task: asyncio.Task[None] | None = None
         self._lost = 0
         self._closing = asyncio.Event()
 
     def record_end(
-        self, run: ActiveRun, request: RunRequest, outcome: Outcome, fault: str, usage: Usage
+        self,
+        run: ActiveRun,
+        request: RunRequest,
+        outcome: Outcome,
+        fault: str,
+        usage: Usage,
+        steps: RunSteps | None = None,
     ) -> None:
         """Queue a run that is over. Returns at once."""
         record = None
@@ -63,13 +83,13 @@ class RunRecorder:
             )
         if len(self._waiting) == QUEUE:
             self._lost += 1
-        self._waiting.append((record, run.id, tuple(run.events)))
+        self._waiting.append(_Ended(run.id, record, tuple(run.events), steps))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write(), name="record runs")
 
     def unwritten(self) -> Iterator[RunRecord]:
         """Runs that are over and that the ledger does not know yet."""
-        return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
+        return (each.record for each in (*self._writing, *self._waiting) if each.record is not None)
 
     async def close(self, seconds: float) -> None:
         """Write the queued runs, within ``seconds``."""
@@ -92,14 +112,27 @@ class RunRecorder:
             if self._lost:
                 log.warning("%d runs were not recorded: the ledger is too slow for them", self._lost)
                 self._lost = 0
-            rows = [
-                (run_id, record, [(number, encode_event(event)) for number, event in enumerate(events, 1)])
-                for record, run_id, events in taken
-            ]
+            now = time()
+            since = now - STORED_FOR
+            parts = [each.steps.unstored(since) if each.steps is not None else [] for each in taken]
+            rows = [_ended_run(each, new) for each, new in zip(taken, parts, strict=True)]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT):
                     await self._ledger.runs.record(rows)
             except Exception:
                 log.exception("%d runs could not be recorded", len(rows))
+            else:
+                for part in chain.from_iterable(parts):
+                    part.stored_at = now
             finally:
                 self._writing = ()
+
+
+def _ended_run(ended: _Ended, new: Sequence[RequestPart]) -> EndedRun:
+    return EndedRun(
+        ended.run_id,
+        ended.record,
+        [(number, encode_event(event)) for number, event in enumerate(ended.events, 1)],
+        ended.steps.stored() if ended.steps is not None else (),
+        [Blob(p.scope, p.digest, p.parent.digest if p.parent is not None else "", p.body) for p in new],
+    )

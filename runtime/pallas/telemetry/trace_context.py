@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.model import TraceContext
 
 if TYPE_CHECKING:
+    from pallas.telemetry.step_record import RunSteps
     from pallas.telemetry.wire_record import RunWire
 
 TRACEPARENT: Final = "traceparent"
@@ -75,16 +76,24 @@ def new_span() -> str:
 class RunTrace:
     """A run as seen by code that works for it, bound to the context that it runs in.
 
-    ``wire`` records the run's traffic; None if that is not recorded.
+    ``wire`` records the run's traffic, ``steps`` its model steps; None if that is not recorded.
     """
 
-    __slots__ = ("agent", "context", "live", "run_id", "wire")
+    __slots__ = ("agent", "context", "live", "run_id", "steps", "wire")
 
-    def __init__(self, run_id: str, agent: str, context: TraceContext, wire: "RunWire | None" = None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        agent: str,
+        context: TraceContext,
+        wire: "RunWire | None" = None,
+        steps: "RunSteps | None" = None,
+    ) -> None:
         self.run_id = run_id
         self.agent = agent
         self.context = context
         self.wire = wire
+        self.steps = steps
         self.live = True
 
 
@@ -117,6 +126,8 @@ def running(run: RunTrace) -> Iterator[None]:
         run.live = False
         if run.wire is not None:
             run.wire.live = False
+        if run.steps is not None:
+            run.steps.end()
         _call.reset(call)
         _run.reset(token)
 

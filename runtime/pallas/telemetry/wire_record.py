@@ -91,16 +91,21 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
     """A body for the record, and whether it was cut; ``more`` says that ``raw`` is incomplete."""
     text = raw.decode("utf-8", "replace")
     cut = more or len(text) > MAX_BODY
-    text = text.replace(_PROGRESS, _PROGRESS_MARK)
     if cut:
         overlap = max(_OVERLAP, longest_secret())
-        text = redact_text(text[: MAX_BODY + overlap])[:-overlap]
-    else:
-        text = redact_text(text)
+        return masked(text[: MAX_BODY + overlap], drop=overlap), True
+    return masked(text), False
+
+
+def masked(text: str, *, drop: int = 0) -> str:
+    """A JSON text with its secrets masked and sanitised, without its last ``drop`` characters."""
+    text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK))
+    if drop:
+        text = text[:-drop]
     text = _BARE.sub(r'\1"[redacted]"', text).replace(_PROGRESS_MARK, _PROGRESS)
     if "onversation" in text:
         text = _HANDLE.sub(r"\g<head>…", text)
-    return sanitize(text), cut
+    return sanitize(text)
 
 
 class Body:

@@ -1,14 +1,15 @@
-"""Gives the libraries of model providers our HTTP clients, and makes them send each request once.
+"""Gives the libraries of model providers our HTTP clients, makes them send each request once, and records it.
 
 fast-agent makes a client of a provider's library for each model call, with a connection of its own.
 ``tests/contract/test_model_client_seam.py`` fails when the wrapped code changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pallas.executors.model_client.provider_connections import ClientKey, provider_connections
 from pallas.model.fingerprint import fingerprint
+from pallas.telemetry.step_record import model_step
 
 from .provider_errors import is_lost
 
@@ -16,6 +17,8 @@ CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_
 """How fast-agent makes clients of the libraries of OpenAI and Anthropic."""
 GOOGLE: Final = "_initialize_google_client"
 GOOGLE_OPTIONS: Final = "_google_http_options"
+CALL: Final = "_execute_with_retry"
+"""How fast-agent calls a model, with its retries."""
 _INSTALLED: Final = "_pallas_http_clients"
 
 
@@ -33,7 +36,17 @@ def install(llm: Any) -> None:
     if hasattr(llm, GOOGLE):
         setattr(llm, GOOGLE_OPTIONS, _google_options(llm, getattr(llm, GOOGLE_OPTIONS)))
         setattr(llm, GOOGLE, _google_client(getattr(llm, GOOGLE)))
+    if hasattr(llm, CALL):
+        setattr(llm, CALL, _recorded(llm, getattr(llm, CALL)))
     setattr(llm, _INSTALLED, True)
+
+
+def _recorded(llm: Any, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def recorded(*given: Any, **options: Any) -> Any:
+        with model_step(str(getattr(llm.provider, "config_name", llm.provider))):
+            return await call(*given, **options)
+
+    return recorded
 
 
 def _with_ours(make: Callable[[], Any]) -> Callable[[], Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from fast_agent.core.exceptions import ProviderKeyError
 
 from pallas.safe_text import one_line
+from pallas.telemetry.step_record import current_step
 
 from .provider_errors import Connection, connection_of, status_of
 
@@ -52,6 +53,8 @@ def apply(llm: Any, told: Retrying) -> None:
         log.warning(
             "a model call failed: %s; retry %d of %d in %.1f s", reason, attempt + 1, retries, seconds
         )
+        if (step := current_step()) is not None:
+            step.retry(reason, seconds)
         told(reason, attempt + 1, retries, seconds)
         await asyncio.sleep(seconds)
 

@@ -14,6 +14,7 @@ import httpx2
 from pallas.bounds.bodies import accept_bounded_encodings, bound_model
 
 from .aiohttp_transport import AiohttpTransport
+from .step_observer import note_request, note_response
 
 MAX_CLIENTS: Final = 64
 """Clients that are kept. Beyond that the one unused for longest is closed, if it has no request."""
@@ -44,7 +45,10 @@ class PooledClient(httpx2.AsyncClient):
             trust_env=key.trust_env,
             follow_redirects=key.follow_redirects,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
-            event_hooks={"request": [_limit_encodings], "response": [_limit_answer]},
+            event_hooks={
+                "request": [_limit_encodings, note_request],
+                "response": [_limit_answer, note_response],
+            },
         )
 
     @property

@@ -1,0 +1,181 @@
+"""Makes one JSON document of a model's answer, also of a streamed one, and reads its usage.
+
+Streams come in the forms of OpenAI (chat completions, responses), Anthropic and Google. A secret may be split
+over the pieces of a stream, so only the whole document can be masked.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from pydantic_core import from_json, to_json
+
+from pallas.model import StepUsage
+
+_DATA: Final = b"data:"
+_CACHED: Final = ("cache_read_input_tokens", "cachedContentTokenCount")
+_FINAL: Final = ("response.completed", "response.incomplete", "response.failed")
+
+
+def answer_of(body: bytes) -> tuple[str, StepUsage]:
+    """The answer as JSON text, and what it used. A body that is not JSON is a JSON string."""
+    document = _document(body)
+    usage = _usage_of(document) if isinstance(document, dict) else StepUsage()
+    return to_json(document, inf_nan_mode="null").decode(), usage
+
+
+def _document(body: bytes) -> Any:
+    plain = body.lstrip()
+    if plain.startswith((b"data:", b"event:", b"id:", b":")):
+        events = [each for line in plain.splitlines() if (each := _event(line)) is not None]
+        return _merged(events)
+    try:
+        return from_json(plain) if plain else ""
+    except ValueError:
+        return body.decode("utf-8", "replace")
+
+
+def _event(line: bytes) -> Any:
+    if not line.startswith(_DATA):
+        return None
+    data = line[len(_DATA) :].strip()
+    try:
+        return msgspec.json.decode(data) if data.startswith(b"{") else None
+    except msgspec.DecodeError:  # the stream broke off here
+        return None
+
+
+def _merged(events: Sequence[dict[str, Any]]) -> Any:
+    for event in reversed(events):
+        if event.get("type") in _FINAL:
+            return event.get("response")
+    kinds = {str(event.get("type")) for event in events}
+    if "message_start" in kinds:
+        return _of_anthropic(events)
+    if any("choices" in event for event in events):
+        return _of_chat(events)
+    if any("candidates" in event for event in events):
+        return _of_google(events)
+    return events
+
+
+def _of_chat(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    for event in events:
+        merged |= {name: value for name, value in event.items() if name != "choices" and value is not None}
+        for choice in _dicts(event.get("choices")):
+            place = choices.setdefault(_index(choice), {"index": _index(choice), "message": {}})
+            _add(place["message"], _dict(choice.get("delta")))
+            if choice.get("finish_reason") is not None:
+                place["finish_reason"] = choice["finish_reason"]
+    return {**merged, "object": "chat.completion", "choices": [choices[each] for each in sorted(choices)]}
+
+
+def _add(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    for name, value in delta.items():
+        before = message.get(name)
+        if name == "tool_calls":
+            calls = message.setdefault(name, [])
+            for call in _dicts(value):
+                known = next((each for each in calls if each.get("index") == call.get("index")), None)
+                if known is None:
+                    calls.append(known := {})
+                _add(known, call)
+        elif isinstance(value, dict):
+            _add(message.setdefault(name, {}), value)
+        elif isinstance(value, str) and isinstance(before, str) and name not in ("role", "id", "type"):
+            message[name] = before + value
+        elif value is not None:
+            message[name] = value
+
+
+def _of_anthropic(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    for event in events:
+        kind = event.get("type")
+        if kind == "message_start":
+            message = dict(_dict(event.get("message")))
+        elif kind == "content_block_start":
+            blocks[_index(event)] = dict(_dict(event.get("content_block")))
+        elif kind == "content_block_delta":
+            block = blocks.setdefault(_index(event), {})
+            for name, value in _dict(event.get("delta")).items():
+                name = "input" if name == "partial_json" else name
+                before = block.get(name)
+                if name != "type":
+                    block[name] = before + value if isinstance(before, str) and before else value
+        elif kind == "message_delta":
+            message |= _dict(event.get("delta"))
+            message["usage"] = {**_dict(message.get("usage")), **_dict(event.get("usage"))}
+    for block in blocks.values():
+        if isinstance(block.get("input"), str):
+            with suppress(ValueError):  # it broke off
+                block["input"] = from_json(block["input"])
+    return {**message, "content": [blocks[each] for each in sorted(blocks)]}
+
+
+def _of_google(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    candidates: dict[int, dict[str, Any]] = {}
+    for event in events:
+        merged |= {name: value for name, value in event.items() if name != "candidates"}
+        for candidate in _dicts(event.get("candidates")):
+            place = candidates.setdefault(_index(candidate), {})
+            parts = _dict(place.get("content")).get("parts", [])
+            content = _dict(candidate.get("content"))
+            for part in _dicts(content.get("parts")):
+                last = parts[-1] if parts else {}
+                if "text" in part and "text" in last and part.get("thought") == last.get("thought"):
+                    parts[-1] = {**last, **part, "text": str(last["text"]) + str(part["text"])}
+                else:
+                    parts.append(part)
+            place |= candidate
+            place["content"] = {**content, "parts": parts}
+    return {**merged, "candidates": [candidates[each] for each in sorted(candidates)]}
+
+
+def _usage_of(document: dict[str, Any]) -> StepUsage:
+    usage = _dict(document.get("usage")) or _dict(document.get("usageMetadata"))
+    if not usage:
+        return StepUsage()
+    prompt = _dict(usage.get("prompt_tokens_details")) or _dict(usage.get("input_tokens_details"))
+    completion = _dict(usage.get("completion_tokens_details")) or _dict(usage.get("output_tokens_details"))
+    taken = _number(usage, "prompt_tokens", "input_tokens", "promptTokenCount")
+    given = _number(usage, "completion_tokens", "output_tokens", "candidatesTokenCount")
+    read = _number(usage, "cache_read_input_tokens")
+    written = _number(usage, "cache_creation_input_tokens")
+    thoughts = _number(usage, "thoughtsTokenCount")
+    if taken is not None:  # Anthropic counts cached tokens beside the others
+        taken += (read or 0) + (written or 0)
+    if given is not None:  # and Google those of reasoning
+        given += thoughts or 0
+    return StepUsage(
+        input=taken,
+        output=given,
+        cached=_number(
+            {**usage, **prompt}, "cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount"
+        ),
+        cache_writes=written,
+        reasoning=_number({**usage, **completion}, "thoughtsTokenCount", "reasoning_tokens"),
+    )
+
+
+def _number(values: Mapping[str, Any], *names: str) -> int | None:
+    found = next((values[name] for name in names if name in values), None)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
+
+def _index(value: Mapping[str, Any]) -> int:
+    index = value.get("index")
+    return index if isinstance(index, int) else 0
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,0 +1,111 @@
+"""The steps of a run: what it asked models, and what they answered."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+StepKind = Literal["model", "tool", "agent", "question", "compaction"]
+"""Only ``model`` steps have a request and a response of their own."""
+StepState = Literal["begun", "done", "failed", "unknown", "parked"]
+"""``unknown``: its process died between begin and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepAttempt:
+    """One HTTP request of a model step. Times are in seconds."""
+
+    at: float  # Unix time
+    status: int | None = None  # HTTP status, None without a response
+    seconds: float | None = None  # None while it is under way
+    reason: str = ""  # why it failed
+    wait: float = 0.0  # until the next attempt
+
+
+@dataclass(frozen=True, slots=True)
+class StepUsage:
+    """Tokens of one model step, as the provider counted them; None where it did not say."""
+
+    input: int | None = None  # with the cached ones
+    output: int | None = None  # with those of reasoning
+    cached: int | None = None
+    cache_writes: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run, without the texts that it sent and got. Text is sanitised and masked."""
+
+    run_id: str
+    number: int  # from 1 on, in the order in which they began
+    kind: StepKind
+    name: str  # the model
+    started_at: float  # Unix time
+    state: StepState = "begun"
+    provider: str = ""  # as fast-agent names it
+    url: str = ""
+    seconds: float | None = None  # None while it is under way
+    first_token: float | None = None  # seconds until the first piece of the answer
+    attempts: tuple[StepAttempt, ...] = ()
+    usage: StepUsage = field(default_factory=StepUsage)
+    messages: int = 0  # how many were sent
+    digest: str = ""  # SHA-256 of the request without what differs each time, in hexadecimal digits
+    fault: str = ""  # why it failed
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of the answer for each second after its first piece; None if one of them is unknown."""
+        if self.seconds is None or self.usage.output is None:
+            return None
+        took = self.seconds - (self.first_token or 0.0)
+        return self.usage.output / took if took > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepDetail:
+    """A step with what was sent and what came back, as JSON texts with secrets masked.
+
+    A streamed response is one document. Long strings (pictures) are replaced by their length and digest.
+    """
+
+    step: Step
+    request: str = ""
+    response: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # of the request; a credential is a fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """A field of a request as it is stored. A small value is its JSON ``text``.
+
+    A larger one is in ``shared``, the digest of a blob. A conversation has ``scope``: it is the blobs in
+    ``shared``, then the chain of messages in that scope up to ``last``.
+    """
+
+    name: str
+    text: str = ""
+    shared: tuple[str, ...] = ()
+    scope: str = ""
+    last: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """A step with what is stored of its texts."""
+
+    step: Step
+    fields: tuple[StoredField, ...] = ()
+    response: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A piece of a request, JSON text, stored once. ``parent`` is the digest of the message before it.
+
+    A blob without ``scope`` is shared by all conversations.
+    """
+
+    scope: str
+    digest: str
+    parent: str
+    body: str

@@ -1,0 +1,264 @@
+"""Splits the requests to models into parts that are cleaned and stored once, however often they are sent.
+
+A model gets the whole conversation at each step. Its messages are a chain: the digest of a message covers
+those before it, so the last digest stands for all of them. Only parts that were not seen before are cleaned,
+which is the expensive work. See ``docs/model-steps.md``.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from pallas.model import StoredField
+
+from .wire_record import masked
+
+MAX_STRING: Final = 32 * 1024
+"""Longest string of a request that is stored; a longer one is replaced by its length and digest."""
+MAX_PARTS: Final = 20_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of parts that are remembered, so that they are not cleaned again."""
+_SHARED_FROM: Final = 256
+"""Bytes from which a value beside the messages is a part of its own."""
+_LISTS: Final = ("messages", "input", "contents")
+"""What providers call the conversation."""
+_MAX_TEXTS: Final = 1_000
+"""Small values, and names of fields, that are remembered."""
+_LEADING: Final = 2
+"""How many of its first messages may be instructions, which conversations share."""
+_VOLATILE: Final = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
+_VOLATILE_FIELDS: Final = frozenset({"metadata", "prompt_cache_key", "stream", "stream_options", "user"})
+
+
+class _Role(msgspec.Struct):
+    role: str = ""
+
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_ROLE: Final = msgspec.json.Decoder(_Role)
+
+
+@dataclass(slots=True, eq=False)
+class RequestPart:
+    """A cleaned piece of JSON. ``parent`` is the message before it; a part without ``scope`` is shared.
+
+    ``digest`` identifies it within its scope, ``meaning`` is a digest without what differs each time.
+    """
+
+    scope: str
+    digest: str
+    meaning: str
+    body: str
+    parent: "RequestPart | None" = None
+    stored_at: float = 0.0  # when it was written to the ledger, 0 if it was not
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChain:
+    """The conversation of a request: shared instructions, then a chain."""
+
+    leading: tuple[RequestPart, ...]
+    last: RequestPart | None
+    count: int
+    scope: str
+
+    @property
+    def chain(self) -> list[RequestPart]:
+        """Its messages behind the instructions, oldest first."""
+        found: list[RequestPart] = []
+        part = self.last
+        while part is not None:
+            found.append(part)
+            part = part.parent
+        return found[::-1]
+
+
+type Value = str | RequestPart | MessageChain
+"""The JSON text of a small value, or what stands for a larger one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """A request in parts. ``new`` is the number of bytes that were not seen before."""
+
+    fields: tuple[tuple[str, Value], ...]
+    digest: str
+    new: int
+
+    @property
+    def messages(self) -> int:
+        """The number of messages."""
+        return sum(value.count for _, value in self.fields if isinstance(value, MessageChain))
+
+    def text(self) -> str:
+        """The request as JSON text."""
+        pieces: list[str] = []
+        for name, value in self.fields:
+            if isinstance(value, MessageChain):
+                items = [part.body for part in (*value.leading, *value.chain)]
+                pieces.append(f"{json.dumps(name)}:[{','.join(items)}]")
+            else:
+                pieces.append(f"{json.dumps(name)}:{value.body if isinstance(value, RequestPart) else value}")
+        return "{" + ",".join(pieces) + "}"
+
+    def stored(self) -> tuple[StoredField, ...]:
+        """Its fields by reference."""
+        return tuple(_stored(name, value) for name, value in self.fields)
+
+    def value(self, name: str) -> str:
+        """The JSON text of a small field, empty without it."""
+        found = dict(self.fields).get(name, "")
+        return found if isinstance(found, str) else ""
+
+    def unstored(self, since: float) -> Iterator[RequestPart]:
+        """The parts that were not stored, and shared ones that were not stored ``since`` then."""
+        for _, value in self.fields:
+            shared = value.leading if isinstance(value, MessageChain) else (value,)
+            for part in shared:
+                if isinstance(part, RequestPart) and part.stored_at < since:
+                    yield part
+            message = value.last if isinstance(value, MessageChain) else None
+            while message is not None and not message.stored_at:
+                yield message
+                message = message.parent
+
+
+def _stored(name: str, value: Value) -> StoredField:
+    if isinstance(value, MessageChain):
+        shared = tuple(part.digest for part in value.leading)
+        last = value.last.digest if value.last is not None else ""
+        return StoredField(name, shared=shared, scope=value.scope, last=last)
+    if isinstance(value, RequestPart):
+        return StoredField(name, shared=(value.digest,))
+    return StoredField(name, value)
+
+
+class PartCache:
+    """Parts that were seen. One event loop only."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._parts: OrderedDict[tuple[str, str, bytes], RequestPart] = OrderedDict()
+        self._texts: dict[str, str] = {}
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._new = 0
+
+    def split(self, body: bytes, scope: str) -> RequestParts:
+        """The parts of a request; those of its conversation belong to ``scope``."""
+        self._new = 0
+        try:
+            raw = {name: bytes(value) for name, value in _FIELDS.decode(body).items()}
+            fields = tuple((self._small(name), self._value(name, each, scope)) for name, each in raw.items())
+        except (msgspec.DecodeError, UnicodeDecodeError):  # not JSON, or no object
+            text = json.dumps(body.decode("utf-8", "replace"))
+            fields = (("body", self._part("", None, text.encode())),)
+        meaning = sha256()
+        for name, value in sorted(fields, key=lambda each: each[0]):
+            if name not in _VOLATILE_FIELDS:
+                meaning.update(f"{name}:{_meaning_of(value)};".encode())
+        return RequestParts(fields, meaning.hexdigest(), self._new)
+
+    def _value(self, name: str, raw: bytes, scope: str) -> Value:
+        if name in _LISTS and raw.startswith(b"["):
+            return self._messages([bytes(each) for each in _ITEMS.decode(raw)], scope)
+        return self._part("", None, raw) if len(raw) >= _SHARED_FROM else self._small(raw.decode())
+
+    def _small(self, text: str) -> str:
+        found = self._texts.get(text)
+        if found is None:
+            if len(self._texts) >= _MAX_TEXTS:
+                self._texts.clear()
+            found = self._texts[text] = masked(text)
+        return found
+
+    def _messages(self, items: list[bytes], scope: str) -> MessageChain:
+        leading: list[RequestPart] = []
+        for item in items[:_LEADING]:
+            if not item.startswith(b"{") or _role(item) not in ("system", "developer"):
+                break
+            leading.append(self._part("", None, item))
+        last: RequestPart | None = None
+        for item in items[len(leading) :]:
+            last = self._part(scope, last, item)
+        return MessageChain(tuple(leading), last, len(items), scope)
+
+    def _part(self, scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
+        key = (scope, parent.digest if parent is not None else "", raw)
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = _part(scope, parent, raw)
+            self._new += len(found.body)
+            self._bytes += len(raw) + len(found.body)
+            while len(self._parts) > 1 and (len(self._parts) > MAX_PARTS or self._bytes > self._max_bytes):
+                (_, _, old), dropped = self._parts.popitem(last=False)
+                self._bytes -= len(old) + len(dropped.body)
+        else:
+            self._parts.move_to_end(key)
+        return found
+
+
+def _part(scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
+    body = _clean(raw)
+    above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
+    digest = sha256(f"{above}\n{body}".encode()).hexdigest()
+    meaning = sha256(f"{meant}\n{_canonical(body)}".encode()).hexdigest()
+    return RequestPart(scope, digest, meaning, body, parent)
+
+
+def _meaning_of(value: Value) -> str:
+    if isinstance(value, MessageChain):
+        last = value.last.meaning if value.last is not None else ""
+        return " ".join((*(part.meaning for part in value.leading), last))
+    return value.meaning if isinstance(value, RequestPart) else _canonical(value)
+
+
+def _role(item: bytes) -> str:
+    try:
+        return _ROLE.decode(item).role
+    except msgspec.DecodeError:
+        return ""
+
+
+def _clean(raw: bytes) -> str:
+    if len(raw) > MAX_STRING:
+        try:
+            raw = msgspec.json.encode(_shortened(msgspec.json.decode(raw)))
+        except (msgspec.DecodeError, RecursionError):
+            raw = json.dumps(_short(raw.decode("utf-8", "replace"))).encode()
+    return masked(raw.decode("utf-8", "replace"))
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return _short(value)
+    if isinstance(value, dict):
+        return {name: _shortened(each) for name, each in value.items()}
+    return [_shortened(each) for each in value] if isinstance(value, list) else value
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_STRING:
+        return text
+    digest = sha256(text.encode("utf-8", "replace")).hexdigest()
+    head = text[:64] if text.startswith("data:") else ""
+    return f"{head.partition(',')[0]}[{len(text)} characters, SHA-256 {digest}]"
+
+
+def _canonical(body: str) -> str:
+    """JSON without ids, with sorted keys and no blanks."""
+    try:
+        return msgspec.json.encode(_stable(msgspec.json.decode(body)), order="sorted").decode()
+    except (msgspec.DecodeError, RecursionError):
+        return body
+
+
+def _stable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _stable(each) for name, each in value.items() if name not in _VOLATILE}
+    return [_stable(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,262 @@
+"""Records the model steps of runs: what was asked, each attempt, what came back, and what it used.
+
+There is one recorder for all readers. Steps of the last runs are in memory; ``runs.run_recorder`` writes them
+to the ledger when their run ends. One event loop only.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache
+from time import perf_counter, time
+from typing import Any, Final
+
+from pallas.model import Step, StepAttempt, StepDetail, StepKind, StepState, StepUsage, StoredStep
+from pallas.safe_text import one_line
+
+from .request_parts import PartCache, RequestPart, RequestParts
+from .ring_store import RingStore
+from .trace_context import current_run
+from .wire_record import Headers, clean_headers, masked
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_RUNS: Final = 500
+MAX_STEPS: Final = 500
+"""Most steps of one run that are recorded; the oldest are dropped."""
+MAX_ATTEMPTS: Final = 50
+# fmt: off
+_SHOWN: Final = frozenset({
+    "anthropic-beta", "anthropic-version", "api-key", "authorization", "content-type", "openai-organization",
+    "openai-project", "x-api-key", "x-goog-api-key",
+})
+# fmt: on
+"""The headers that one needs to send a request again."""
+_IN_URL: Final = re.compile(r"/models/([^/:?]+):")
+"""Where Google's requests name their model."""
+_OVERHEAD: Final = 1_000
+"""About how many bytes a step takes without its texts."""
+
+
+class OpenStep:
+    """A step from its begin on; ``value`` is its current state, ``number`` its place in the run."""
+
+    __slots__ = ("_began", "_run", "_sent", "headers", "request", "response", "size", "value")
+
+    def __init__(self, run: "RunSteps", value: Step) -> None:
+        self._run = run
+        self._began = self._sent = perf_counter()
+        self.value = value
+        self.request: RequestParts | None = None
+        self.response = ""
+        self.headers: tuple[tuple[str, str], ...] = ()
+        self.size = _OVERHEAD
+
+    @property
+    def detail(self) -> StepDetail:
+        """The step with its texts."""
+        request = self.request.text() if self.request is not None else ""
+        return StepDetail(self.value, request, self.response, self.headers)
+
+    def send(self, url: str, headers: Headers, body: bytes) -> None:
+        """Record that a request was sent: the first, or one after a failed attempt."""
+        if len(self.value.attempts) == MAX_ATTEMPTS:
+            return
+        self._sent = perf_counter()
+        changed: dict[str, Any] = {"attempts": (*self.value.attempts, StepAttempt(time()))}
+        if self.request is None:
+            self.headers = _shown_headers(tuple(each for each in headers if each[0].lower() in _SHOWN))
+            self._fill(request := self._run.split(body))
+            named = _IN_URL.search(url)
+            name = request.value("model").strip('"') or (named[1] if named is not None else "")
+            changed |= {
+                "url": one_line(url, 500),
+                "name": one_line(name, 200),
+                "messages": request.messages,
+                "digest": request.digest,
+            }
+        self._put(**changed)
+
+    def answered(self, status: int) -> None:
+        """Record the status of a response."""
+        self._attempt({}, status=status)
+
+    def first_token(self) -> None:
+        """Note that a piece of the answer arrived; only the first call counts."""
+        if self.value.first_token is None:
+            self._put(first_token=perf_counter() - self._began)
+
+    def attempted(self, response: str, usage: StepUsage) -> None:
+        """Record the end of an attempt; ``response`` is JSON, not masked yet."""
+        before = len(self.response)
+        self.response = masked(response)
+        self._run.grow(len(self.response) - before)
+        self.size += len(self.response) - before
+        self._attempt({"usage": usage}, seconds=perf_counter() - self._sent)
+
+    def retry(self, reason: str, wait: float) -> None:
+        """Record that the last attempt failed, and the seconds until the next."""
+        last = self.value.attempts[-1].seconds if self.value.attempts else None
+        took = perf_counter() - self._sent if last is None else last
+        self._attempt({"first_token": None}, seconds=took, reason=one_line(reason, 200), wait=wait)
+
+    def finish(self, state: StepState, fault: str = "") -> None:
+        """End it; only the first call counts."""
+        if self.value.seconds is None:
+            seconds = perf_counter() - self._began
+            self._put(state=state, fault=one_line(masked(fault), 500) if fault else "", seconds=seconds)
+
+    def put(self, value: Step) -> None:
+        """Replace its state, by one that another process recorded."""
+        self.value = value
+        self._run.tell(self)
+
+    def _fill(self, request: RequestParts) -> None:
+        self.request = request
+        by = request.new or 200
+        self.size += by
+        self._run.grow(by)
+
+    def _attempt(self, of_step: dict[str, Any], **changed: Any) -> None:
+        """Change the last attempt, and ``of_step`` of the step."""
+        if attempts := self.value.attempts:
+            last = replace(attempts[-1], **changed)
+            self._put(attempts=(*attempts[:-1], last), **of_step)
+
+    def _put(self, **changed: Any) -> None:
+        self.put(replace(self.value, **changed))
+
+
+class RunSteps:
+    """The steps of one run. ``scope`` is the conversation that its messages belong to.
+
+    ``tell`` is called with each step that is new or changed.
+    """
+
+    __slots__ = ("_made", "_record", "is_dropped", "run_id", "scope", "steps", "tell")
+
+    def __init__(self, record: "StepRecord", run_id: str, scope: str) -> None:
+        self._record = record
+        self._made = 0
+        self.run_id = run_id
+        self.scope = scope
+        self.steps: list[OpenStep] = []
+        self.is_dropped = False
+        self.tell = _ignore
+
+    def begin(self, kind: StepKind = "model", *, name: str = "", provider: str = "") -> OpenStep:
+        """Record that a step begins."""
+        self._made += 1
+        return self.add(Step(self.run_id, self._made, kind, name, time(), provider=one_line(provider, 80)))
+
+    def add(self, value: Step) -> OpenStep:
+        """Add a step that is numbered already."""
+        step = OpenStep(self, value)
+        if not self.is_dropped:
+            self.steps.append(step)
+            if len(self.steps) > MAX_STEPS:
+                self.drop_oldest()
+            self.grow(step.size)
+            self.tell(step)
+        return step
+
+    def split(self, body: bytes) -> RequestParts:
+        """The parts of a request of this run."""
+        return self._record.cache.split(body, self.scope)
+
+    def grow(self, by: int) -> None:
+        """Add bytes to the size of the record."""
+        if not self.is_dropped:
+            self._record.grow(by)
+
+    @property
+    def count(self) -> int:
+        """The number of steps."""
+        return len(self.steps)
+
+    def drop_oldest(self) -> None:
+        """Forget its oldest step."""
+        oldest = self.steps.pop(0)
+        self._record.grow(-oldest.size)
+        self.is_dropped = not self.steps
+
+    def stored(self) -> list[StoredStep]:
+        """Its steps as the ledger keeps them."""
+        return [
+            StoredStep(
+                step.value,
+                step.request.stored() if step.request is not None else (),
+                step.response,
+                step.headers,
+            )
+            for step in self.steps
+        ]
+
+    def unstored(self, since: float) -> list[RequestPart]:
+        """The parts of its requests to be stored; shared ones if they were not stored ``since`` then."""
+        found: dict[int, RequestPart] = {}
+        for step in self.steps:
+            if step.request is not None:
+                found |= {id(part): part for part in step.request.unstored(since)}
+        return list(found.values())
+
+    def end(self) -> None:
+        """Mark the steps that are still open: their run is over."""
+        for step in self.steps:
+            step.finish("failed", "the run ended before the step did")
+
+
+class StepRecord(RingStore[RunSteps]):
+    """The steps of the last runs: at most ``MAX_RUNS`` runs and ``MAX_BYTES`` together."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
+        super().__init__(max_bytes, max_runs)
+        self.cache = PartCache()
+
+    def open(self, run_id: str, scope: str) -> RunSteps:
+        """Begin the record of a run of the conversation ``scope``."""
+        return self.put(run_id, RunSteps(self, run_id, scope))
+
+
+_step: ContextVar[OpenStep | None] = ContextVar("pallas_step", default=None)
+
+
+def current_step() -> OpenStep | None:
+    """The model step that this code works for; None outside of one."""
+    step = _step.get()
+    return step if step is not None and step.value.seconds is None else None
+
+
+@contextmanager
+def model_step(provider: str) -> Iterator[OpenStep | None]:
+    """Bind this block to a model step of the current run, and end the step with it.
+
+    Yields None outside of a run, or if steps are not recorded.
+    """
+    run = current_run()
+    if run is None or run.steps is None:
+        yield None
+        return
+    step = run.steps.begin(provider=provider)
+    token = _step.set(step)
+    try:
+        yield step
+    except BaseException as error:
+        step.finish("failed", type(error).__name__)
+        raise
+    else:
+        last = step.value.attempts[-1] if step.value.attempts else None
+        failed = last is not None and (last.status or 0) not in range(200, 300)
+        step.finish("failed" if failed else "done")
+    finally:
+        _step.reset(token)
+
+
+@lru_cache(maxsize=256)
+def _shown_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return clean_headers(headers)
+
+
+def _ignore(step: OpenStep) -> None:
+    pass
