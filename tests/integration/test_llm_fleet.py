@@ -1,6 +1,7 @@
 """Handlers of a fleet ask models of several backends: chosen, counted, bounded, and told."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.typed import typed_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.local_port import LocalPort
 from pallas.model import BackendChosen, Event, Notice, RunRequest
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
@@ -186,3 +188,15 @@ async def test_backends_that_are_written_down_anew_are_asked_from_then_on(stage:
         assert stage.second.headers[-1]["authorization"] == "Bearer key-of-second"
     finally:
         await stage.save(document)
+
+
+@pytest.mark.parametrize("agent", ["asker", "apart"])
+async def test_what_a_handler_asks_a_model_is_a_step_of_its_run(stage: Stage, agent: str) -> None:
+    run_id = f"steps-of-{agent}"
+    text = await stage.say(agent, "count my steps", run_id=run_id)
+    port = LocalPort(stage.fleet)
+    (step,) = await port.steps(run_id)
+    detail = await port.step(run_id, 1)
+    assert (step.name, step.state, step.messages) == ("m-1", "done", 1)
+    assert json.loads(detail.request)["messages"][-1]["content"] == "count my steps"
+    assert text in detail.response

@@ -1,5 +1,6 @@
 """What a run asked its models is recorded: request, answer, attempts and usage of each step, also later."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
-from support.providers import Asked, Reply, in_turn, provider
-from support.waiting import until
+from support.providers import Asked, Provider, Reply, in_turn, provider
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
@@ -23,13 +23,13 @@ MODELS = {
 BEARER = "canary-bearer-4f1b2c3d4e5f"
 
 
-def project_of(root: Path, models: Any, agents: dict[str, str], **more: Any) -> Path:
-    config: dict[str, Any] = dict(more)
+def project_of(root: Path, models: Provider, agents: dict[str, str], **more: Any) -> Path:
+    config: dict[str, Any] = {}
     for model in agents.values():
         name = model.partition(".")[0]
         config |= {key: each for key, each in models.config(model).items() if key == name}
     modules = {name: agent_module(name, ("echo",), model=model) for name, model in agents.items()}
-    return write_project(root, modules, config={**config, **ECHO})
+    return write_project(root, modules, config={**config, **ECHO}, **more)
 
 
 def last_run(fleet: Fleet, agent: str) -> str:
@@ -41,8 +41,18 @@ async def steps_of(fleet: Fleet, agent: str) -> tuple[Step, ...]:
     return await LocalPort(fleet).steps(last_run(fleet, agent))
 
 
+async def written(fleet: Fleet, run: str) -> None:
+    ledger = fleet.kernel.step_reader.ledger
+    assert ledger is not None
+    async with asyncio.timeout(20):
+        while not await ledger.runs.events(run):  # noqa: ASYNC110 - another thread writes them
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("era", ERAS)
-async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(tmp_path: Path, era: str) -> None:
+async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(
+    tmp_path: Path, era: str
+) -> None:
     answer = in_turn(Reply(calls=[("echo__echo", {"text": "hi"})]), Reply("it said hi"))
     async with (
         provider(answer) as models,
@@ -52,7 +62,10 @@ async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(
         for name, model in MODELS.items():
             models.asked.clear()
             async with client(fleet, name, era=era, bearer=BEARER) as connected:
-                assert await ask(connected, f"{name}: say {BEARER}", conversation_id=f"kept-{name}") == "it said hi"
+                assert (
+                    await ask(connected, f"{name}: say {BEARER}", conversation_id=f"kept-{name}")
+                    == "it said hi"
+                )
             run = last_run(fleet, name)
             steps = await port.steps(run)
             assert [step.number for step in steps] == [1, 2]
@@ -76,21 +89,12 @@ async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(
             kept = [(await port.step(run, step.number)) for step in steps]
             ledger = fleet.kernel.step_reader.ledger
             assert ledger is not None
-            stored = await until_stored(fleet, run)
-            assert stored == steps
+            await written(fleet, run)
+            assert await ledger.steps.list(run) == steps
             for detail in kept:
                 assert await ledger.steps.get(run, detail.step.number) == detail
         with pytest.raises(Fault, match="step not found"):
             await port.step(run, 3)
-
-
-async def until_stored(fleet: Fleet, run: str) -> tuple[Step, ...]:
-    ledger = fleet.kernel.step_reader.ledger
-    assert ledger is not None
-    await until(lambda: fleet.kernel._recorder is not None and not list(fleet.kernel.unwritten()))
-    while not (found := await ledger.steps.list(run)):
-        pass
-    return found
 
 
 async def test_retries_are_attempts_of_one_step_and_a_failed_call_says_why(tmp_path: Path) -> None:
@@ -122,3 +126,27 @@ async def test_retries_are_attempts_of_one_step_and_a_failed_call_says_why(tmp_p
             (step,) = await steps_of(fleet, "chat")
             assert (step.state, [attempt.status for attempt in step.attempts]) == ("failed", [400])
             assert "busy" in (await LocalPort(fleet).step(step.run_id, 1)).response
+
+
+@pytest.mark.usefixtures("forked_children")
+async def test_steps_of_an_agent_in_its_own_process_are_recorded_in_the_fleet(tmp_path: Path) -> None:
+    answer = in_turn(Reply(calls=[("echo__echo", {"text": "hi"})]), Reply("it said hi"))
+    async with provider(answer) as models:
+        root = project_of(
+            tmp_path, models, {"chat": "generic.qwen3"}, keys={"chat": {"isolation": "process"}}
+        )
+        async with running(root) as fleet, client(fleet, "chat", bearer=BEARER) as connected:
+            assert await ask(connected, f"say {BEARER}") == "it said hi"
+            run = last_run(fleet, "chat")
+            steps = await LocalPort(fleet).steps(run)
+            assert [(step.number, step.state, step.name) for step in steps] == [
+                (1, "done", "qwen3"),
+                (2, "done", "qwen3"),
+            ]
+            for step, asked in zip(steps, models.asked, strict=True):
+                detail = await LocalPort(fleet).step(run, step.number)
+                assert json.loads(detail.request) == json.loads(
+                    json.dumps(asked.body).replace(BEARER, "[redacted]")
+                )
+                assert BEARER not in repr(detail)
+            assert "it said hi" in detail.response

@@ -432,3 +432,25 @@ def test_describe_shows_that_the_llm_of_a_made_agent_cannot_be_reached(
     assert health.split(None, 1)[1] == says
     body = json.loads(typed("get", "agent", name, "-o", "json").out)
     assert KEY not in json.dumps(body)
+
+
+def test_a_described_run_shows_what_its_model_was_asked_and_answered(typed: Shell) -> None:
+    registry = typed.fleet.registry
+    with httpx2.Client(base_url=f"{registry}/api/v1", trust_env=False, timeout=30) as api:
+        asked = api.post("/agents/research/chat", json={"message": "How is it?", "stream": False})
+        run_id = asked.headers["pallas-run-id"]
+        assert api.get(f"/runs/{run_id}/steps/2").status_code == 404
+    told = typed("describe", "run", run_id)
+    assert told.status == 0, told.err
+    lines = told.out.splitlines()
+    first = next(line.strip() for line in lines if line.strip().startswith("1  scripted"))
+    assert re.search(r"; done; \d+\.\d s; first token after \d+\.\d s; tokens \d+ in, \d+ out", first)
+    assert "    user: How is it?" in lines
+    assert "    answer: It is fine." in lines
+    whole = json.loads(typed("describe", "run", run_id, "-o", "json").out)
+    (step,) = whole["modelSteps"]
+    assert step["request"]["messages"][-1] == {"role": "user", "content": "How is it?"}
+    assert step["response"]["choices"][0]["message"]["content"] == "It is fine."
+    assert (step["state"], step["attempts"][0]["status"]) == ("done", 200)
+    assert whole["usage"] == {key: step["usage"][key] for key in ("inputTokens", "outputTokens")}
+    assert typed("describe", "run", run_id, "-o", "xml").status == 2

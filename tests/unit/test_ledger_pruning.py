@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pallas.ledger import open_ledger
 from pallas.ledger.ledger import KEEP_SECONDS, prune
-from pallas.model import Message, RunRecord
+from pallas.model import EndedRun, Message, RunRecord
 
 DAY = 24 * 3600.0
 
@@ -27,7 +27,7 @@ async def test_old_events_and_loose_runs_go_and_threads_stay(tmp_path: Path) -> 
                 )
                 loose = RunRecord(f"loose-{at}", "echo", "anonymous", status="ok", started_at=at)
                 events = [(1, {"type": "RunStarted"}), (2, {"type": "RunFinished"})]
-                await ledger.runs.record([(kept.id, None, events), (loose.id, loose, events)])
+                await ledger.runs.record([EndedRun(kept.id, None, events), EndedRun(loose.id, loose, events)])
 
         steps = 0
         while await ledger.database.write(lambda connection: prune(connection, now, limit=3)):
@@ -48,7 +48,7 @@ async def test_old_events_and_loose_runs_go_and_threads_stay(tmp_path: Path) -> 
 async def test_events_of_a_run_that_is_gone_are_not_kept(tmp_path: Path) -> None:
     ledger = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
     try:
-        await ledger.runs.record([("nobody", None, [(1, {"type": "RunStarted"})])])
+        await ledger.runs.record([EndedRun("nobody", None, [(1, {"type": "RunStarted"})])])
         assert await ledger.runs.events("nobody") == []
     finally:
         await ledger.close()

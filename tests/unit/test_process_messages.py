@@ -43,12 +43,25 @@ from pallas.executors.process.agent_messages import (
     PeerList,
     PeerQuestion,
     RunEventMessage,
+    StepUpdate,
     TurnAnswer,
     TurnMessages,
     UnreachedServers,
 )
 from pallas.executors.process.process_executor import ProcessExecutor
-from pallas.model import Exchange, Fault, FaultType, Image, TextDelta, TraceContext, Usage
+from pallas.model import (
+    Exchange,
+    Fault,
+    FaultType,
+    Image,
+    Step,
+    StepAttempt,
+    StepDetail,
+    StepUsage,
+    TextDelta,
+    TraceContext,
+    Usage,
+)
 from pallas.model.codec import Undecodable, dumps, encode_event, loads
 
 decoded = MessageDecoder(*FROM_FLEET, *TO_AGENT, *FROM_CHILD, *FROM_AGENT)
@@ -76,6 +89,15 @@ SAID: tuple[Any, ...] = (
     TurnAnswer(2, ("one", "two"), Usage(1, None), "endTurn", False),
     RunEventMessage(2, encode_event(TextDelta(run_id="r1", agent="frail", text="w", at=1.5))),
     ExchangeUpdate(2, 1, Exchange("r1", 1.0, "downstream", "echo", "call", request_headers=(("a", "b"),))),
+    StepUpdate(
+        2,
+        StepDetail(
+            Step("r1", 1, "model", "m", 1.0, attempts=(StepAttempt(1.0, 200),), usage=StepUsage(3, 2)),
+            '{"model": "m"}',
+            '{"choices": []}',
+            (("content-type", "application/json"),),
+        ),
+    ),
     ForwardedRecord({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
     ExecutorState(3, ("echo",)),
     AgentBroken("its harness ended"),

@@ -86,6 +86,7 @@ def describe(
         list[str],
         typer.Argument(metavar="KIND NAME...", help=f"{_KINDS}.", autocompletion=complete_words),
     ],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")] = "text",
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
@@ -95,7 +96,9 @@ def describe(
     \b
     pallas describe agent reviewer
     pallas describe llm/qwen3-thinking secret/litellm-key
+    pallas describe run ID                                what its models were asked, and their answers
+    pallas describe run ID -o json                        with the whole requests and responses
     """
     from pallas.cli.resources.resource_details import describe as show
 
-    raise typer.Exit(show(words, reach_of(context, folder, url, token)))
+    raise typer.Exit(show(words, reach_of(context, folder, url, token), output))

@@ -89,10 +89,7 @@ class OpenStep:
 
     def attempted(self, response: str, usage: StepUsage) -> None:
         """Record the end of an attempt; ``response`` is JSON, not masked yet."""
-        before = len(self.response)
-        self.response = masked(response)
-        self._run.grow(len(self.response) - before)
-        self.size += len(self.response) - before
+        self._answer(masked(response))
         self._attempt({"usage": usage}, seconds=perf_counter() - self._sent)
 
     def retry(self, reason: str, wait: float) -> None:
@@ -107,10 +104,21 @@ class OpenStep:
             seconds = perf_counter() - self._began
             self._put(state=state, fault=one_line(masked(fault), 500) if fault else "", seconds=seconds)
 
-    def put(self, value: Step) -> None:
-        """Replace its state, by one that another process recorded."""
-        self.value = value
+    def receive(self, detail: StepDetail) -> None:
+        """Take over what another process recorded, whose texts are masked. An empty text says nothing."""
+        if detail.request and self.request is None:
+            self.headers = detail.headers
+            self._fill(self._run.split(detail.request.encode()))
+        if detail.response:
+            self._answer(detail.response)
+        self.value = detail.step
         self._run.tell(self)
+
+    def _answer(self, response: str) -> None:
+        by = len(response) - len(self.response)
+        self.response = response
+        self.size += by
+        self._run.grow(by)
 
     def _fill(self, request: RequestParts) -> None:
         self.request = request
@@ -125,7 +133,8 @@ class OpenStep:
             self._put(attempts=(*attempts[:-1], last), **of_step)
 
     def _put(self, **changed: Any) -> None:
-        self.put(replace(self.value, **changed))
+        self.value = replace(self.value, **changed)
+        self._run.tell(self)
 
 
 class RunSteps:
@@ -152,6 +161,7 @@ class RunSteps:
 
     def add(self, value: Step) -> OpenStep:
         """Add a step that is numbered already."""
+        self._made = max(self._made, value.number)
         step = OpenStep(self, value)
         if not self.is_dropped:
             self.steps.append(step)

@@ -132,6 +132,16 @@ def running(run: RunTrace) -> Iterator[None]:
         _run.reset(token)
 
 
+@contextmanager
+def working_for(run: RunTrace | None) -> Iterator[None]:
+    """Bind this block to a run that another task runs."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
 def begin_call() -> str:
     """Begin a call to a downstream in this context; returns its span id, empty outside of a run."""
     if current_run() is None:

@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.safe_text import one_line
 
 from .fleet_requests import OK, USAGE, FleetLocation, complain, run_with_fleet
 from .resource_kinds import KindInfo, NoSuchKind, split
-from .text_output import as_yaml, seconds
+from .step_text import MAX_STEPS, lines_of
+from .text_output import as_json, as_yaml, seconds
 from .text_output import when as clock
 from .text_tables import pairs
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
 
+FORMATS: Final = ("text", "json")
 _COUNTED: Final = 1_000
 _LAST: Final = ("systemPrompt", "partial", "fault")
 """Multi-line texts come last."""
@@ -32,8 +35,11 @@ _LABELS: Final = {
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def describe(words: Sequence[str], reach: FleetLocation) -> int:
-    """Print the things, one after the other; returns the exit status."""
+def describe(words: Sequence[str], reach: FleetLocation, output: str = "text") -> int:
+    """Print the things, one after the other; returns the exit status.
+
+    ``output`` is ``text``, or ``json`` for one document or a list.
+    """
     try:
         things = split(list(words))
     except NoSuchKind as error:
@@ -45,12 +51,38 @@ def describe(words: Sequence[str], reach: FleetLocation) -> int:
         )
         return USAGE
 
+    if output not in FORMATS:
+        complain(f"pallas describe: --output {output[:40]}: allowed: {', '.join(FORMATS)}")
+        return USAGE
+
     async def work(api: "RestClient") -> int:
+        if output == "json":
+            documents = [await _document(api, kind, name) for kind, name in things]
+            print(as_json(documents if len(documents) > 1 else documents[0]))
+            return OK
         for number, (kind, name) in enumerate(things):
             print(("\n" if number else "") + await _described(api, kind, name))
         return OK
 
     return run_with_fleet(reach, work)
+
+
+async def _document(api: "RestClient", kind: KindInfo, name: str) -> Any:
+    from pallas.client.rest_client import part
+
+    body = await api.get(f"{kind.path}/{part(name)}")
+    if kind.word == "run" and isinstance(body, Mapping):
+        return {**body, "modelSteps": await _steps(api, str(body.get("id")))}
+    return body
+
+
+async def _steps(api: "RestClient", run: str) -> list[Any]:
+    """Return the model steps of a run with their texts."""
+    from pallas.client.rest_client import part
+
+    path = f"/runs/{part(run)}/steps"
+    found = [each async for each in api.items(path, most=MAX_STEPS) if isinstance(each, Mapping)]
+    return [await api.get(f"{path}/{each.get('number')}") for each in found]
 
 
 async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
@@ -75,6 +107,9 @@ async def _more(
 
     if kind.word == "agent":
         return [("Threads", await _count(api, "/threads", agent=name))]
+    if kind.word == "run":
+        steps = await _steps(api, str(facts.get("id")))
+        return [("Model steps", "\n" + "\n".join(chain.from_iterable(map(lines_of, steps))) if steps else "")]
     if kind.word == "project":
         return [("Agents", await _names(api, f"/projects/{part(name)}/agents", lambda _: True))]
     if kind.word == "llm":

@@ -12,12 +12,13 @@ from pallas.executors.base import TurnResult
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.message_conversion import revived
 from pallas.executors.ipc.child_messages import OUT_OF_MEMORY
-from pallas.model import Event, Fault, FaultType, Message, TextDelta
+from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
 from pallas.model.redaction import forget, redact, redact_text
 from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
+from pallas.telemetry.step_record import OpenStep, RunSteps, StepRecord
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
 
@@ -38,6 +39,7 @@ from .agent_messages import (
     HistoryPart,
     PeerList,
     RunEventMessage,
+    StepUpdate,
     TurnAnswer,
     TurnMessages,
     UnreachedServers,
@@ -68,6 +70,7 @@ class AgentChild(ChildLoop):
         self._threads: ReceivedThreads[Message] = ReceivedThreads()
         self._history: dict[int, list[Message]] = {}
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
+        self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._peers = PeersThroughFleet(self.questions)
         self._state = ExecutorState(0, ())
         self._lag_limit_when_started = 0.0
@@ -193,7 +196,9 @@ class AgentChild(ChildLoop):
         assert self._executor is not None
         turn = replace(request.turn, history=history)
         wire = self._wire_of(request)
-        trace = RunTrace(turn.run_id, turn.agent, request.trace or child_of(None), wire)
+        trace = RunTrace(
+            turn.run_id, turn.agent, request.trace or child_of(None), wire, self._steps_of(request)
+        )
 
         def emit(event: Event) -> None:
             message = RunEventMessage(request.call, encode_event(event))
@@ -213,6 +218,24 @@ class AgentChild(ChildLoop):
         wire = self._wire.open(request.turn.run_id)
         wire.tell = send_update
         return wire
+
+    def _steps_of(self, request: AgentTurn) -> RunSteps:
+        """Where the model steps of a turn are recorded; each is sent to the fleet as it changes."""
+        told: dict[int, tuple[int, StepState]] = {}
+
+        def send_update(step: OpenStep) -> None:
+            value, before = step.value, told.get(step.value.number)
+            now = len(value.attempts), value.state
+            if now == before:
+                return
+            told[value.number] = now
+            request_text = step.detail.request if not (before or (0, ""))[0] else ""
+            response = step.response if value.seconds is not None else ""
+            self.send(StepUpdate(request.call, StepDetail(value, request_text, response, step.headers)))
+
+        steps = self._steps.open(request.turn.run_id, request.turn.run_id)
+        steps.tell = send_update
+        return steps
 
     async def _close(self, timeout_s: float) -> None:
         await super()._close(timeout_s / 3)

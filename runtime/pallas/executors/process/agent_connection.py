@@ -13,6 +13,8 @@ from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.telemetry.log import replay
+from pallas.telemetry.step_record import OpenStep, RunSteps
+from pallas.telemetry.trace_context import RunTrace
 from pallas.telemetry.wire_record import OpenExchange, RunWire
 
 from ..base import Emit
@@ -28,6 +30,7 @@ from .agent_messages import (
     HistoryMessage,
     PeerQuestion,
     RunEventMessage,
+    StepUpdate,
     TurnAnswer,
     TurnMessages,
 )
@@ -49,11 +52,13 @@ class AgentCall(PendingCall):
 
 
 @dataclass(slots=True, eq=False)
-class _TurnExchanges:
-    """Where the exchanges of a turn are recorded, by the numbers that the process gives them."""
+class _TurnRecords:
+    """Where the exchanges and steps of a turn are recorded, by the numbers that the process gives them."""
 
-    wire: RunWire
-    opened: dict[int, OpenExchange] = field(default_factory=dict)
+    wire: RunWire | None
+    steps: RunSteps | None
+    exchanges: dict[int, OpenExchange] = field(default_factory=dict)
+    open_steps: dict[int, OpenStep] = field(default_factory=dict)
 
 
 class AgentConnection(ChildConnection[AgentCall]):
@@ -80,17 +85,17 @@ class AgentConnection(ChildConnection[AgentCall]):
         """From then on callers see its end and the Fault names the agent; before that only its owner does."""
         self._on_facts = on_facts
         self._on_failure = on_failure
-        self._exchanges: OrderedDict[int, _TurnExchanges] = OrderedDict()
+        self._records: OrderedDict[int, _TurnRecords] = OrderedDict()
         self._peers = PeerAnswers(peers, self.questions)
 
-    def open_turn(self, emit: Emit, wire: RunWire | None, asker: PeerAsker | None) -> AgentCall:
-        """A call for a turn. Raises Fault (TRANSPORT) when the process has ended."""
+    def open_turn(self, emit: Emit, trace: RunTrace | None, asker: PeerAsker | None) -> AgentCall:
+        """A call for a turn of the run ``trace``. Raises Fault (TRANSPORT) when the process has ended."""
         call = self._add(AgentCall(self._next_number(), emit=emit, asker=asker))
         call.answer.add_done_callback(lambda _: self.questions.end(call.number))
-        if wire is not None:
-            self._exchanges[call.number] = _TurnExchanges(wire)
-            if len(self._exchanges) > _LATE_TURNS:
-                self._exchanges.popitem(last=False)
+        if trace is not None:
+            self._records[call.number] = _TurnRecords(trace.wire, trace.steps)
+            if len(self._records) > _LATE_TURNS:
+                self._records.popitem(last=False)
         if asker is not None and (peers := self._peers.update()) is not None:
             self.send(peers)
         return call
@@ -156,6 +161,8 @@ class AgentConnection(ChildConnection[AgentCall]):
                 self._emit_event(message)
             case ExchangeUpdate():
                 self._record_exchange(message)
+            case StepUpdate():
+                self._record_step(message)
             case TurnMessages():
                 if (call := self._find(message.call)) is not None:
                     call.messages += message.messages
@@ -186,14 +193,24 @@ class AgentConnection(ChildConnection[AgentCall]):
             call.emit(event)
 
     def _record_exchange(self, message: ExchangeUpdate) -> None:
-        exchanges = self._exchanges.get(message.call)
-        if exchanges is None:
+        records = self._records.get(message.call)
+        if records is None or records.wire is None:
             return
-        opened = exchanges.opened.get(message.number)
+        opened = records.exchanges.get(message.number)
         if opened is None:
-            exchanges.opened[message.number] = exchanges.wire.add(message.exchange)
+            records.exchanges[message.number] = records.wire.add(message.exchange)
         else:
             opened.put(message.exchange)
+
+    def _record_step(self, message: StepUpdate) -> None:
+        records = self._records.get(message.call)
+        if records is None or records.steps is None:
+            return
+        step = message.detail.step
+        opened = records.open_steps.get(step.number)
+        if opened is None:
+            opened = records.open_steps[step.number] = records.steps.add(step)
+        opened.receive(message.detail)
 
     def _resolve(self, answer: CommandDone | TurnAnswer) -> None:
         if (call := self._find(answer.call)) is not None:

@@ -11,6 +11,7 @@ from pallas.model import (
     Exchange,
     Image,
     Message,
+    StepDetail,
     ToolAnswer,
     ToolCall,
     TraceContext,
@@ -196,6 +197,14 @@ class ExchangeUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class StepUpdate:
+    """A model step of a turn as it is now. Its texts are sent once each, the request first."""
+
+    call: Number
+    detail: StepDetail
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorState:
     """Turns that wait for an instance, and downstreams that could not be reached."""
 
@@ -229,6 +238,7 @@ FROM_AGENT: Final = (
     TurnAnswer,
     RunEventMessage,
     ExchangeUpdate,
+    StepUpdate,
     ExecutorState,
     AgentBroken,
     PeerQuestion,

@@ -126,10 +126,10 @@ class ProcessExecutor(Executor):
         if connection is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is not running")
         trace = current_run()
-        wire = trace.wire if trace is not None else None
+        recorded = trace is not None and trace.wire is not None
         context = trace.context if trace is not None else None
         asker = PeerAsker(turn, context, emit) if self._peers is not None else None
-        call = connection.open_turn(emit, wire, asker)
+        call = connection.open_turn(emit, trace, asker)
         threads = self._threads
         keep = threads.begin(turn.lease, turn.history)
         result: TurnResult | None = None
@@ -138,7 +138,7 @@ class ProcessExecutor(Executor):
             for part in message_parts(turn.history[keep:], complete=False):
                 connection.send(HistoryPart(call.number, part))
                 await connection.wait_for_room()
-            connection.send(AgentTurn(call.number, _turn_to_send(turn), keep, context, wire is not None))
+            connection.send(AgentTurn(call.number, _turn_to_send(turn), keep, context, recorded))
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
             await asyncio.wait({call.answer})
             result = _result(call)

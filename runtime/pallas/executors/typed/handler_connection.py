@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from pallas.messaging.messaging_port import Delivery
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable
 from pallas.payloads import PayloadType
+from pallas.telemetry.trace_context import RunTrace, current_run, working_for
 
 from ..ipc.child_process import InterpreterProcess
 from .handler_child_messages import (
@@ -60,6 +61,7 @@ class HandlerCall(PendingCall):
 
     kinds: tuple[type, ...] = (CallCancelled,)
     completer: Completer | None = None
+    trace: RunTrace | None = field(default_factory=current_run)
     has_begun: bool = False
     """The handler was called."""
     is_cancelled: bool = False
@@ -216,9 +218,10 @@ class HandlerConnection(ChildConnection[HandlerCall]):
         else:
             completion = Completion(question.model, question.messages, question.params)
             self.questions.answer(
-                question.question, call.number, partial(_complete, call.completer, completion)
+                question.question, call.number, partial(_complete, call.completer, call.trace, completion)
             )
 
 
-async def _complete(completer: Completer, completion: Completion) -> dict[str, Any]:
-    return encode_response(await completer.complete(completion))
+async def _complete(completer: Completer, trace: RunTrace | None, completion: Completion) -> dict[str, Any]:
+    with working_for(trace):
+        return encode_response(await completer.complete(completion))

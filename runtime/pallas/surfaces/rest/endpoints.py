@@ -48,6 +48,8 @@ ENDPOINTS: Final[tuple[RestEndpoint, ...]] = (
     RestEndpoint("GET", "/runs/{id}"),
     RestEndpoint("DELETE", "/runs/{id}"),
     RestEndpoint("GET", "/runs/{id}/events"),
+    RestEndpoint("GET", "/runs/{id}/steps"),
+    RestEndpoint("GET", "/runs/{id}/steps/{number}"),
     RestEndpoint("GET", "/tasks"),
     RestEndpoint("GET", "/tasks/{id}"),
     RestEndpoint("DELETE", "/tasks/{id}"),

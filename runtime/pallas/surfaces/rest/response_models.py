@@ -228,6 +228,52 @@ class RunModel(Out):
     partial: str | None
 
 
+class AttemptModel(Out):
+    """One request of a model step; ``wait`` is the seconds until the next."""
+
+    at: Time
+    status: int | None
+    seconds: float | None
+    reason: str | None
+    wait: float
+
+
+class StepUsageModel(TokensModel):
+    """Tokens of a model step; those of the cache are among the input, those of reasoning among the output."""
+
+    cachedTokens: int | None
+    cacheWriteTokens: int | None
+    reasoningTokens: int | None
+
+
+class StepModel(Out):
+    """A model step of a run: one question to a model, with its repetitions. Times are in seconds."""
+
+    number: int
+    kind: str
+    name: str
+    provider: str | None
+    url: str | None
+    state: Literal["begun", "done", "failed", "unknown", "parked"]
+    startedAt: Time
+    seconds: float | None
+    firstToken: float | None
+    tokensPerSecond: float | None
+    messages: int
+    usage: StepUsageModel
+    attempts: list[AttemptModel]
+    digest: str
+    fault: str | None
+
+
+class StepDetailModel(StepModel):
+    """A model step with its request and its response, secrets masked."""
+
+    headers: dict[str, str]
+    request: Any
+    response: Any
+
+
 class Task(Out):
     """Long work with a durable handle. ``text`` is the answer, ``fault`` the error, both null in lists.
 

@@ -2,18 +2,31 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import RunRecord
+from pallas.model import RunRecord, Step, StepDetail
+from pallas.model.codec import Undecodable, loads
+from pallas.model.refusals import not_found
 
 from .chunk_stream import MEDIA, STREAM_RESPONSES, event_stream, last_event
 from .request_body import Cursor, Filter, Id, Limit, page_of, plain
-from .response_models import PageOf, RunModel, TokensModel, iso, iso_or_none
+from .response_models import (
+    AttemptModel,
+    PageOf,
+    RunModel,
+    StepDetailModel,
+    StepModel,
+    StepUsageModel,
+    TokensModel,
+    iso,
+    iso_or_none,
+)
 from .route_table import HEAD, Routes, principal_of
 from .run_recall import Recall
 
+Number = Annotated[int, Path(ge=1, le=10**9, description="Its number in the run, from 1 on")]
 Status = Literal["running", "ok", "error", "cancelled"]
 
 
@@ -37,6 +50,68 @@ def run_out(record: RunRecord) -> RunModel:
         fault=record.fault or None,
         partial=record.partial or None,
     )
+
+
+def step_out(step: Step) -> StepModel:
+    """Return a model step as it is sent."""
+    return StepModel(**_fields(step))
+
+
+def step_detail_out(detail: StepDetail) -> StepDetailModel:
+    """Return a model step with its texts as it is sent."""
+    return StepDetailModel(
+        **_fields(detail.step),
+        headers=dict(detail.headers),
+        request=_parsed(detail.request),
+        response=_parsed(detail.response),
+    )
+
+
+def _fields(step: Step) -> dict[str, Any]:
+    usage, speed = step.usage, step.tokens_per_second
+    return {
+        "number": step.number,
+        "kind": step.kind,
+        "name": step.name,
+        "provider": step.provider or None,
+        "url": step.url or None,
+        "state": step.state,
+        "startedAt": iso(step.started_at),
+        "seconds": _rounded(step.seconds),
+        "firstToken": _rounded(step.first_token),
+        "tokensPerSecond": None if speed is None else round(speed, 1),
+        "messages": step.messages,
+        "usage": StepUsageModel(
+            inputTokens=usage.input,
+            outputTokens=usage.output,
+            cachedTokens=usage.cached,
+            cacheWriteTokens=usage.cache_writes,
+            reasoningTokens=usage.reasoning,
+        ),
+        "attempts": [
+            AttemptModel(
+                at=iso(each.at),
+                status=each.status,
+                seconds=_rounded(each.seconds),
+                reason=each.reason or None,
+                wait=each.wait,
+            )
+            for each in step.attempts
+        ],
+        "digest": step.digest,
+        "fault": step.fault or None,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return loads(text) if text else None
+    except Undecodable:
+        return text
 
 
 def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
@@ -78,6 +153,31 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         record = await recall.record(id, principal_of(request))
         parts.kernel.cancel(record.id)
         return run_out(record)
+
+    @routes.add("GET", "/runs/{id}/steps", "Model steps of a run", response=PageOf[StepModel])
+    async def list_steps(request: Request, id: Id) -> dict[str, Any]:  # noqa: A002 - the word of the path
+        """What the run asked models, in order. Needs `view:agents` for its agent as well."""
+        plain(id)
+        record = await _seen(request, id)
+        found = await parts.kernel.step_reader.list(record.id)
+        return {"items": [step_out(step) for step in found], "next": None}
+
+    @routes.add("GET", "/runs/{id}/steps/{number}", "A model step", response=StepDetailModel)
+    async def get_step(request: Request, id: Id, number: Number) -> StepDetailModel:  # noqa: A002 - as above
+        """The step with its request and its response. A streamed response is one document."""
+        plain(id)
+        record = await _seen(request, id)
+        found = await parts.kernel.step_reader.get(record.id, number)
+        if found is None:
+            raise not_found("step not found: it is unknown, or not stored any more")
+        return step_detail_out(found)
+
+    async def _seen(request: Request, run_id: str) -> RunRecord:
+        """Return the record of a run whose agent's instructions the caller may see. Raises Fault."""
+        principal = principal_of(request)
+        record = await recall.record(run_id, principal)
+        parts.grants.require(principal, "view", "agents", record.agent)
+        return record
 
     @routes.add(
         "GET", "/runs/{id}/events", "Follow a run", response_class=Response, responses=STREAM_RESPONSES
