@@ -33,6 +33,7 @@ Scope = Literal[
     "feed",
     "run",
     "exchange",
+    "step",
     "traces",
     "messages",
     "envelope",

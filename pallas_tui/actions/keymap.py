@@ -25,6 +25,7 @@ _SHARED: Final[tuple[tuple[Scope, ...], ...]] = (
     ("tool", "list"),
     ("send", "list"),
     ("exchange", "list"),
+    ("step", "list"),
     ("envelope", "list"),
     *(
         (pane, "list")

@@ -66,7 +66,7 @@ def lines_of(exchange: Exchange) -> list[Line]:
         lines += [((f"{key}: ", _DIM), (value, "")) for key, value in headers]
         if headers and body:
             lines.append(())
-        lines += [_json_line(line) for line in pretty(body).split("\n")] if body else []
+        lines += [json_line(line) for line in pretty(body).split("\n")] if body else []
         if not headers and not body:
             lines.append((("nothing yet" if exchange.seconds is None else "nothing", _DIM),))
     return lines
@@ -91,7 +91,7 @@ def as_json(exchange: Exchange) -> str:
         "cut": exchange.cut,
     }
     for name, headers, body in _halves(exchange):
-        document[name.lower()] = {"headers": [list(pair) for pair in headers], "body": _parsed(body)}
+        document[name.lower()] = {"headers": [list(pair) for pair in headers], "body": parsed(body)}
     return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
 
 
@@ -102,15 +102,16 @@ def _halves(exchange: Exchange) -> tuple[tuple[str, tuple[tuple[str, str], ...],
     )
 
 
-def _parsed(body: str) -> Any:
+def parsed(body: str) -> Any:
+    """Return a body as the JSON that it is, or as text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return body
 
 
-def _json_line(line: str) -> Line:
-    """Return a line with the key in another colour than its value."""
+def json_line(line: str) -> Line:
+    """Return a line of indented JSON with the key in another colour than its value."""
     blank = len(line) - len(line.lstrip())
     head, colon, rest = line.partition('": ')
     if not colon or not head.lstrip().startswith('"'):

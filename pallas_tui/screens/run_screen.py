@@ -1,16 +1,17 @@
-"""One run, and one exchange of it, on screens of their own."""
+"""One run, a model step and an exchange of it, on screens of their own."""
 
 from typing import TYPE_CHECKING
 
 from textual import on
 
-from pallas.model import Exchange
+from pallas.model import Exchange, Step
 
 from ..runs.exchange_text import title_of
 from ..runs.feed_run import FeedRun
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.run_pane import ExchangePane, RunPane
+from ..widgets.feed.step_pane import StepPane
 from .pane_screen import SinglePane
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunScreen(SinglePane):
-    """A run of the feed: its facts, its trace, its exchanges."""
+    """A run of the feed: its facts, its trace, its model steps, its exchanges."""
 
     def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
         super().__init__(RunPane(run, feed, glyphs), glyphs, f"{run.agent} {run.id}")
@@ -28,7 +29,9 @@ class RunScreen(SinglePane):
     @on(RunPane.OpenRunLine)
     def _open(self, event: RunPane.OpenRunLine) -> None:
         event.stop()
-        if isinstance(event.what, Exchange):
+        if isinstance(event.what, Step):
+            self.app.push_screen(StepScreen(event.what, self._glyphs))
+        elif isinstance(event.what, Exchange):
             self.app.push_screen(ExchangeScreen(event.what, self._glyphs))
         else:
             self.app.switch_screen(RunScreen(event.what, self._feed, self._glyphs))
@@ -38,6 +41,13 @@ class RunScreen(SinglePane):
         event.stop()
         self.dismiss()
         self._feed.post_message(Reveal(RunTarget(self.run.id, event.pane)))
+
+
+class StepScreen(SinglePane):
+    """A model step with its request and its response."""
+
+    def __init__(self, step: Step, glyphs: Glyphs) -> None:
+        super().__init__(StepPane(step.run_id, step.number), glyphs, f"{step.number}. {step.name}")
 
 
 class ExchangeScreen(SinglePane):

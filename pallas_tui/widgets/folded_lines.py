@@ -60,6 +60,11 @@ class FoldedLines(LineView):
     def key_at(self, index: int) -> Hashable:
         return self._folded[index][0]
 
+    @property
+    def line_number(self) -> int:
+        """The number of the line that the cursor is in."""
+        return self._folded[self.cursor][0] if self.cursor < len(self._folded) else 0
+
     def find(self, key: Hashable) -> int | None:
         return next((index for index, (number, _) in enumerate(self._folded) if number == key), None)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
@@ -9,15 +11,31 @@ from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
 
-from pallas.model import Event, Exchange, Fault, FaultType, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import (
+    Event,
+    Exchange,
+    Fault,
+    FaultType,
+    RunFinished,
+    RunStarted,
+    Step,
+    StepAttempt,
+    StepDetail,
+    StepStarted,
+    StepUsage,
+    ToolEvent,
+)
 from pallas_tui.app import Workbench
 from pallas_tui.runs.exchange_text import as_json, as_text, pretty, state_of
+from pallas_tui.runs.step_text import as_curl
 from pallas_tui.screens.help_screen import HelpScreen
 from pallas_tui.screens.main_screen import MainScreen
-from pallas_tui.screens.run_screen import ExchangeScreen, RunScreen
+from pallas_tui.screens.run_screen import ExchangeScreen, RunScreen, StepScreen
+from pallas_tui.text import clock, duration
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.feed.run_list import MAX_ROWS
 from pallas_tui.widgets.feed.run_pane import RunPane
+from pallas_tui.widgets.feed.step_pane import StepPane
 
 SIZE = (100, 40)
 TRACE = "ab" * 16
@@ -279,3 +297,113 @@ def test_a_body_that_was_cut_is_shown_as_it_is_and_says_so() -> None:
     text = as_text(exchange(response='{"result": {"text": "xxx', cut=True))
     assert "longer than what is kept" in text
     assert '{"result": {"text": "xxx' in text
+
+
+def model_step(number: int = 1, **changes: object) -> StepDetail:
+    known: dict[str, object] = {
+        "run_id": "top",
+        "number": number,
+        "kind": "model",
+        "name": "qwen3",
+        "provider": "generic",
+        "url": "http://127.0.0.1:8080/v1/chat/completions",
+        "started_at": NOON,
+        "state": "done",
+        "seconds": 2.0,
+        "first_token": 0.5,
+        "attempts": (StepAttempt(NOON, 503, 0.1, "HTTP 503", 1.0), StepAttempt(NOON + 1, 200, 0.9)),
+        "usage": StepUsage(1200, 30, 1000, None, 12),
+    }
+    step = Step(**{**known, **changes})  # type: ignore[arg-type]
+    request = {
+        "model": "qwen3",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Which customers? It's urgent"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "echo__echo", "description": "Say it."}}],
+        "max_tokens": 2048,
+    }
+    answer = {"choices": [{"message": {"content": "Three customers."}}]}
+    return StepDetail(
+        step,
+        json.dumps(request),
+        "" if step.seconds is None else json.dumps(answer),
+        (("authorization", "Bearer [key 3fc2aa]"), ("content-type", "application/json")),
+    )
+
+
+async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_forms() -> None:
+    fleet = FakeFleet()
+    fleet.say(*events())
+    fleet.model_steps["top"] = (model_step(1), model_step(2, state="failed", fault="the answer broke off"))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await open_run(app, pilot, fleet)
+        await until(lambda: screen.query_one(RunPane).rows.steps, pilot)
+        rows = screen.query_one(RunPane).rows
+        assert "1. qwen3  1200 in, 30 out  2 attempts" in screen_text(app)
+        rows.action_move_to(rows.find(("step", 1)) or 0)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, StepScreen) and "Be brief." in screen_text(app), pilot)
+        shown = screen_text(app)
+        for text in (
+            "generic.qwen3", f"after {duration(0.5)}", "20.0 tokens/s", "1000 of them cached", "12 of them reasoning",
+            f"HTTP 503 after {duration(0.1)}, repeated after {duration(1.0)}", "user: Which customers?", "echo__echo: Say it.",
+            "max_tokens: 2048", "Three customers.", "Request as JSON",
+        ):  # fmt: skip
+            assert text in shown, shown
+        pane = app.screen.query_one(StepPane)
+        await pilot.press("slash", *"three", "enter")
+        await until(lambda: pane.caption == "2 lines found", pilot)
+        first = pane.view.line_number
+        await pilot.press("n")
+        assert pane.view.line_number > first
+        await pilot.press("N")
+        assert pane.view.line_number == first
+        copied = {}
+        for key in "ycmu":
+            await pilot.press(key)
+            copied[key] = await until(lambda: app.clipboard, pilot)
+            app._clipboard = ""
+        assert copied["y"].startswith(clock(NOON))
+        assert json.loads(copied["c"])["request"]["max_tokens"] == 2048
+        said = "system: Be brief.\n\nuser: Which customers? It's urgent\n\nassistant: Three customers."
+        assert copied["m"] == said
+        assert '-H "authorization: Bearer $GENERIC_API_KEY"' in copied["u"]
+        assert "3fc2aa" not in copied["u"]
+
+
+async def test_a_step_that_is_under_way_is_followed_to_its_end() -> None:
+    fleet = FakeFleet()
+    fleet.say(*events(outcome=False))
+    open_step = {"state": "begun", "seconds": None, "attempts": (StepAttempt(NOON),), "usage": StepUsage()}
+    fleet.model_steps["top"] = (model_step(1, **open_step),)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await open_run(app, pilot, fleet)
+        rows = screen.query_one(RunPane).rows
+        await until(lambda: rows.steps, pilot)
+        rows.action_move_to(rows.find(("step", 1)) or 0)
+        await pilot.press("enter")
+        await until(lambda: "nothing yet" in screen_text(app), pilot)
+        fleet.model_steps["top"] = (model_step(1),)
+        await until(lambda: "Three customers." in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: rows.steps[0].state == "done", pilot)
+
+
+def test_the_curl_command_of_a_step_runs_in_a_shell(tmp_path: Path) -> None:
+    detail = model_step(1)
+    curl = tmp_path / "curl"
+    curl.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\ncat\n')
+    curl.chmod(0o700)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GENERIC_API_KEY": "sk-mine"}
+    command = as_curl(detail)
+    ran = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=True, timeout=20
+    )
+    url, *rest = ran.stdout.splitlines()
+    assert url == detail.step.url
+    assert rest[:2] == ["-H", "authorization: Bearer sk-mine"]
+    assert rest[-1] == detail.request

@@ -26,6 +26,8 @@ from pallas.model import (
     ProbeResult,
     Reloaded,
     RunningFleet,
+    Step,
+    StepDetail,
     TaskRecord,
     ThreadRecord,
     ToolOutcome,
@@ -117,6 +119,7 @@ class FakeFleet(RunningFleet):
         self.fleet_controlled: list[FleetVerb] = []
         self.details: dict[str, AgentDetail] = {}
         self.wire: dict[str, tuple[Exchange, ...]] = {}
+        self.model_steps: dict[str, tuple[StepDetail, ...]] = {}
         self.letters: dict[str, tuple[Envelope, ...]] = {}
         self.read_letters: list[tuple[str, int]] = []
         self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
@@ -165,6 +168,17 @@ class FakeFleet(RunningFleet):
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What was put into ``wire``."""
         return self.wire.get(run_id, ())
+
+    async def steps(self, run_id: str) -> tuple[Step, ...]:
+        """What was put into ``model_steps``."""
+        return tuple(each.step for each in self.model_steps.get(run_id, ()))
+
+    async def step(self, run_id: str, number: int) -> StepDetail:
+        """One of them."""
+        found = (each for each in self.model_steps.get(run_id, ()) if each.step.number == number)
+        if (detail := next(found, None)) is None:
+            raise Fault(FaultType.UPSTREAM, "step not found")
+        return detail
 
     async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
         """What was put into ``letters``; refused where nothing may be changed."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from pallas.model import Exchange
+from pallas.model import Exchange, Step
 from pallas.safe_text import one_line
 
+from ...runs import step_text
 from ...runs.exchange_text import state_of, title_of, went_wrong
 from ...runs.feed_run import FeedRun
 from ...runs.run_tree import HEAD, RunTreeRow, rows_of
@@ -40,7 +41,14 @@ class ListedExchange:
     exchange: Exchange
 
 
-Entry = Fact | RunTreeRow | ListedExchange
+@dataclass(frozen=True, slots=True)
+class ListedStep:
+    """A model step of the run."""
+
+    step: Step
+
+
+Entry = Fact | RunTreeRow | ListedExchange | ListedStep
 
 
 def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
@@ -86,6 +94,7 @@ class RunList(LineView):
         super().__init__(id="run-list")
         self.run = run
         self.exchanges: tuple[Exchange, ...] = ()
+        self.steps: tuple[Step, ...] = ()
         self.remark = ""
         self._relatives = relatives
         self._glyphs = glyphs
@@ -114,6 +123,13 @@ class RunList(LineView):
         self._lay_out()
         self.reload()
 
+    def tell_steps(self, steps: tuple[Step, ...]) -> None:
+        """Show the model steps."""
+        if steps != self.steps:
+            self.steps = steps
+            self._lay_out()
+            self.reload()
+
     def _lay_out(self) -> None:
         roots = self._relatives()
         windows = [window_of(root, self._now) for root in roots] or [window_of(self.run, self._now)]
@@ -125,7 +141,10 @@ class RunList(LineView):
             entries += [
                 Fact("" if number else fact.name, each, fact.style) for number, each in enumerate(pieces)
             ]
-        entries += [Fact(), Fact("Trace"), *self._trace(roots), Fact(), Fact("Exchanges")]
+        entries += [Fact(), Fact("Trace"), *self._trace(roots)]
+        if self.steps:
+            entries += [Fact(), Fact("Model steps"), *map(ListedStep, self.steps)]
+        entries += [Fact(), Fact("Exchanges")]
         entries += [ListedExchange(number, each) for number, each in enumerate(self.exchanges)]
         if self.remark:
             entries += [Fact(_REMARK, each) for each in wrapped(self.remark, width - 2)]
@@ -162,6 +181,8 @@ class RunList(LineView):
             return tuple((text, f"{style} underline".strip()) for text, style in line) if own else line
         if isinstance(entry, ListedExchange):
             return self._exchange(entry.exchange, width)
+        if isinstance(entry, ListedStep):
+            return self._step(entry.step, width)
         if entry.name == _REMARK:
             return ((fit(f"  {entry.value}", width, self._glyphs), DIM),)
         if not entry.value:
@@ -169,6 +190,20 @@ class RunList(LineView):
         name = f"{entry.name:<{_NAME_WIDTH}}"
         value = fit(entry.value, width - len(name), self._glyphs)
         return cropped(((name, DIM), (value, entry.style)), width)
+
+    def _step(self, step: Step, width: int) -> Line:
+        took = self._now - step.started_at if step.seconds is None else step.seconds
+        room = width - 9 - DURATION_WIDTH - 1 - _STATE_WIDTH
+        line = (
+            (f"{clock(step.started_at)} ", DIM),
+            (fit(step_text.title_of(step), room, self._glyphs), ""),
+            (right(duration(max(0.0, took), step.seconds is None), DURATION_WIDTH) + " ", ""),
+            (
+                fit(step_text.state_of(step), _STATE_WIDTH, self._glyphs),
+                LEVELS["error"] if step_text.went_wrong(step) else "",
+            ),
+        )
+        return cropped(line, width)
 
     def _exchange(self, exchange: Exchange, width: int) -> Line:
         took = "" if exchange.seconds is None else duration(exchange.seconds)
@@ -190,6 +225,8 @@ class RunList(LineView):
             return entry.run.id, entry.place
         if isinstance(entry, ListedExchange):
             return entry.number
+        if isinstance(entry, ListedStep):
+            return "step", entry.step.number
         return (entry.name, entry.value) if entry.name else index
 
     def find(self, key: Hashable) -> int | None:

@@ -1,6 +1,7 @@
 """One run with all its details: its facts, its trace, and its raw exchanges."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import on
@@ -8,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from pallas.model import Exchange, Fault
+from pallas.model import Exchange, Fault, Step
 from pallas.safe_text import one_line
 
 from ...actions import bindings
@@ -23,13 +24,15 @@ from ..line_view import LineView
 from ..list_pane import ShowText
 from ..pane import Pane
 from .feed_view import run_details
-from .run_list import ListedExchange, RunList
+from .run_list import ListedExchange, ListedStep, RunList
 
 if TYPE_CHECKING:
     from .feed_pane import FeedPane
 
 DEADLINE: Final = 35.0
 """Seconds that the exchanges may take; the fleet gives up by itself a little before."""
+EVERY: Final = 1.0
+"""Seconds between two reads of the model steps of a run that is under way."""
 
 
 class ExchangePane(Pane):
@@ -64,18 +67,19 @@ class RunPane(Pane):
     TITLE = "Run"
     HELP = """\
 All details of one run: its caller, how it ended, the whole trace it belongs to with the time of each part,
-and below that what went over the wire: each request with its answer, the agent's own and those to its
-downstreams. Credentials are shown by their fingerprint only.
+its model steps, and below that what went over the wire: each request with its answer, the agent's own and
+those to its downstreams. Credentials are shown by their fingerprint only.
 
-**enter** on an exchange shows it with its headers, on another run of the trace goes there. **r** reads the
-exchanges again. **y** copies what the cursor is on as text, **c** an exchange as JSON.
+**enter** on a model step shows what the model was sent and what it answered, on an exchange its headers and
+bodies, on another run of the trace goes there. **r** reads all of it again. **y** copies what the cursor is
+on as text, **c** an exchange as JSON.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
     class OpenRunLine(Message):
-        """Another run, or an exchange, should be shown."""
+        """Another run, a model step or an exchange should be shown."""
 
-        def __init__(self, what: FeedRun | Exchange) -> None:
+        def __init__(self, what: FeedRun | Exchange | Step) -> None:
             super().__init__()
             self.what = what
 
@@ -104,6 +108,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
     def on_mount(self) -> None:
         """Subscribe to the feed, and fetch the exchanges."""
         self._feed.watchers.append(self._advance)
+        self.set_interval(EVERY, self._follow_steps)
         self.action_read()
 
     def on_unmount(self) -> None:
@@ -127,10 +132,26 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
             self.action_read()
 
     def action_read(self) -> None:
-        """Fetch the exchanges."""
+        """Fetch the model steps and the exchanges."""
+        self._fetch_steps()
         if not self.rows.exchanges:
             self.rows.tell((), "reading ...")
         self.run_worker(self._read(), group="exchanges", exclusive=True, exit_on_error=False)
+
+    def _follow_steps(self) -> None:
+        if self.run.running:
+            self._fetch_steps()
+
+    def _fetch_steps(self) -> None:
+        self.run_worker(self._read_steps(), group="steps", exclusive=True, exit_on_error=False)
+
+    async def _read_steps(self) -> None:
+        fleet: Any = getattr(self.app, "fleet", None)
+        if fleet is not None:
+            # An older fleet has no steps, and why none can be read is said of the exchanges.
+            with suppress(Fault, TimeoutError, OSError):
+                async with asyncio.timeout(DEADLINE):
+                    self.rows.tell_steps(await fleet.steps(self.run.id))
 
     async def _read(self) -> None:
         fleet: Any = getattr(self.app, "fleet", None)
@@ -162,7 +183,9 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
     def action_choose(self) -> None:
         """Open the line under the cursor."""
         entry = self.rows.selected
-        if isinstance(entry, ListedExchange):
+        if isinstance(entry, ListedStep):
+            self.post_message(self.OpenRunLine(entry.step))
+        elif isinstance(entry, ListedExchange):
             self.post_message(self.OpenRunLine(entry.exchange))
         elif isinstance(entry, RunTreeRow) and entry.run is not self.run:
             self.post_message(self.OpenRunLine(entry.run))
