@@ -29,6 +29,10 @@ from pallas.model import (
     Notice,
     RunFinished,
     RunStarted,
+    Step,
+    StepAttempt,
+    StepDetail,
+    StepUsage,
     ToolOutcome,
 )
 from pallas.surfaces.control import token_file
@@ -104,16 +108,27 @@ async def test_the_fleet_is_seen_as_it_is_and_changes_come_by_themselves() -> No
             assert [event.seq for event in seen.events] == sorted({event.seq for event in seen.events})
 
 
+STEP = StepDetail(
+    Step("r1", 1, "model", "m", 1.0, "done", attempts=(StepAttempt(1.0, 200, 0.5),), usage=StepUsage(3, 2)),
+    '{"model":"m"}',
+    '{"choices":[]}',
+    (("content-type", "application/json"),),
+)
+
+
 async def test_what_is_asked_goes_there_and_comes_back() -> None:
     async with serving() as served:
         served.fleet.details["research"] = AgentDetail("research", instruction="Search.")
         served.fleet.wire["r1"] = (Exchange("r1", 1.0, "inbound", "p", "tools/call"),)
+        served.fleet.model_steps["r1"] = (STEP,)
         served.fleet.outcome = ToolOutcome(ok=False, content="[]", seconds=1.5, texts=("no",))
         with attached(served.url) as fleet:
             await until(lambda: fleet.can_control)
             await until(lambda: fleet._connection.client)
             assert await fleet.describe("research") == served.fleet.details["research"]
             assert await fleet.exchanges("r1") == served.fleet.wire["r1"]
+            assert await fleet.steps("r1") == (STEP.step,)
+            assert await fleet.step("r1", 1) == STEP
             outcome = await fleet.call_tool("research", "docs", "search", {"q": [1, None]}, "a-bearer")
             assert outcome == served.fleet.outcome
             assert served.fleet.called == [("research", "docs", "search", {"q": [1, None]}, "a-bearer")]

@@ -463,3 +463,11 @@ async def test_unknown_paths_and_torn_requests_are_borne(served: Served) -> None
         writer.transport.abort()
     async with served.client() as http:
         assert (await http.get("/snapshot")).status_code == 200
+
+
+@pytest.mark.parametrize("number", ["x", "0", "-1", "1.5", "9" * 30])
+async def test_a_number_in_a_path_that_is_none_is_refused(served: Served, number: str) -> None:
+    async with served.client() as http:
+        answer = await http.get(f"/runs/r1/steps/{number}")
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "number must be a number from 1 to 1000000000"

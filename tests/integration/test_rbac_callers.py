@@ -36,6 +36,11 @@ class Asked:
         async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=20) as http:
             return await http.get(path, headers=headers)
 
+    async def post(self, bearer: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        headers = {"authorization": f"Bearer {bearer}"}
+        async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=20) as http:
+            return await http.post(path, headers=headers, json=body)
+
     async def statuses(self, *bearers: str | None) -> list[int]:
         return [(await self.get(bearer)).status_code for bearer in bearers]
 
@@ -130,3 +135,24 @@ async def test_what_is_not_one_bearer_is_refused(tmp_path: Path, header: tuple[s
     async with standing(tmp_path, rbac=RULES) as asked, httpx2.AsyncClient(trust_env=False) as http:
         given = [("authorization", each) for each in header]
         assert (await http.get(f"{asked._url}/agents", headers=given)).status_code == 401
+
+
+async def test_model_steps_are_for_the_owner_of_a_run_who_may_see_the_agents_instructions(
+    tmp_path: Path,
+) -> None:
+    looks = (Grant("run", "agents"), Grant("view", "agents"))
+    rules = RbacConfig((Rule(("token:ada",), looks), Rule(("token:bob",), looks[:1])))
+    async with standing(tmp_path, auth=AUTH, rbac=rules) as asked:
+        runs = {}
+        for name in ("ada", "bob"):
+            answer = await asked.post(TOKENS[name], "/agents/echo/chat", {"message": "hi"})
+            runs[name] = answer.headers["pallas-run-id"]
+        steps = {name: f"/runs/{run}/steps" for name, run in runs.items()}
+        mine = await asked.get(TOKENS["ada"], steps["ada"])
+        assert (mine.status_code, mine.json()) == (200, {"items": [], "next": None})
+        assert (await asked.get(TOKENS["ada"], f"{steps['ada']}/1")).status_code == 404
+        assert (await asked.get(TOKENS["ada"], steps["bob"])).status_code == 404
+        for path in (steps["bob"], f"{steps['bob']}/1"):
+            refused = await asked.get(TOKENS["bob"], path)
+            assert refused.status_code == 403
+            assert "view:agents:echo" in refused.json()["error"]

@@ -348,8 +348,10 @@ async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_f
         await until(lambda: isinstance(app.screen, StepScreen) and "Be brief." in screen_text(app), pilot)
         shown = screen_text(app)
         for text in (
-            "generic.qwen3", f"after {duration(0.5)}", "20.0 tokens/s", "1000 of them cached", "12 of them reasoning",
-            f"HTTP 503 after {duration(0.1)}, repeated after {duration(1.0)}", "user: Which customers?", "echo__echo: Say it.",
+            "generic.qwen3", f"after {duration(0.5)}", "20.0 tokens/s", "1000 of them cached",
+            "12 of them reasoning",
+            f"HTTP 503 after {duration(0.1)}, repeated after {duration(1.0)}",
+            "user: Which customers?", "echo__echo: Say it.",
             "max_tokens: 2048", "Three customers.", "Request as JSON",
         ):  # fmt: skip
             assert text in shown, shown

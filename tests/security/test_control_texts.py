@@ -103,7 +103,9 @@ async def test_a_token_that_may_look_reads_no_text(place: Place) -> None:
         assert (await http.get("/snapshot")).json()["access"] == "read"
         for path in (
             f"/runs/{place.run}/exchanges",
+            f"/runs/{place.run}/steps/1",
             f"/runs/{place.run}/messages",
+            f"/runs/{place.run}/steps",
             "/threads",
             f"/threads/{place.thread}/messages",
             f"/agents/desk/thread?which={place.thread}",

@@ -120,6 +120,11 @@ class OperationRoutes:
             if value not in agents:
                 known = one_line(", ".join(agents), 400)
                 raise wrong(f"there is no such agent; this fleet has {known}", 404)
+        if parameter.type is int:
+            most = _MAX_NUMBER if parameter.rules.maximum is None else parameter.rules.maximum
+            if not value.isdecimal() or not parameter.rules.minimum <= int(value) <= most:
+                raise wrong(f"{parameter.name} must be a number from {parameter.rules.minimum} to {most}")
+            return int(value)
         return value
 
     def _may_read(self, operation: Operation, request: Request) -> None:
