@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
 
+from pallas.fleet.loop_watch import LoopWatch
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState, LoopBlocked
+from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.trace_context import RunTrace, TraceContext, running
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -133,6 +137,25 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line_and_a_way_o
     blocks = "slow blocks the event loop of all agents"
     (line_of,) = [each for each in logged.splitlines() if blocks in each and "agents/slow.py" in each]
     assert "use await or asyncio.to_thread" in line_of  # a handler cannot have a process of its own
+
+
+@pytest.mark.parametrize(
+    ("library", "named"), [("site-packages/fast_agent/llm/stream.py", ""), ("site-packages/mine.py", "one")]
+)
+async def test_an_agent_is_not_named_while_the_answer_of_its_model_is_read(
+    tmp_path: Path, library: str, named: str
+) -> None:
+    hub = EventHub()
+    watch = LoopWatch(hub, tmp_path, 0.05)
+    watch.start()
+    code = compile("while not hub.since(0).events: time.sleep(0.01)", library, "exec")
+    with running(RunTrace("r", "one", TraceContext("0" * 32, "0" * 16))):
+        exec(code, {"hub": hub, "time": time})
+    await until(lambda: len(hub.since(0).events) == 2)
+    watch.stop()
+    assert [(e.agent, e.place) for e in hub.since(0).events if isinstance(e, LoopBlocked)] == [
+        (named, "")
+    ] * 2
 
 
 async def test_it_ends_with_its_fleet(tmp_path: Path) -> None:

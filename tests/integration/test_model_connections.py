@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -235,3 +236,25 @@ async def test_the_environments_proxy_is_used_unless_its_exceptions_name_the_hos
             monkeypatch.setenv("no_proxy", "model.invalid")
             with pytest.raises(httpx2.ConnectError):
                 await models.get("http://model.invalid/v1")
+
+
+async def test_a_stream_that_is_faster_than_its_reader_leaves_time_for_others() -> None:
+    class Buffered:
+        async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+            for _ in range(5):
+                yield b"x" * size
+
+    others = 0
+
+    async def work() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(work())
+    response: Any = SimpleNamespace(content=Buffered())
+    transport: Any = None
+    seen = [others async for _ in aiohttp_transport._ResponseStream(response, transport)]
+    task.cancel()
+    assert seen == sorted(set(seen))

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 MAX_FRAMES: Final = 60
 _MAX_STACK: Final = 20_000
+_MODEL_CLIENT: Final = str(Path("fast_agent", "llm"))
 # Part of a pause in which this process must have worked, or the whole machine slept and no code is to blame.
 _BUSY: Final = 0.5
 
@@ -85,6 +86,8 @@ class LoopWatch:
         agent, run_id = _on_behalf_of(loop)
         stack = traceback.extract_stack(frame, MAX_FRAMES) if frame is not None else traceback.StackSummary()
         place = self._place(frame)
+        if not place and any(_MODEL_CLIENT in each.filename for each in stack):
+            agent = ""  # a model's answer is read, which no code of the agent does
         story = sanitize(redact_text("".join(stack.format())), _MAX_STACK)
         seconds = monotonic() - measured_at
         extra = {"agent": agent, "run_id": run_id}

@@ -169,6 +169,9 @@ class _ResponseStream(httpx2.AsyncByteStream):
         with _mapped():
             async for data in self._response.content.iter_chunked(_CHUNK):
                 yield data
+                if len(data) == _CHUNK:
+                    # More may be buffered, which is read without waiting: let other agents work in between.
+                    await asyncio.sleep(0)
 
     async def aclose(self) -> None:
         """Free the connection; one whose response does not end now is closed."""
