@@ -12,7 +12,9 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 # As in pallas.safe_text, with newline and tab: a line that is drawn has neither. They take no cell, so
-# leaving them out moves nothing.
+# leaving them out moves nothing. Of joined emoji the first is drawn: cells are counted for one, but many
+# terminals draw them all, and the line would be longer than its place.
+_JOINED: Final = re.compile("\u200d.?", re.DOTALL)
 _HOSTILE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
@@ -32,7 +34,7 @@ class OutputGuard(LineFilter):
 def _clean(segment: Segment) -> Segment:
     if segment.control is not None:
         return segment
-    return Segment(_HOSTILE.sub("", segment.text), segment.style)
+    return Segment(_HOSTILE.sub("", _JOINED.sub("", segment.text)), segment.style)
 
 
 OUTPUT_GUARD: Final = OutputGuard()

@@ -13,9 +13,12 @@ def _visible(match: re.Match[str]) -> str:
 
 
 # C0 except tab and newline, DEL, C1; bidirectional controls; zero-width and other invisible formats;
-# line and paragraph separators; lone surrogates, which no encoder takes.
+# line and paragraph separators; lone surrogates, which no encoder takes. A joiner stays between two pictures,
+# which are one emoji together.
+_PICTURE: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
 _HOSTILE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    rf"\ud800-\udfff]|(?<![{_PICTURE}\ufe0f])\u200d|\u200d(?![{_PICTURE}])"
 )
 
 
@@ -27,10 +30,10 @@ def sanitize(text: str, limit: int | None = None) -> str:
     """
     cut = limit is not None and len(text) > limit
     if cut:
-        text = text[:limit]
+        text = text[:limit].rstrip("\u200d")
     clean = _HOSTILE.sub(_visible, text.replace("\r\n", "\n"))
     if limit is not None and (cut or len(clean) > limit):
-        clean = clean[: limit - 1] + "…"
+        clean = clean[: limit - 1].rstrip("\u200d") + "…"
     return clean
 
 

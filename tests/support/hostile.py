@@ -62,7 +62,8 @@ _ALLOWED: Final = re.compile(
     r"|\x1b\[\?[0-9;]*\$p|\x1bP=[12]s\x1b\\"  # asked at the start, synchronised output
 )
 _CONTROL: Final = re.compile(
-    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "|(?<![\U0001f000-\U0001faff])\u200d"
 )
 
 
