@@ -83,7 +83,7 @@ def serve(
 @app.command()
 def dev(
     context: typer.Context,
-    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR|FILE]", show_default=False)] = None,
     headless: Annotated[
         bool, typer.Option("--serve", help="Run the same fleet without the workbench.")
     ] = False,
@@ -130,11 +130,14 @@ def dev(
         ),
     ] = None,
 ) -> None:
-    """Open the workbench on the project in DIR (default: this folder), bound to loopback."""
+    """Open the workbench on the project in DIR (default: this folder), bound to loopback.
+
+    FILE is a single agent: a card (.md) or a module (.py) with a FastAgent object named fast.
+    """
     from pallas.cli.dev import DevOptions
     from pallas.cli.dev import dev as run_dev
 
-    options = DevOptions(_root(context, directory), headless, attach, token, token_env, web, host, port)
+    options = DevOptions(_root_of(context, directory), headless, attach, token, token_env, web, host, port)
     raise typer.Exit(run_dev(options))
 
 
@@ -171,7 +174,7 @@ def check_project(
     """Check the project's files and its models' providers (the default). Starts nothing, asks no model."""
     from pallas.cli.check import check
 
-    raise typer.Exit(check(_root(context, directory), as_json, do_import, ask=not offline))
+    raise typer.Exit(check(_root_of(context, directory), as_json, do_import, ask=not offline))
 
 
 @checks.command("bearer")
@@ -238,7 +241,7 @@ def console(
     """Talk to every agent of the project in DIR (default: this folder) at one prompt: `@agent text`."""
     from pallas.cli.console import console as hold
 
-    raise typer.Exit(hold(_root(context, directory).absolute()))
+    raise typer.Exit(hold(_root_of(context, directory).absolute()))
 
 
 @app.command()
@@ -291,7 +294,7 @@ def ready(
     """Report whether the fleet of the project in DIR (default: this folder) is ready on this machine."""
     from pallas.cli.ready import ready as ask
 
-    raise typer.Exit(ask(_root(context, directory), wait))
+    raise typer.Exit(ask(_root_of(context, directory), wait))
 
 
 @app.command()
@@ -339,6 +342,17 @@ def systemd(
 def _root(context: typer.Context, directory: Path | None) -> Path:
     given = context.obj if isinstance(context.obj, Path) else HERE
     return directory if directory is not None else given
+
+
+def _root_of(context: typer.Context, path: Path | None) -> Path:
+    """The project's folder, also of a file that is one agent."""
+    from pallas.cli.single_agent import NotSingle, root_of
+
+    try:
+        return root_of(_root(context, path))
+    except NotSingle as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
 
 
 def run(arguments: list[str]) -> int:

@@ -97,7 +97,10 @@ def chat(
     token: ChatTokenOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Talk to an agent, at a prompt or once with -m. Starts a fleet for the call if none runs."""
+    """Talk to an agent, at a prompt or once with -m. Starts a fleet for the call if none runs.
+
+    AGENT may be a file: a card (.md) or a module (.py).
+    """
     given = context.obj if isinstance(context.obj, Path) else Path()
     params = {
         "systemAppend": system_append,
@@ -112,12 +115,16 @@ def chat(
     from .chat_client.chat_command import run
     from .chat_client.chat_options import ChatOptions, images_of, message_of, params_of, slips, system_of
     from .chat_client.exit_status import USAGE, ChatExit
+    from .single_agent import NotSingle, is_agent_file, single
 
+    root = project or given
     try:
+        if is_agent_file(agent):
+            root, agent = single(Path(agent))
         params["systemOverride"] = system_of(system, system_file)
         options = ChatOptions(
             agent=agent,
-            root=(project or given).absolute(),
+            root=root.absolute(),
             params=params_of(params, extra or (), more or ()),
             images=images_of(image or ()),
             message=message_of(message, _is_terminal(sys.stdin)),
@@ -132,6 +139,9 @@ def chat(
     except ChatExit as left:
         print(f"pallas chat: {left.message}", file=sys.stderr)
         raise typer.Exit(left.status) from None
+    except NotSingle as error:
+        print(f"pallas chat: {error}", file=sys.stderr)
+        raise typer.Exit(USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     for line in slips(more or ()):

@@ -2,7 +2,7 @@
 
 import fcntl
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,9 +24,10 @@ class NoPorts(Exception):
     """Every port is taken; the message says what to do."""
 
 
-def choose_ports(target: Path) -> int:
+def choose_ports(target: Path, is_ours: Callable[[int], bool] = lambda port: False) -> int:
     """Return the first of 20 ports that are free now and that no other project was given.
 
+    Those that the project was given before come first, also where ``is_ours`` says that it runs there.
     The state directory remembers them until the project's folder is gone; a state directory that cannot be
     written is no reason to fail. Raises NoPorts.
     """
@@ -39,6 +40,9 @@ def choose_ports(target: Path) -> int:
             for path, port in (found.items() if isinstance(found, dict) else ())
             if path != root and Path(path).is_dir()
         }
+        before = found.get(root) if isinstance(found, dict) else None
+        if isinstance(before, int) and (_is_free(before) or is_ours(before)):
+            return before
         free = (port for port in range(USUAL, _END, _EACH) if port not in others.values() and _is_free(port))
         first = next(free, 0)
         if not first:

@@ -84,6 +84,8 @@ def fault_of(error: BaseException) -> Fault:
         if found := _VARIABLE.search(error.details):
             first = f"{found[1]} is not set; put it into .env"
         return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
+    if isinstance(error, ModelConfigError) and first == _NO_MODEL:
+        first = "it has no model; write model: into its card, or default_model: into fastagent.config.yaml"
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
     if (status := status_of(error)) is not None:
@@ -94,6 +96,7 @@ def fault_of(error: BaseException) -> Fault:
     return Fault(FaultType.INTERNAL, "the run failed; the log has the details", cause=cause)
 
 
+_NO_MODEL: Final = "No model configured"
 _REFUSED: Final[Mapping[CredentialSource, str]] = {
     "forwarded": "refused the caller's bearer (HTTP {status}); call with one that it accepts",
     "configured": "refused the configured credential (HTTP {status}); correct headers.Authorization",
