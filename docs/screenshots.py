@@ -1,7 +1,7 @@
-"""The pictures of the README, drawn by the workbench itself on a copy of the sample project.
+"""The recording of the README and the pictures of the gallery, drawn by the workbench itself.
 
-``make screenshots`` writes ``docs/images/*.svg``: real fleet, real calls, the offline model. The sample
-project's own ports have to be free.
+``make screenshots`` writes ``docs/images/*.svg``: a real fleet, a copy of the sample project, real calls. The
+sample project's own ports have to be free. ``recording.svg`` is a film, the others are pictures.
 """
 
 import argparse
@@ -13,18 +13,22 @@ import shutil
 import sys
 import tempfile
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from time import monotonic, time
 
+from recording import Recording
 from textual.events import Paste
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "sample_project"
 TOKEN = "LARKMOOR_TOKEN"
 QUESTION = "Which customers were hit by the May invoice bug, and what did they buy?"
 DEADLINE = 60.0
+FILM_SIZE = (112, 32)
+WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 Scene = Callable[["Camera"], Awaitable[None]]
 
 
@@ -34,6 +38,7 @@ class Camera:
     def __init__(self, pilot: "Pilot[int]", folder: Path) -> None:
         self._pilot = pilot
         self._folder = folder
+        self._film = Recording()
 
     @property
     def root(self) -> Path:
@@ -43,8 +48,11 @@ class Camera:
     @property
     def text(self) -> str:
         """What stands on the screen, line by line."""
-        strips = self._pilot.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+        return "\n".join(strip.text for strip in self._strips)
+
+    @property
+    def _strips(self) -> list[Strip]:
+        return self._pilot.app.screen._compositor.render_strips()
 
     async def press(self, *keys: str) -> None:
         """Press keys by Textual's names."""
@@ -78,9 +86,32 @@ class Camera:
         await self._pilot.pause(0.3)
         self._pilot.app.clear_notifications()
         await self._pilot.pause(0.2)
-        svg = self._pilot.app.export_screenshot(title="Pallas")
+        self._save(name, WEB_FONT.sub("", self._pilot.app.export_screenshot(title="Pallas")))
+
+    async def film(self, seconds: float, *texts: str, every: float = 0.4) -> None:
+        """Film until the screen shows ``texts``, and what it shows then for ``seconds``."""
+        deadline = monotonic() + DEADLINE
+        while not all(text in self.text for text in texts):
+            if monotonic() > deadline:
+                raise SystemExit(f"{texts} not on the screen:\n{self.text}")
+            self._film.add(self._strips, every)
+            await self._pilot.pause(every)
+        await self._pilot.pause(0.3)
+        self._film.add(self._strips, seconds)
+
+    async def film_typing(self, text: str) -> None:
+        """Type text as it is, three letters a frame."""
+        for start in range(0, len(text), 3):
+            await self.type(text[start : start + 3])
+            self._film.add(self._strips, 0.12)
+
+    def develop(self, name: str, poster: int) -> None:
+        """Save the film."""
+        self._save(name, self._film.svg(self._pilot.app.size.width, poster))
+
+    def _save(self, name: str, svg: str) -> None:
         (self._folder / f"{name}.svg").write_text(svg, "utf-8")
-        print(f"docs/images/{name}.svg")
+        print(f"docs/images/{name}.svg: {len(svg) // 1024} KiB")
 
 
 async def desk(camera: Camera) -> None:
@@ -157,7 +188,7 @@ async def comfort(camera: Camera) -> None:
     await camera.until("notify")
     await camera.take("settings")
     await camera.press("escape", "ctrl+p")
-    await camera.type("res")
+    await camera.type("research")
     await camera.until("research")
     await camera.take("palette")
     await camera.press("escape", "f10")
@@ -187,13 +218,18 @@ async def messages(camera: Camera) -> None:
     await camera.press("escape")
 
 
-async def changes(camera: Camera) -> None:
-    """An edit that is live: what is different in the new version."""
+async def edit(camera: Camera) -> None:
+    """Save a card with one more sentence."""
     card = camera.root / "agents" / "catalogue.md"
     text = await asyncio.to_thread(card.read_text, "utf-8")
     await asyncio.to_thread(
         card.write_text, text + "\nName the price with its currency, and say when stock runs low.\n"
     )
+
+
+async def changes(camera: Camera) -> None:
+    """An edit that is live: what is different in the new version."""
+    await edit(camera)
     await camera.press("f4")
     await camera.until("catalogue", "v2")
     await camera.press("C")
@@ -216,12 +252,32 @@ async def light(camera: Camera) -> None:
     await camera.take("light")
 
 
+async def film(camera: Camera) -> None:
+    """A question, the run that it became, and an edit that is live at once."""
+    await camera.until("● 6", "Write to concierge")
+    await camera.film(1.5)
+    await camera.film_typing(QUESTION)
+    await camera.press("enter")
+    await camera.film(0.2, "is writing")
+    await camera.until("is writing")
+    await camera.film(2.5, "concierge answered")
+    await camera.press("f4", "home", "right", "enter")
+    await camera.film(3.0, "Trace", "docs/search")
+    await camera.press("escape")
+    await edit(camera)
+    await camera.film(1.0, "v2")
+    await camera.press("C")
+    await camera.film(3.0, "currency")
+    await camera.press("escape")
+    camera.develop("recording", poster=-4)
+
+
 _FIRST = (desk, feed, traces, logs, chat, agent, messages)
 SCENES: tuple[Scene, ...] = (*_FIRST, changes, comfort, threads, light)
 
 
-async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
-    """Start the fleet in ``root``, play every scene, and stop."""
+async def shoot(folder: Path, root: Path, size: tuple[int, int], scenes: Sequence[Scene]) -> None:
+    """Start the fleet in ``root``, play the scenes, and stop."""
     from pallas.fleet.threaded_fleet import ThreadedFleet
     from pallas.telemetry.log import setup_logging
     from pallas_tui.app import Workbench
@@ -240,7 +296,7 @@ async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
             camera = Camera(pilot, folder)
-            for scene in SCENES:
+            for scene in scenes:
                 await scene(camera)
     finally:
         if app.fleet is not None:
@@ -254,6 +310,21 @@ def _token() -> str:
     return ".".join(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
 
 
+def project_in(scratch: Path) -> Path:
+    """A copy of the sample project that lends callers' tokens, and an environment of its own."""
+    root = scratch / "larkmoor"
+    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".env", "*.secrets.yaml"))
+    settings = root / "fastagent.config.yaml"
+    opted_in = "auth: {oauth: false}\n      forward_inbound_auth: true\n"
+    settings.write_text(re.sub(r"auth: \{oauth: false\}.*\n", opted_in, settings.read_text("utf-8")), "utf-8")
+    os.environ[TOKEN] = _token()
+    os.environ["PALLAS_LOG_FILE"] = str(scratch / "pallas.log")
+    os.environ["PALLAS_DATABASE_URL"] = f"sqlite:///{scratch}/ledger.sqlite3"
+    os.environ["PALLAS_WORKBENCH_CONFIG"] = str(scratch / "workbench.yaml")
+    os.environ["TEXTUAL_ANIMATIONS"] = "none"
+    return root
+
+
 def main() -> int:
     """Take every picture; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -262,20 +333,9 @@ def main() -> int:
     arguments = parser.parse_args()
     columns, rows = map(int, arguments.size.split("x"))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="pallas-pictures-") as scratch:
-        root = Path(scratch) / "larkmoor"
-        shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".env", "*.secrets.yaml"))
-        settings = root / "fastagent.config.yaml"
-        opted_in = "auth: {oauth: false}\n      forward_inbound_auth: true\n"
-        settings.write_text(
-            re.sub(r"auth: \{oauth: false\}.*\n", opted_in, settings.read_text("utf-8")), "utf-8"
-        )
-        os.environ[TOKEN] = _token()
-        os.environ["PALLAS_LOG_FILE"] = str(Path(scratch) / "pallas.log")
-        os.environ["PALLAS_DATABASE_URL"] = f"sqlite:///{scratch}/ledger.sqlite3"
-        os.environ["PALLAS_WORKBENCH_CONFIG"] = str(Path(scratch) / "workbench.yaml")
-        os.environ["TEXTUAL_ANIMATIONS"] = "none"
-        asyncio.run(shoot(arguments.out, root, (columns, rows)))
+    for scenes, size in (((film,), FILM_SIZE), (SCENES, (columns, rows))):
+        with tempfile.TemporaryDirectory(prefix="pallas-pictures-") as scratch:
+            asyncio.run(shoot(arguments.out, project_in(Path(scratch)), size, scenes))
     return 0
 
 

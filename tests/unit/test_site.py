@@ -1,10 +1,15 @@
 """The site of the documentation, as far as it is made without its generator; `make docs` builds it."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from lxml import etree
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
 
 from pallas.config.json_schema import schema_text
 from pallas.surfaces.rest.endpoints import ENDPOINTS
@@ -12,6 +17,7 @@ from pallas.surfaces.rest.endpoints import ENDPOINTS
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 import build_site  # noqa: E402
+import recording  # noqa: E402
 import reference_pages  # noqa: E402
 
 sys.path.remove(str(DOCS))
@@ -61,3 +67,30 @@ def test_the_reference_of_the_command_line_has_every_command_and_option() -> Non
     page = reference_pages.command_line()
     for part in ("## `pallas check`", "### `pallas check bearer`", "`-m, --message TEXT`", "`--attach URL`"):
         assert part in page
+
+
+def test_the_readme_is_short() -> None:
+    assert len((DOCS.parent / "README.md").read_text("utf-8").split()) <= 900
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "images").glob("*.svg")), ids=lambda path: path.stem)
+def test_a_picture_is_small_and_loads_nothing(picture: Path) -> None:
+    text = picture.read_text("utf-8")
+    assert len(text) < 500_000
+    assert not re.search(r"url\(.?https?:|<script|<image|@import", text)
+
+
+def test_a_recording_has_each_line_once_and_shows_each_frame_for_its_time() -> None:
+    film = recording.Recording()
+    still, red = Strip([Segment("a < b")]), Style(color="#ff0000", bgcolor="#0000ff", bold=True)
+    film.add([still, still], 1.0)
+    film.add([still, still], 1.0)
+    film.add([still, Strip([Segment("  漢", red), Segment(" !", red)])], 3.0)
+    svg = film.svg(10)
+    etree.fromstring(svg)
+    assert svg.count("a &lt; b</text>") == 1
+    assert "0.000%{transform:translateX(0px)}40.000%{transform:translateX(-142px)}" in svg
+    assert "animation:film 5s step-end infinite" in svg
+    assert '<rect fill="#0000ff" x="0" width="73.6"' in svg
+    assert '<text fill="#ff0000" font-weight="bold" x="24.4" y="18.5" textLength="48.8">漢 !</text>' in svg
+    assert "prefers-reduced-motion){#film{animation:none;transform:translateX(-142px)}}" in svg
