@@ -23,6 +23,7 @@ Scope = Literal[
     "transcript",
     "calls",
     "queue",
+    "find",
     "pictures",
     "tray",
     "chooser",

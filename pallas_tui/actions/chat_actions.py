@@ -24,6 +24,16 @@ ACTIONS = (
         "ctrl+t",
         "new",
     ),
+    Action(  # before the text area, which would delete a word
+        "chat.find",
+        "chat",
+        "Find in conversation",
+        "Find text in the messages",
+        "find",
+        "ctrl+f",
+        "find",
+        priority=True,
+    ),
     Action("chat.attach", "chat", "Attach image", "Attach an image by its path", "attach", "ctrl+o", "image"),
     Action(
         "chat.copy",
@@ -282,6 +292,23 @@ ACTIONS = (
         "remove_message",
         "delete,backspace,x",
         "remove",
+    ),
+    # Before the line of text.
+    Action(
+        "find.previous", "find", "Match above", "Match above", "step(-1)", "enter,up", "above", priority=True
+    ),
+    Action(
+        "find.next",
+        "find",
+        "Match below",
+        "Match below",
+        "step(1)",
+        "down,shift+enter",
+        "below",
+        priority=True,
+    ),
+    Action(
+        "find.leave", "find", "Leave find", "Back to the message", "close", "escape", "back", priority=True
     ),
     Action(
         "picture.open", "pictures", "See picture", "See the picture in full", "open", "enter,space", "view"

@@ -161,6 +161,39 @@ async def test_reasoning_is_folded_above_its_answer(chat: Chat) -> None:
     await chat.until(lambda: "let me think" not in chat.app.screen_text())
 
 
+async def test_text_is_found_in_a_conversation(chat: Chat) -> None:
+    def marked() -> list[str]:
+        strips = chat.app.screen._compositor.render_strips()
+        return [s.text for strip in strips for s in strip if s.style and s.style.reverse and s.text.isalpha()]
+
+    await chat.ask("Apples and apples")
+    await chat.ask("markdown")
+    for _ in range(12):
+        await chat.ask("pears")
+    await chat.pilot.press("ctrl+f", *"apple")
+    await chat.until(lambda: "4 of 4" in chat.app.screen_text())  # in the answer too
+    assert marked() == ["apple"]
+    assert "you said: Apples and apples" in chat.app.screen_text()
+    await chat.pilot.press("enter", "enter", "enter")
+    await chat.until(lambda: "1 of 4" in chat.app.screen_text() and marked() == ["Apple"])
+    await chat.pilot.press("up")
+    await chat.until(lambda: "4 of 4" in chat.app.screen_text())
+    await chat.pilot.press("ctrl+f", *"acme")
+    await chat.until(lambda: "2 of 2" in chat.app.screen_text() and marked() == ["Acme"])
+    await chat.pilot.press("down")
+    await chat.until(lambda: "1 of 2" in chat.app.screen_text() and marked() == ["Acme"])
+    await chat.pilot.press("escape")
+    assert marked() == []
+    selected = chat.view.transcript.selected
+    assert chat.view.transcript.has_focus
+    assert selected is not None
+    assert "Acme" in selected.entry.text
+    await chat.pilot.press("ctrl+f", *"[red]")
+    await chat.until(lambda: "no match" in chat.app.screen_text())
+    await chat.pilot.press("escape")
+    assert chat.prompt.has_focus
+
+
 async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat) -> None:
     chat.app.settings = type("S", (), {"prices": {"generic.*": {"input": 3.0, "output": 15.0}}})()  # type: ignore[attr-defined]
     chat.app.feed(chat.snapshot(runs_total=1))

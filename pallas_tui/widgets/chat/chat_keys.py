@@ -33,7 +33,19 @@ from .transcript import Transcript
 _TIMEOUT: Final = 10.0
 
 _WITH_VIEW = frozenset(
-    {"attach", "back", "write", "tab", "close_tab", "principal", "protocol", "rename", "prompts", "reasoning"}
+    {
+        "attach",
+        "back",
+        "write",
+        "tab",
+        "close_tab",
+        "principal",
+        "protocol",
+        "rename",
+        "prompts",
+        "reasoning",
+        "find",
+    }
 )
 _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
@@ -282,6 +294,11 @@ class ChatActions(PartsPane):
         """Unfold the calls of the answer and focus them."""
         if self._current is not None and not self._current.transcript.open_calls():
             self._say("That answer made no calls.")
+
+    def action_find(self) -> None:
+        """Find text in the conversation."""
+        if self._current is not None:
+            self._current.find()
 
     def action_reasoning(self) -> None:
         """Show or hide the reasoning of the answer."""

@@ -24,6 +24,7 @@ from ...state import Tone
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
 from .conversation_lines import Banner, ColumnTitle, RunLine
+from .find_line import FindLine
 from .message_edit import MessageEdit
 from .picture_tray import Tray
 from .prompt_area import PromptArea
@@ -119,6 +120,7 @@ class ConversationView(Reading):
         self._banner = Banner()
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
+        self._find = FindLine(self.conversation, self.transcript)
         self.tray = Tray(desk.glyphs, desk.base)
         self._queued = QueuedMessages(self.conversation.queue, desk.glyphs)
         self._prompt = PromptArea(desk.history, self._submit, self.slash.complete, self._queued.enter)
@@ -128,6 +130,7 @@ class ConversationView(Reading):
         yield self._column_title
         yield self._banner
         yield self.transcript
+        yield self._find
         yield self._status
         yield self._queued
         yield self.tray
@@ -391,6 +394,18 @@ class ConversationView(Reading):
         if (hint := self.slash.hint(line)) != self._hint:
             self._hint = hint
             self._tell()
+
+    def find(self) -> None:
+        """Find text in the conversation."""
+        self._find.open()
+
+    @on(FindLine.FindLeft)
+    def _on_find_left(self, event: FindLine.FindLeft) -> None:
+        event.stop()
+        if event.found:
+            self.screen.set_focus(self.transcript)
+        else:
+            self.focus_prompt()
 
     # Images
 

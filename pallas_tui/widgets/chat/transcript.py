@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
+from textual.geometry import Region
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from pallas.model import ToolEvent
@@ -146,6 +148,23 @@ class Transcript(VerticalScroll, can_focus=True):
                 view.calls[0].open_up()
                 return True
         return False
+
+    def point_at(self, key: int) -> MessageView | None:
+        """Select the message with that key, and follow the end no longer."""
+        view = self._views.get(key)
+        if view is not None:
+            self.release_anchor()
+            self._select(view)
+        return view
+
+    def show_line(self, widget: Widget, share: float) -> None:
+        """Scroll to the line of a widget inside that is below about this share of its text."""
+        line = min(widget.size.height - 1, int(share * widget.size.height))
+        region = Region(0, max(0, line), max(1, widget.size.width), 1)
+        node: Widget = widget
+        while node is not self and isinstance(node.parent, Widget):
+            region, node = region.translate(node.virtual_region.offset), node.parent
+        self.scroll_to_region(region, animate=False, center=True, force=True)
 
     def toggle_reasoning(self) -> bool:
         """Unfold or fold the reasoning of the selected message, else of the newest that has some."""

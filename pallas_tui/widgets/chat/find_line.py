@@ -1,0 +1,140 @@
+"""Find within a conversation: the line in which one types, and the match that is in view."""
+
+import re
+from collections.abc import Iterable
+from typing import ClassVar, Final, NamedTuple
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from ...actions import bindings
+from ...chat.conversation import ChatConversation
+from .message_view import MessageView
+from .reasoning_view import ReasoningView
+from .transcript import Transcript
+
+MAX_MATCHES: Final = 1_000
+_STYLES: Final = ("underline", "bold reverse")
+"""Of a match in the same message, and of the one that is selected."""
+
+
+class Match(NamedTuple):
+    """The match number ``number`` in the message with that key."""
+
+    key: int
+    number: int
+
+
+class FindLine(Horizontal):
+    """Finds plain text in the messages that are shown, whatever its case; begins with the newest match."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("find")
+
+    class FindLeft(Message):
+        """The focus should go elsewhere; to the transcript if something was ``found``."""
+
+        def __init__(self, found: bool) -> None:
+            super().__init__()
+            self.found = found
+
+    def __init__(self, conversation: ChatConversation, transcript: Transcript) -> None:
+        super().__init__(classes="chat-find")
+        self._conversation, self._transcript = conversation, transcript
+        self._input = Input(placeholder="find in the conversation", compact=True)
+        self._count = Static(markup=False)
+        self._matches: list[Match] = []
+        self._at = 0
+        self._marked: list[tuple[Static, Content]] = []
+        self.display = False
+
+    def compose(self) -> ComposeResult:
+        yield self._input
+        yield self._count
+
+    def open(self) -> None:
+        """Show the line and focus it."""
+        self.display = True
+        self.screen.set_focus(self._input)
+        self._input.action_select_all()
+        self._search(self._input.value)
+
+    def action_close(self) -> None:
+        """Hide the line; the message of the match stays selected."""
+        self.display = False
+        self._unmark()
+        self.post_message(self.FindLeft(bool(self._matches)))
+
+    def action_step(self, by: int) -> None:
+        """Go to another match, round the ends; messages that came since are searched too."""
+        known = self._matches[self._at] if self._matches else None
+        self._matches = self._found(self._input.value)
+        if known in self._matches:
+            self._at = (self._matches.index(known) + by) % len(self._matches)
+        self._show()
+
+    @on(Input.Changed)
+    def _on_typed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.display:
+            self._search(event.value)
+
+    def _search(self, text: str) -> None:
+        self._matches = self._found(text)
+        self._at = len(self._matches) - 1
+        self._show()
+
+    def _found(self, text: str) -> list[Match]:
+        """Return the matches from top to bottom; where they are too many, the newest."""
+        found: list[Match] = []
+        for entry in self._conversation.entries if text.strip() else ():
+            matches = re.finditer(re.escape(text), entry.text, re.IGNORECASE)
+            found += (Match(entry.key, number) for number, _ in enumerate(matches))
+        return found[-MAX_MATCHES:]
+
+    def _show(self) -> None:
+        self._unmark()
+        note = ""
+        if self._matches:
+            more = "+" if len(self._matches) >= MAX_MATCHES else ""
+            note = f"{self._at + 1} of {len(self._matches)}{more}"
+            self._mark(*self._matches[self._at])
+        elif self._input.value.strip():
+            note = "no match"
+        if note and self._conversation.more_above:
+            note += " in what is shown"
+        self._count.update(note)
+
+    def _mark(self, key: int, number: int) -> None:
+        view = self._transcript.point_at(key)
+        pattern = re.compile(re.escape(self._input.value), re.IGNORECASE)
+        found = [(leaf, m) for leaf in _leaves(view) for m in pattern.finditer(str(leaf.visual))]
+        if view is None or not found:  # what is found may be a part of the source that is not drawn
+            return
+        wanted = found[min(number, len(found) - 1)]
+        for leaf in dict.fromkeys(leaf for leaf, _ in found):
+            original = leaf.visual
+            assert isinstance(original, Content)
+            content = original
+            for each, match in found:
+                if each is leaf:
+                    content = content.stylize(_STYLES[match is wanted[1]], *match.span())
+            self._marked.append((leaf, original))
+            leaf.update(content, layout=False)
+        leaf, match = wanted
+        self._transcript.show_line(leaf, match.start() / max(1, len(str(leaf.visual))))
+
+    def _unmark(self) -> None:
+        for leaf, content in self._marked:
+            leaf.update(content, layout=False)
+        self._marked = []
+
+
+def _leaves(view: MessageView | None) -> Iterable[Static]:
+    """Return the widgets of a message that show its text."""
+    leaves = view.query(Static) if view is not None else ()
+    return [leaf for leaf in leaves if isinstance(leaf.visual, Content) and type(leaf) is not ReasoningView]
