@@ -1,10 +1,12 @@
 """The steps of a run: what it asked models, and what they answered."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 StepKind = Literal["model", "tool", "agent", "question", "compaction"]
 """Only ``model`` steps have a request and a response of their own."""
+AT_ONCE: Final = 0.1
+"""Seconds in which an answer came at once: its tokens have no speed."""
 StepState = Literal["begun", "done", "failed", "unknown", "parked"]
 """``unknown``: its process died between begin and end."""
 
@@ -53,11 +55,14 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens of the answer for each second after its first piece; None if one of them is unknown."""
+        """Tokens of the answer for each second after its first piece.
+
+        None if one of them is unknown, or if all of it came at once.
+        """
         if self.seconds is None or self.usage.output is None:
             return None
         took = self.seconds - (self.first_token or 0.0)
-        return self.usage.output / took if took > 0 else None
+        return self.usage.output / took if took > AT_ONCE else None
 
 
 @dataclass(frozen=True, slots=True)

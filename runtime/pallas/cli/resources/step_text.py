@@ -30,7 +30,7 @@ def heading(step: Mapping[str, Any]) -> str:
         when(step.get("startedAt")),
         str(step.get("state") or ""),
         seconds(step.get("seconds")),
-        f"first token after {first}" if (first := seconds(step.get("firstToken"))) else "",
+        f"first token after {first * 1000:.0f} ms" if (first := step.get("firstToken")) is not None else "",
         f"tokens {tokens}" if tokens else "",
         f"{speed} tokens/s" if speed is not None else "",
         *(_attempt(each) for each in (step.get("attempts") or ())[:-1]),
