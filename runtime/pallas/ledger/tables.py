@@ -18,6 +18,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Table,
+    Text,
     UniqueConstraint,
     literal_column,
     text,
@@ -226,29 +227,31 @@ steps: Final = Table(
     metadata,
     Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("kind", Words, nullable=False),
-    Column("name", Words, nullable=False),
-    Column("state", Words, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
     Column("started_at", Double, nullable=False),
     # ``StoredStep`` as JSON: its request is references to blobs.
-    Column("body", Words, nullable=False),
+    Column("body", Text, nullable=False),
     # Its response, compressed.
     Column("response", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 blobs: Final = Table(
     "blobs",
     metadata,
     # The conversation of a message. Instructions and tools are in the scope "", which all share.
-    Column("scope", Words, primary_key=True),
-    Column("digest", Words, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
     # The digest of the message before it.
-    _text("parent"),
+    Column("parent", Text, nullable=False, server_default=""),
     # The run that sent it first, null if it is shared.
     Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), index=True),
     # When a shared one was sent last, to the hour.
     Column("used_at", Double, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 idempotency: Final = Table(

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("response", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("steps_run_id_fkey"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("run_id", "number", name=op.f("steps_pkey")),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "blobs",
@@ -34,5 +35,6 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("blobs_run_id_fkey"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("scope", "digest", name=op.f("blobs_pkey")),
+        sqlite_with_rowid=False,
     )
     op.create_index(op.f("blobs_run_id_ix"), "blobs", ["run_id"], unique=False)
