@@ -134,12 +134,14 @@ def test_text_that_is_taken_back_is_told_and_is_no_part_of_the_answer(api: ChatA
         {"type": "tool_result", "toolName": "docs__search", "ok": True},
         {"type": "text", "delta": "\n\nIt is a la"},
         {"type": "rollback"},
+        {"type": "retry", "reason": "HTTP 429", "retry": 1, "retries": 2, "wait": 9.0},
         {"type": "text", "delta": "\n\nA lamp."},
     ]
     done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
     assert done.stdout == "I look.\n\nIt is a la\n\n\nA lamp.\n"
     said = "[the provider broke off and was asked again: the text since the last tool starts again]"
     assert said in done.stderr.splitlines()
+    assert "[HTTP 429, retry 1 of 2 in 9 s]" in done.stderr.splitlines()
     one = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json")
     assert json.loads(one.stdout)["text"] == "I look.\n\nA lamp." and said in one.stderr
     many = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json", "--stream")

@@ -10,6 +10,7 @@ from pallas.model import (
     Fault,
     FaultType,
     LoopMessage,
+    ModelRetry,
     RunResult,
     StepStarted,
     TextDelta,
@@ -200,6 +201,16 @@ def test_a_second_attempt_may_be_taken_back_as_well() -> None:
         delta("Hello!"),
     ]
     assert heard(events, result("Hello!")) == [text("Hello"), text("!"), FINAL]
+
+
+def test_a_call_of_the_agents_own_model_that_is_made_again_is_a_chunk() -> None:
+    retries = [
+        ModelRetry(run_id="r", agent=agent, reason="HTTP 429", retry=1, retries=2, wait=9.0)
+        for agent in ("boss", "another")
+    ]
+    told = heard([delta("Hel"), delta("", rollback=True), *retries, delta("Hello")], result("Hello"))
+    retry = {"type": "retry", "reason": "HTTP 429", "retry": 1, "retries": 2, "wait": 9.0}
+    assert told == [text("Hel"), retry, text("lo"), FINAL]
 
 
 def test_a_failure_says_the_same_as_everywhere() -> None:

@@ -192,6 +192,10 @@ class ChatTurn:
             self._stands = len(parts)
             name, self._doing = one_line(str(chunk.get("toolName") or "?"), 100), ""
             self._tell(f"[tool: {name} {'ok' if chunk.get('ok') else 'failed'}]")
+        elif kind == "retry":
+            reason, wait = one_line(str(chunk.get("reason") or "?"), 100), chunk.get("wait")
+            after = f" in {wait:.0f} s" if isinstance(wait, int | float) and wait >= 1 else ""
+            self._tell(f"[{reason}, retry {chunk.get('retry')} of {chunk.get('retries')}{after}]")
         elif kind == "final":
             self._ended(chunk)
         elif kind == "error" and self._answer.fault is None:

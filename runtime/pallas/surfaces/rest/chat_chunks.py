@@ -1,13 +1,23 @@
 """A run's events as the SSE chunks that its caller reads while it runs (SPEC AG-15, AG-30).
 
-The chunks are ``text``, ``thinking``, ``tool_call``, ``tool_result``, then ``final`` or ``error``. All text
-chunks together are the text of the answer (AG-16), unless a ``rollback`` comes between them.
+The chunks are ``text``, ``thinking``, ``tool_call``, ``tool_result``, ``retry``, then ``final`` or ``error``.
+All text chunks together are the text of the answer (AG-16), unless a ``rollback`` comes between them.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pallas.model import Event, Fault, LoopMessage, RunResult, StepStarted, TextDelta, ToolEvent, codec
+from pallas.model import (
+    Event,
+    Fault,
+    LoopMessage,
+    ModelRetry,
+    RunResult,
+    StepStarted,
+    TextDelta,
+    ToolEvent,
+    codec,
+)
 from pallas.model.redaction import redact_text
 from pallas.runs.retried_text import RetriedText, TextPart
 from pallas.safe_text import one_line, sanitize
@@ -49,6 +59,14 @@ class Chunks:
             yield from self._tool_event(event)
         elif isinstance(event, StepStarted) and event.actor == self._agent:
             yield from self._end_block()
+        elif isinstance(event, ModelRetry) and event.agent == self._agent:
+            yield {
+                "type": "retry",
+                "reason": event.reason,
+                "retry": event.retry,
+                "retries": event.retries,
+                "wait": round(event.wait, 3),
+            }
 
     def result(self, result: RunResult) -> Iterator[Chunk]:
         """Yield the part of the answer that was not sent yet, and the last chunk."""
