@@ -301,6 +301,22 @@ class Workbench(FleetScreens, Look, Notices):
 
     # Settings
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy what was selected, with the mouse or by keys, and say so."""
+        if not text:  # what cannot be selected: ctrl+c quits again
+            self.screen.clear_selection()
+        self.remember_copied(text)
+        self.run_worker(self._copy(text), group="copy", description="copy")
+
+    async def _copy(self, text: str) -> None:
+        from .clipboard import copy
+
+        self.notify(await copy(self, text), markup=False)
+
+    def write_clipboard(self, text: str) -> None:
+        """Ask the terminal to put text on the clipboard; it gives no answer."""
+        super().copy_to_clipboard(text)
+
     def remember_copied(self, text: str) -> None:
         """Keep text for pasting within the workbench, without a request to the terminal."""
         self._clipboard = text

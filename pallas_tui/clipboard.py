@@ -109,7 +109,8 @@ def missing(environ: Mapping[str, str], platform: str = sys.platform) -> str:
 
 
 def _ask_terminal(terminal: ClipboardTerminal, text: str, environ: Mapping[str, str]) -> None:
-    terminal.copy_to_clipboard(text)
+    # The workbench's own ``copy_to_clipboard`` comes here: it is for Textual, whose copies say nothing.
+    getattr(terminal, "write_clipboard", terminal.copy_to_clipboard)(text)
     # The plain request reaches a tmux that takes it (set-clipboard). One that does not still hands on what is
     # wrapped for the terminal around it (allow-passthrough); where both do, the same text is set twice.
     driver: Any = getattr(terminal, "_driver", None)

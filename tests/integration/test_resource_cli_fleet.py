@@ -282,6 +282,7 @@ def test_agents_of_a_project_and_what_was_said(typed: Shell, tmp_path: Path) -> 
         "NAME",
         "seller",
     ]
+    assert " scripted " in typed("get", "agent", "research").out
     assert "Say little." in typed("get", "project", "shop", "-o", "yaml").out
     api = f"{typed.fleet.registry}/api/v1"
     said = httpx2.post(

@@ -539,3 +539,19 @@ async def test_the_sheet_with_a_whole_story_can_be_left_with_escape() -> None:
         await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
+
+
+async def test_what_is_selected_with_the_mouse_is_copied_with_a_word() -> None:
+    app = workbench(FakeFleet())
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: ":24202" in screen_text(app), pilot)
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        await pilot.mouse_down(offset=(20, 10))
+        await pilot.hover(offset=(40, 20))
+        await pilot.mouse_up(offset=(40, 20))
+        await pilot.pause()
+        assert app.screen.get_selected_text()
+        await pilot.press("ctrl+c")
+        await until(lambda: any(note.message.startswith("Copied ") for note in app._notifications), pilot)
+        assert app.clipboard

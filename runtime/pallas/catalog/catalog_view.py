@@ -42,8 +42,8 @@ class Live(Protocol):
     def status(self, name: str) -> Mapping[str, Any]:
         """``state``, ``health``, ``url`` and ``instruction`` of a live agent; empty if there is none.
 
-        Also ``kind``, ``availability`` and ``capabilities`` as in discovery, the ``reason`` of its state, and
-        the ``problem`` that kept a change from taking effect.
+        Also ``kind``, ``availability`` and ``capabilities`` as in discovery, its ``model``, the ``reason`` of
+        its state, and the ``problem`` that kept a change from taking effect.
         """
         ...
 

@@ -185,6 +185,7 @@ class DynamicAgents:
             "kind": shown.kind,
             "availability": shown.availability,
             "capabilities": shown.capabilities,
+            "model": shown.model,
         }
         takes = agent.executor.info.payload if agent.executor is not None else None
         if takes is not None:

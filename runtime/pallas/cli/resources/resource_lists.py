@@ -236,7 +236,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "NAME": _text("name"),
         "KIND": _text("kind"),
         "STATE": _state,
-        "LLM": _name("llm"),
+        "LLM": lambda agent: _name("llm")(agent) or _text("model")(agent),
         "PROJECT": _name("project"),
         "SOURCE": _source,
         "DESCRIPTION": _text("description"),

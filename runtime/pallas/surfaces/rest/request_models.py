@@ -102,6 +102,7 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
         "health",
         "healthMessage",
         "url",
+        "model",
         "reason",
         "problem",
     }
