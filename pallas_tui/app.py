@@ -221,10 +221,10 @@ class Workbench(FleetScreens, Look, Notices):
         self._layouts.save_if_possible()
         await self.instances.close()
 
-    async def _start_fleet(self) -> None:
+    async def _start_fleet(self, make_fleet: Callable[[], RunningFleet] | None = None) -> None:
         self._is_unsettled = True
         try:
-            self.fleet = self._make_fleet()
+            self.fleet = (make_fleet or self._make_fleet)()
             self.fleet.start()
         except Exception as error:
             _logger.exception("the fleet could not be started")
@@ -239,13 +239,25 @@ class Workbench(FleetScreens, Look, Notices):
         """Start again after the user has fixed something."""
         self.run_worker(self._restart_fleet(), group="restart", exclusive=True)
 
-    async def _restart_fleet(self) -> None:
+    @on(Failure.Attach)
+    def _show_other(self, event: Failure.Attach) -> None:
+        """Show the fleet of this project that another process runs."""
+
+        def remote_fleet() -> RunningFleet:
+            from .remote.remote_fleet import RemoteFleet
+            from .remote.token_source import TokenSource
+
+            return RemoteFleet(event.origin, TokenSource(event.origin))
+
+        self.run_worker(self._restart_fleet(remote_fleet), group="restart", exclusive=True)
+
+    async def _restart_fleet(self, make_fleet: Callable[[], RunningFleet] | None = None) -> None:
         fleet, self.fleet = self.fleet, None
         self._ui_clock.attach(PlaceholderFleet(self._project))
         self._beat()
         if fleet is not None:
             await asyncio.to_thread(fleet.stop, 5.0)
-        await self._start_fleet()
+        await self._start_fleet(make_fleet)
 
     def _beat(self) -> None:
         # While the screens are taken down the timer may still come round once.

@@ -214,6 +214,15 @@ ACTIONS = (
     Action("instances.unfilter", "instances", "Show all instances", "Clear the filter", "unfilter", "escape"),
     Action("instances.copy", "instances", "Copy line", "Copy everything about it", "copy", "y"),
     Action(
+        "failure.attach",
+        "failure",
+        "Attach",
+        "Attach to the fleet of this project that runs already",
+        "attach",
+        "a",
+        "attach",
+    ),
+    Action(
         "failure.retry", "failure", "Try again", "Read the project again and start", "retry", "r", "try again"
     ),
     Action("failure.copy", "failure", "Copy mistakes", "Copy what is wrong", "copy", "y", "copy"),

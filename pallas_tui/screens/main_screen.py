@@ -203,7 +203,7 @@ You can drag the edges between them with the mouse.
         failed = frame.snapshot.state is FleetState.FAILED
         failure = self.query_one(Failure)
         if failed != failure.display:
-            failure.tell((frame.snapshot.error or "no reason was given; see the log") if failed else "")
+            failure.tell(frame.snapshot if failed else None)
             self._arrange()
             if failed or self._current == "chat":
                 self._focus_current()

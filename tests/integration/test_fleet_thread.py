@@ -1,6 +1,7 @@
 """A fleet in a thread of its own, as the workbench holds it."""
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 
@@ -57,10 +58,11 @@ async def test_a_project_with_mistakes_is_shown_with_all_of_them(tmp_path: Path)
 
 async def test_a_port_that_is_taken_is_shown(tmp_path: Path) -> None:
     # PR-8
-    write_project(tmp_path, {"one": None})
-    with started(tmp_path) as first:
+    root = write_project(tmp_path / "first", {"one": None})
+    shutil.copytree(root, tmp_path / "second")  # another project with the same ports
+    with started(root) as first:
         await _running(first)
-        with started(tmp_path) as second:
+        with started(tmp_path / "second") as second:
             await until(lambda: second.snapshot().state is FleetState.FAILED)
             assert "agent one: port" in second.snapshot().error
             assert "is in use" in second.snapshot().error

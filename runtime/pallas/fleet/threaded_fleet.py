@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import time
@@ -32,6 +33,7 @@ from pallas.telemetry.log import redact_project, setup_logging
 
 if TYPE_CHECKING:
     from .fleet import Fleet
+    from .running_fleet import OtherFleet
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class ThreadedFleet(RunningFleet):
         self._since = time()
         self._state = FleetState.STARTING
         self._error = ""
+        self._other: OtherFleet | None = None
         self._name = root.resolve().name
         self._stopping = threading.Event()
 
@@ -76,7 +79,10 @@ class ThreadedFleet(RunningFleet):
         """The fleet as it is now."""
         fleet = self._fleet
         if fleet is None or self._error:
-            return FleetSnapshot(self._name, self._state, self._since, "", error=self._error)
+            failed = FleetSnapshot(self._name, self._state, self._since, "", error=self._error)
+            if (other := self._other) is not None:
+                failed = replace(failed, is_elsewhere=True, origin_elsewhere=other.origin)
+            return failed
         return fleet.snapshot()
 
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
@@ -172,6 +178,7 @@ class ThreadedFleet(RunningFleet):
 
         from .fleet import Fleet
         from .local_port import offer_control
+        from .running_fleet import running_fleet
         from .storage import url_of
 
         try:
@@ -180,7 +187,8 @@ class ThreadedFleet(RunningFleet):
             fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch, database=database)
             fleet.reserve()
         except (Fault, ConfigError) as error:
-            self._fail(str(error))
+            self._other = await asyncio.to_thread(running_fleet, project, str(error))
+            self._fail(self._other.text if self._other is not None else str(error))
             return
         port = self._port_of(fleet)
         offer_control(fleet, log_file, port)

@@ -105,6 +105,9 @@ class FleetSnapshot:
     agents: tuple[AgentSnapshot, ...] = ()
     servers: tuple[ServerSnapshot, ...] = ()
     error: str = ""  # set if ``state`` is ``failed``: one line per mistake
+    # It failed because the project runs already: what to do, and the fleet's origin if one can attach to it
+    is_elsewhere: bool = False
+    origin_elsewhere: str = ""
     stale: str = ""  # why this may be outdated, one line; empty if it is current
     watch: WatchSnapshot | None = None  # None if the files are not watched
 

@@ -1,0 +1,38 @@
+"""A second `pallas dev` on a project: it attaches to the fleet that runs, after one key."""
+
+from pathlib import Path
+
+import pytest
+from support.live import write_project
+from support.shell import screen_text, workbench
+from support.threads import started
+from support.waiting import until
+
+from pallas.fleet.threaded_fleet import ThreadedFleet
+from pallas.model import FleetState
+from pallas_tui.placeholder_fleet import outlives
+
+
+async def test_a_second_workbench_on_a_project_attaches_after_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    root = write_project(tmp_path / "desk", {"one": None, "two": None, "three": None})
+    with started(root) as first:
+        await until(lambda: first.snapshot().state is FleetState.RUNNING, timeout=60)
+        app = workbench(lambda: ThreadedFleet(root))
+        async with app.run_test(size=(120, 40)) as pilot:
+
+            async def sees(text: str) -> None:
+                await until(lambda: text in screen_text(app), pilot, 60)
+
+            await sees("This project is running already")
+            await sees("a attaches to it; it runs on when you leave")
+            assert "is in use" not in screen_text(app)
+            assert app.fleet is not None
+            assert app.fleet.snapshot().origin_elsewhere in first.snapshot().registry_url
+            await pilot.press("a")
+            await sees("3 agents")
+            await until(lambda: app.fleet is not None and outlives(app.fleet), pilot)
+            app.fleet.stop()
+        assert first.snapshot().state is FleetState.RUNNING
