@@ -86,16 +86,23 @@ async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
     (port,) = free_ports(1)
     root = write_project(
         tmp_path / "project",
-        {"desk": agent_module("desk", ("loud",))},
+        {"desk": agent_module("desk", ("loud", "broken"))},
         top={"scripted": {"script": "model.yaml", "port": port}},
         config={
             "default_model": "generic.scripted",
             "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
-            "mcp": {"servers": {"loud": {"command": "python", "args": ["loud.py"]}}},
+            "mcp": {
+                "servers": {
+                    "loud": {"command": "python", "args": ["loud.py"]},
+                    "broken": {"command": "python", "args": ["-c", "import no_such_module"]},
+                }
+            },
         },
         files={"model.yaml": SCRIPT, "loud.py": LOUD},
     )
     async with running(root) as fleet, client(fleet, "desk") as desk:
+        why = "desk: server broken is missing: cannot be reached (ModuleNotFoundError: No module named"
+        await until(lambda: why in log_file.read_text("utf-8"))
         assert "quiet" in await ask(desk, "shout")
         wanted = [("printed ␛[31mred", "stderr"), ("written", "stderr")]
         await until(lambda: [each for each in told(log_file) if each in wanted] == wanted)

@@ -285,7 +285,8 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
 def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
     # fast-agent's own text says where to look, the last line of its details gives the error.
     lines = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
-    detail = one_line(lines[-1], 300) if lines else type(error).__name__
+    notes = getattr(error, "__notes__", ())  # what the server itself wrote to stderr
+    detail = one_line((notes or lines or [type(error).__name__])[-1], 300)
     if refused is not None:
         status, source = refused
         return Missing(_REFUSED[source].format(status=status), refused, detail=detail)

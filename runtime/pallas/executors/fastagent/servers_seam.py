@@ -20,6 +20,8 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
 from pallas.mcp_client.library_hooks import Hook
 
+from .stderr_seam import ServerErrorReader, opened
+
 CONNECT_SECONDS: Final = 20.0
 """How long a new instance waits for its servers."""
 _PLACE: Final = "{{serverInstructions}}"
@@ -129,9 +131,13 @@ async def answers(aggregator: Any, name: str, seconds: float) -> bool:
 async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None:
     """Connect one server and list its tools, in ``seconds`` at most; return the error if that fails.
 
-    Drops its old state first. An attempt that takes too long is cut off: TimeoutError.
+    Drops its old state first. An attempt that takes too long is cut off: TimeoutError. A note of the error is
+    the last line of the exception that the server wrote to stderr, if that is read.
     """
+    readers: list[ServerErrorReader] = []
+    token = opened.set(readers)
     task = asyncio.create_task(_attach(aggregator, name), name=f"connect {name}")
+    opened.reset(token)
     try:
         await asyncio.wait({task}, timeout=seconds)
     finally:
@@ -142,6 +148,8 @@ async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None
     error = task.exception()
     if error is not None and not isinstance(error, Exception):
         raise error
+    if error is not None and readers and (line := readers[-1].exception_since(0, str(error))):
+        error.add_note(line)
     return error
 
 
@@ -151,7 +159,7 @@ async def _attach(aggregator: Any, name: str) -> None:
             raise RuntimeError("the agent is stopping")
         try:
             if name in _attached(aggregator):
-                _dropconnection_of(aggregator, name)
+                _drop_connection(aggregator, name)
                 await aggregator._detach_server_locked(name)
             await aggregator._attach_server_locked(
                 server_name=name, server_config=None, options=MCPAttachOptions()
@@ -161,12 +169,12 @@ async def _attach(aggregator: Any, name: str) -> None:
 
 
 async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
-    _dropconnection_of(aggregator, name)
+    _drop_connection(aggregator, name)
     task.cancel()
     await asyncio.wait({task}, timeout=_CUT_SECONDS)
 
 
-def _dropconnection_of(aggregator: Any, name: str) -> None:
+def _drop_connection(aggregator: Any, name: str) -> None:
     """Abort the connection: an orderly end would wait for the server, and delay all the others."""
     connection = connection_of(aggregator, name)
     if connection is not None:

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -146,6 +147,8 @@ class ServerErrorReader:
         return True
 
 
+opened: Final[ContextVar["list[ServerErrorReader] | None"]] = ContextVar("opened_stderr", default=None)
+"""The list that a connection adds what reads its server's stderr to; None for no list."""
 _readers: Final[WeakKeyDictionary[Any, ServerErrorReader]] = WeakKeyDictionary()
 
 
@@ -162,6 +165,8 @@ def _to_log(original: Callable[..., Any]) -> Callable[..., Any]:
         errors = ServerErrors(server_name)
         if (connection := getattr(on_line, "__self__", None)) is not None:
             _readers[connection] = errors.reader
+        if (listed := opened.get()) is not None:
+            listed.append(errors.reader)
         return errors
 
     return get_stderr_handler
