@@ -328,9 +328,30 @@ async def test_an_answer_is_asked_for_again_only_after_a_question(chat: Chat) ->
 
 async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     # AG-26
+    def chosen() -> str:
+        """The name in the menu that is chosen, what it is for, and what is in the prompt."""
+        line = next((line for line in chat.app.screen_text().splitlines() if "▸ " in line), "")
+        return f"{line.strip(' ▸')} | {chat.prompt.text}"
+
     chat.prompt.insert("/s")
-    await chat.until(lambda: "tab: set system save" in chat.app.screen_text())
-    await chat.pilot.press("e", "tab")
+    await chat.until(lambda: "Replaces the agent's instruction" in chat.app.screen_text())
+    assert chosen() == " | /s"
+    await chat.pilot.press("escape")
+    await chat.until(lambda: "Replaces" not in chat.app.screen_text())
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "tab completes, and takes the next" in chat.app.screen_text())
+    await chat.pilot.press("tab")
+    await chat.until(lambda: chosen().startswith("/set ") and chosen().endswith("| /set"))
+    await chat.pilot.press("tab")
+    await chat.until(lambda: chosen().startswith("/system ") and chosen().endswith("| /system"))
+    await chat.pilot.press("shift+tab", "up")
+    await chat.until(lambda: chosen().startswith("/save ") and chosen().endswith("| /save"))
+    await chat.pilot.press("down")
+    await chat.until(lambda: chosen().endswith("| /set"))
+    await chat.pilot.press("space", "s", "tab")
+    await chat.until(lambda: "Text while it is written." in chat.app.screen_text())
+    chat.prompt.load_text("/se")
+    await chat.pilot.press("tab")
     assert chat.prompt.text == "/set "
     await chat.pilot.press("p", "r", "o", "tab", "h", "tab")
     assert chat.prompt.text == "/set protocol handshake "

@@ -298,7 +298,7 @@ class ChatActions(PartsPane):
     def action_find(self) -> None:
         """Find text in the conversation."""
         if self._current is not None:
-            self._current.find()
+            self._current.find_line.open()
 
     def action_reasoning(self) -> None:
         """Show or hide the reasoning of the answer."""

@@ -77,25 +77,6 @@ class Slash:
             self._history.add(text)
         self._tell(outcome)
 
-    def complete(self, line: str) -> str | None:
-        """Return ``line`` completed as far as it is unambiguous; None if it is no command."""
-        if not is_command(line):
-            return None
-        found = COMMANDS.complete(self._host, line)
-        longer = line[: found.start] + found.common if found.common else line
-        if len(found.candidates) == 1:
-            longer += " "
-        return longer if len(longer) > len(line) else line
-
-    def hint(self, line: str) -> str:
-        """Return how a command in ``line`` may go on, or its purpose; empty if it is no command."""
-        if not is_command(line):
-            return ""
-        candidates = COMMANDS.complete(self._host, line).candidates
-        if len(candidates) > 1 or (candidates and " " not in line):
-            return "tab: " + " ".join(candidates)
-        return COMMANDS.hint(line)
-
 
 class HostedView(Protocol):
     """The part of a conversation view that slash commands use."""
@@ -391,11 +372,6 @@ class ViewHost:
         """Ask the last question again."""
         self._view.retry()
         return ""
-
-
-def is_command(line: str) -> bool:
-    """Return whether the line begins like a command."""
-    return line.startswith("/") and not line.startswith("//") and "\n" not in line
 
 
 def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | None]]:

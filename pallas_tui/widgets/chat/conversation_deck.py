@@ -47,7 +47,7 @@ class SharedPrompt(PromptArea):
         self,
         history: PromptHistory,
         send: Callable[[str], bool],
-        complete: Callable[[str], str | None],
+        complete: Callable[[str, int], str | None],
     ) -> None:
         super().__init__(history, send, complete)
         self.display = False

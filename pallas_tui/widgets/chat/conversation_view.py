@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import MountError
@@ -23,6 +23,7 @@ from ...instances.attached_snapshots import is_attached_name
 from ...state import Tone
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
+from .command_menu import CommandMenu, Completer
 from .conversation_lines import Banner, ColumnTitle, RunLine
 from .find_line import FindLine
 from .message_edit import MessageEdit
@@ -103,6 +104,8 @@ class ConversationView(Reading):
         self.conversation.changed = self.touch
         self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
         self.host = ViewHost(self)
+        self.completer = Completer(self.host)
+        self._menu = CommandMenu(self.completer, desk.glyphs)
         self.slash = Slash(self.host, desk.history, self._tell_outcome)
         self.readiness = ChatReadiness(Tone.STARTING, False, "Waiting for the fleet.")
         self.beside = ""
@@ -120,17 +123,18 @@ class ConversationView(Reading):
         self._banner = Banner()
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
-        self._find = FindLine(self.conversation, self.transcript)
+        self.find_line = FindLine(self.conversation, self.transcript)
         self.tray = Tray(desk.glyphs, desk.base)
         self._queued = QueuedMessages(self.conversation.queue, desk.glyphs)
-        self._prompt = PromptArea(desk.history, self._submit, self.slash.complete, self._queued.enter)
+        self._prompt = PromptArea(desk.history, self._submit, self.completer.complete, self._queued.enter)
         self._editing = MessageEdit(self._prompt, self.tray, self.conversation.queue)
 
     def compose(self) -> ComposeResult:
         yield self._column_title
         yield self._banner
         yield self.transcript
-        yield self._find
+        yield self._menu
+        yield self.find_line
         yield self._status
         yield self._queued
         yield self.tray
@@ -385,19 +389,16 @@ class ConversationView(Reading):
             self.app.notify(outcome.text, severity="warning", markup=False, timeout=8)
 
     @on(TextArea.Changed)
-    def _on_written(self, event: TextArea.Changed) -> None:
-        event.stop()
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _on_written(self) -> None:
         self.show_hint(self._prompt.text)
 
     def show_hint(self, line: str) -> None:
         """Show how a command in ``line`` may go on."""
-        if (hint := self.slash.hint(line)) != self._hint:
+        if (hint := self._menu.follow(line)) != self._hint:
             self._hint = hint
             self._tell()
-
-    def find(self) -> None:
-        """Find text in the conversation."""
-        self._find.open()
 
     @on(FindLine.FindLeft)
     def _on_find_left(self, event: FindLine.FindLeft) -> None:

@@ -52,12 +52,13 @@ class PromptArea(TextArea):
         self,
         history: PromptHistory,
         send: Callable[[str], bool],
-        complete: Callable[[str], str | None] = lambda line: None,
+        complete: Callable[[str, int], str | None] = lambda line, by: None,
         above: Callable[[], bool] = lambda: False,
     ) -> None:
         """``send`` takes the text, at once, or returns False: then it stays here.
 
-        ``complete`` completes a command as far as it is unambiguous; None if the text is no command.
+        ``complete`` completes a command, or takes the next candidate (1) or the one before (-1); None if
+        there is nothing to complete.
         ``above`` goes to what is above an empty prompt; it returns False when nothing is.
         """
         super().__init__(
@@ -101,13 +102,15 @@ class PromptArea(TextArea):
             super().action_cursor_up(select)
             return
         if self._walk is None:
-            if not self.text and self._above():
+            if self._take_candidate(-1) or (not self.text and self._above()):
                 return
             self._walk = self._history.walk()
         self._recall(self._walk.older(self.text))
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Go one line down, or one prompt forward."""
+        if not select and self._walk is None and self._take_candidate(1):
+            return
         if select or self._row() < self.wrapped_document.height - 1 or self._walk is None:
             super().action_cursor_down(select)
             return
@@ -119,6 +122,13 @@ class PromptArea(TextArea):
             super().action_delete_left()
         else:
             self.post_message(self.TakeBack())
+
+    def _take_candidate(self, by: int) -> bool:
+        """Complete the command; return False if there is nothing to complete."""
+        longer = self._complete(self.text, by)
+        if longer is not None and longer != self.text:
+            self._recall(longer)
+        return longer is not None
 
     def _recall(self, text: str | None) -> None:
         if text is not None:
@@ -134,11 +144,10 @@ class PromptArea(TextArea):
         # inserted, or after those behind it. The text area, whose turn is next, would break the line.
         if event.key != "enter" and event.is_printable:
             return
-        if event.key == "tab" and (longer := self._complete(self.text)) is not None:
+        by = {"tab": 0, "shift+tab": -1}.get(event.key)
+        if by is not None and self._take_candidate(by):
             event.stop()
             event.prevent_default()
-            if longer != self.text:
-                self._recall(longer)
             return
         bound = self.screen.active_bindings.get(event.key)
         if bound is not None and bound.node is self and bound.binding.action.startswith(_IN_ORDER):

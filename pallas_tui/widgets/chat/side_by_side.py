@@ -81,8 +81,8 @@ class SideBySide(ChatActions):
         taken = [view.offer(typed.rest) for view in self._beside]
         return any(taken)
 
-    def _complete(self, line: str) -> str | None:
-        return self._current.slash.complete(line) if self._current is not None else None
+    def _complete(self, line: str, by: int = 0) -> str | None:
+        return self._current.completer.complete(line, by) if self._current is not None else None
 
     @on(TextArea.Changed)
     def _on_written(self, event: TextArea.Changed) -> None:
