@@ -123,9 +123,10 @@ async def _recorded(folder: Path, base: str) -> Figure:
     await fleet.start()
     begin: Any = fleet.kernel.steps.open
     begins = {True: begin, False: lambda run_id, scope: None}
-    taken: dict[bool, list[float]] = {True: [], False: []}
+    rounds: list[tuple[float, float]] = []
     try:
-        for number in range(TURNS):
+        for _ in range(TURNS):
+            taken = {True: 0.0, False: 0.0}
             for recorded in (True, False, False, True):
                 fleet.kernel.steps.open = begins[recorded]  # type: ignore[method-assign]
                 processor = process_time()
@@ -133,15 +134,18 @@ async def _recorded(folder: Path, base: str) -> Figure:
                     handle = f"{recorded} {conversation} of a benchmark"
                     await fleet.kernel.run(RunRequest("talker", QUESTION, conversation=handle))
                 await asyncio.sleep(GATHER + 0.05)  # until its records are written
-                if number >= TURNS // 4:
-                    taken[recorded].append(process_time() - processor)
+                taken[recorded] += process_time() - processor
+            rounds.append((taken[True], taken[False]))
     finally:
         await fleet.stop()
-    with_it, without = (sum(taken[recorded]) for recorded in (True, False))
-    turns = len(taken[True]) * CONVERSATIONS
-    detail = f"{with_it / turns * 1e3:.2f} ms against {without / turns * 1e3:.2f} ms each"
+    warm = rounds[TURNS // 4 :]
+    with_it, without = (median(each[n] for each in warm) / CONVERSATIONS / 2 * 1e3 for n in (0, 1))
     return Figure(
-        "processor time of a kept turn with its steps recorded", with_it / without, 1.03, "x", detail
+        "processor time of a kept turn with its steps recorded",
+        median(recorded / bare for recorded, bare in warm),
+        1.03,
+        "x",
+        f"{with_it:.2f} ms against {without:.2f} ms",
     )
 
 
