@@ -15,7 +15,7 @@ from support.fake_downstreams import FakeDownstream, redirect, serving, status, 
 from support.ports import free_ports
 from support.waiting import until
 
-from pallas.config.kinds import ProviderConfig
+from pallas.config.kinds import BackendConfig, LlmRouting, ProviderConfig
 from pallas.config.models import AgentConfig, Project
 from pallas.fleet.health_monitor import CheckIntervals, ProviderChecks
 from pallas.health import preflight as module
@@ -203,6 +203,53 @@ async def test_a_part_of_a_models_name_is_not_the_model(fake: Fake) -> None:
     ):
         (report,) = await preflight(_project("openai", model, openai=_keys(origin)["openai"]))
         assert report.ok is ok, model
+
+
+async def test_backends_of_handlers_are_asked_and_each_address_once(fake: Fake) -> None:
+    downstream, origin = fake
+    backends = (
+        BackendConfig("near", "generic", base_url=f"{origin}/v1", api_key=KEY),
+        BackendConfig("same", "openai", base_url=f"{origin}/v1", api_key=KEY),
+        BackendConfig("other", "groq", base_url=f"{origin}/v1", api_key="wrong"),
+        BackendConfig("keyless", "moonshot", base_url=f"{origin}/v1"),
+    )
+    project = replace(_project(), llm=LlmRouting(backends=backends))
+    assert {report.provider: report.message for report in await preflight(project, advice="")} == {
+        "backend near": "",
+        "backend same": "",
+        "backend other": "backend other: the API key was refused (HTTP 401)",
+        "backend keyless": "backend keyless: MOONSHOT_API_KEY is not set. Put it into .env.",
+    }
+    assert len(downstream.seen) == 2
+
+
+async def test_fifty_agents_of_one_provider_cost_one_request(fake: Fake) -> None:
+    downstream, origin = fake
+    project = _project("generic", "good", generic=_keys(origin)["openai"])
+    reports = await preflight(project, [f"generic.{name}" for name in ("good", "gpt-4.1", "bad")] * 50)
+    assert [(report.provider, report.ok) for report in reports] == [
+        ("generic", True),
+        ("generic.gpt-4.1", True),
+        ("generic.bad", False),
+    ]
+    assert len(downstream.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "ok"),
+    [
+        (b'{"data": [{"id": "qwen3:latest"}]}', "qwen3", True),
+        (b'{"data": [{"id": "qwen3:latest"}]}', "qwen3:8b", False),
+        (b'{"data": [{"id": "/models/x.gguf", "owned_by": "llamacpp"}]}', "anything", True),
+        (b'[{"id": "good"}]', "good", True),
+        (b"<html>", "good", True),
+    ],
+)
+async def test_lists_of_local_servers_are_understood(fake: Fake, body: bytes, model: str, ok: bool) -> None:
+    downstream, origin = fake
+    downstream.answer = status(200, body)
+    (report,) = await preflight(_project("generic", model, generic=_keys(origin)["openai"]))
+    assert report.ok is ok
 
 
 async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,7 @@ SAID: tuple[Any, ...] = (
     CallCancelled(2),
     ForgetThread("id:x", over=True),
     ChildHello("1.0", 1, 4711),
-    CommandDone(1, ExecutorInfo(model="m", servers=("a", "b"), providers=("p",), names_models=True)),
+    CommandDone(1, ExecutorInfo(servers=("a", "b"), providers=("p",), models=("p.m",), names_models=True)),
     AgentCallFailed(1, Fault(FaultType.CONFIG, "x.py:3: no", data={"place": "x.py:3"}).to_body(), "trace"),
     TurnMessages(2, (ENTRY,)),
     TurnAnswer(2, ("one", "two"), Usage(1, None), "endTurn", False),

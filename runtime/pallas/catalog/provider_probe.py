@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from pallas.config import Project
 from pallas.health.preflight import preflight
+from pallas.health.provider_endpoint import PROVIDERS
 
-# Providers with a check of their own. Others are asked like openai if they have an address.
-_ITSELF: Final = frozenset({"anthropic", "openai"})
 _REFUSED: Final = "was refused"
 
 
@@ -20,14 +19,16 @@ class Probed:
 
 
 async def probe(project: Project, kind: str, model: str, url: str, key: str) -> Probed:
-    """Ask the provider, 5 s at most. One without a known address is not asked."""
-    if kind not in _ITSELF and not url:
+    """Ask the provider, 5 s at most. One without a known address is not asked, others as if compatible."""
+    if kind not in PROVIDERS and not url:
         return Probed()
-    provider = kind if kind in _ITSELF else "openai"
+    provider = kind if kind in PROVIDERS else "generic"
     block: dict[str, Any] = {"api_key": key}
     if url:
         block["base_url"] = url
-    asked = replace(project, settings={provider: block}, provider=provider, model=model)
+    asked = replace(
+        project, agents={}, settings={provider: block}, unset_keys={}, provider=provider, model=model
+    )
     for report in await preflight(asked):
         if report.provider == provider and not report.ok:
             return Probed(report.message, report.certain and _REFUSED in report.message)

@@ -18,21 +18,23 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
     What ``told`` says of missing keys is not repeated. A model that an agent's code computes is not known.
     """
     models = dict(_models(project))
-    if project.provider not in PROVIDERS and not models:
+    if project.provider not in PROVIDERS and not models and not project.llm.backends:
         return ()
-    from pallas.health.preflight import preflight  # an HTTP client
+    from pallas.health.preflight import backend_label, preflight  # an HTTP client
 
     environ = {**read_env(project.root, os.environ, Notes()), **os.environ}
     reports = asyncio.run(
         preflight(project, list(models), environ=environ, advice="", skip=_own_hosts(project))
     )
     places = {mistake.key for mistake in told}
+    backends = {backend_label(each): (each.where, "llm.backends") for each in project.llm.backends}
     notes = Notes()
     for report in reports:
         if report.ok or f"{report.provider}.api_key" in places:
             continue
         users = [used for spec, used in models.items() if _is_about(report.provider, spec)]
-        where, key = (project.model_where, "default_model") if report.active or not users else users[0]
+        default = backends.get(report.provider, (project.model_where, "default_model"))
+        where, key = default if report.active or not users else users[0]
         notes.warn(where, key, report.message)
     return notes.sorted([])
 

@@ -152,7 +152,9 @@ class AgentHealth:
                 changed = True
             elif event.of_agent:
                 self._failed_runs += 1
-                self._last_fault, self._disproved = one_line(event.fault, _MAX_FAULT), ""
+                # Without what the provider itself said
+                self._last_fault = one_line(event.fault.partition(" (")[0], _MAX_FAULT)
+                self._disproved = ""
                 changed = True
         if changed and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.refresh)

@@ -18,8 +18,8 @@ MAX_LLMS: Final = 1_000
 _PAUSE: Final = 300.0
 # What fast-agent shows a server that asks for no key.
 _NO_KEY: Final = "not-needed"
-# Servers that have models and no list of them answer so.
-_NO_LIST: Final = ("HTTP 404 from", "HTTP 405 from", "did not answer with a list of models")
+# A server that has models and no list of them may answer so.
+_NO_LIST: Final = "did not answer with a list of models"
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class OwnLlms:
             except Exception:
                 log.exception("the LLM %s could not be checked", llm.name)
                 return
-            message = "" if any(each in found.message for each in _NO_LIST) else found.message
+            message = "" if _NO_LIST in found.message else found.message
             # It begins with the provider as which it was asked; its own name says more.
             known.problem = one_line(f"{llm.name}: {message.partition(': ')[2]}", 300) if message else ""
             known.failures = known.failures + 1 if message else 0

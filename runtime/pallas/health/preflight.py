@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import httpx2
 
+from pallas.config.kinds import BackendConfig
 from pallas.config.models import Project
 from pallas.config.notes import nearest
 from pallas.safe_text import one_line
@@ -84,7 +85,7 @@ async def preflight(
     ``models`` are further ``provider.model`` that agents use. A failure is a report, never an error. Each
     address is asked once with each credential, for however many models it has. ``advice`` is when a key in
     ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. Providers that have no
-    address of their own, such as a cloud's, are not asked.
+    address of their own, such as a cloud's, are not asked. The backends under ``llm:`` are asked as well.
     The models beside the project's own have a report each, if their provider's own check succeeded.
     """
     checks = [
@@ -117,12 +118,30 @@ def _checks(project: Project, models: Iterable[str], environ: Mapping[str, str])
     used = _used(project, models)
     names = [*_WITH_KEY, *(name for name in (project.provider, *used) if name and name not in _WITH_KEY)]
     own = [check for name in dict.fromkeys(names) if (check := _check(project, name, name in used, environ))]
-    return own + [
+    return [*own, *_of_backends(project, environ)] + [
         replace(check, active=False, model=model, label=f"{check.provider}.{model}")
         for check in own
         for model in used.get(check.provider, ())
         if model != check.model
     ]
+
+
+def _of_backends(project: Project, environ: Mapping[str, str]) -> Iterator[_Check]:
+    """The checks of what handlers ask; which handler asks which backend is not known."""
+    for backend in project.llm.backends:
+        given = {"api_key": backend.api_key, "base_url": backend.base_url}
+        block = project.settings.get(backend.provider)
+        block = {
+            **(block if isinstance(block, Mapping) else {}),
+            **{key: text for key, text in given.items() if text},
+        }
+        if endpoint := endpoint_of({**project.settings, backend.provider: block}, backend.provider, environ):
+            yield _Check(backend_label(backend), endpoint, False, "", variable=endpoint.api.variable)
+
+
+def backend_label(backend: BackendConfig) -> str:
+    """What the report of a backend is called."""
+    return f"backend {backend.id}"
 
 
 def _used(project: Project, models: Iterable[str]) -> dict[str, list[str]]:
@@ -151,10 +170,8 @@ def _check(project: Project, provider: str, used: bool, environ: Mapping[str, st
 def _report(check: _Check, responses: Mapping[_Request, _Response], advice: str) -> ProviderReport:
     missing = ""
     if check.endpoint.lacks_key:
-        problem, certain = (
-            f"{check.variable} is not set. Put it into .env{f'; {advice}' if advice else '.'}",
-            True,
-        )
+        tail = f"; {advice}" if advice else "."
+        problem, certain = f"{check.variable} is not set. Put it into .env{tail}", True
     else:
         problem, certain, missing = _problem(check, responses[check.endpoint.request(check.model)])
     message = f"{check.name}: {problem}" if problem else ""

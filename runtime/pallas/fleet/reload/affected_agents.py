@@ -364,7 +364,7 @@ def _script(changed: ChangeSet, old: Project, new: Project) -> bool:
 def _providers(project: Project) -> tuple[Any, ...]:
     blocks = {key: project.settings.get(key) for key in PROVIDERS if key in project.settings}
     asked = {spec for agent in project.agents.values() for each in agent.providers for spec in each.models}
-    return project.provider, project.model, blocks, asked
+    return project.provider, project.model, blocks, asked, project.llm.backends
 
 
 def _at_start(project: Project, key: str) -> Any:
