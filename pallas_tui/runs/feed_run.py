@@ -80,6 +80,7 @@ class FeedRun:
     id: str
     agent: str
     started: float
+    is_begin_known: bool = False
     preview: str = ""
     images: int = 0
     conversation: str = ""
@@ -222,6 +223,7 @@ class FeedRun:
 
     def begin(self, event: RunStarted) -> None:
         """Take in the facts of its start."""
+        self.is_begin_known = True
         self.preview, self.images, self.conversation = event.preview, event.images, event.conversation
         self.principal, self.identity, self.caller = event.principal, event.identity, event.caller
         self.surface, self.thread = event.surface, event.thread

@@ -141,8 +141,9 @@ class Places(Screen[None]):
         for title, panes in (("rail", ("agents",)), ("talk", ("chat",)), ("dock", self._dock)):
             shown = self._dock_tab if panes is self._dock else panes[0]
             pane = self._panes.get(shown)
+            words = (pane.caption if pane is not None else "", "zoomed" if self._zoomed else "")
             self.query_one(f"#{title}-title", TitleBar).tell(
-                shown=shown, focused=place in panes, caption=pane.caption if pane is not None else ""
+                shown=shown, focused=place in panes, caption=", ".join(filter(None, words))
             )
 
     def _place_of(self, widget: DOMNode | None) -> str | None:

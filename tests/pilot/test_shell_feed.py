@@ -75,11 +75,15 @@ def line_with(app: Workbench, text: str) -> str:
     return next(line for line in lines(app) if text in line)
 
 
-async def test_an_empty_feed_says_how_to_make_something_happen() -> None:
-    app = workbench()
+async def test_an_empty_feed_says_how_to_make_something_happen_and_an_empty_message_that_it_is() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
         await feed_of(app, pilot)
         await until(lambda: "Ask an agent something in the chat (2)" in screen_text(app), pilot)
+        fleet.say(begin("r", ""), step("unseen", 1))
+        await until(lambda: "(empty message)" in screen_text(app), pilot)
+        assert "(began before this was open)" in screen_text(app)
 
 
 async def test_a_call_is_shown_with_its_tools_and_its_running_time_ticks_until_it_ends() -> None:

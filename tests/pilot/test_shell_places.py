@@ -137,8 +137,10 @@ async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None
         await pilot.press("f4", "z")
         await until(lambda: "A conversation" not in screen_text(app), pilot)
         assert "1 Agents" not in screen_text(app)
+        assert "zoomed" in screen_text(app).splitlines()[1]
         await pilot.press("escape")
         await until(lambda: "1 Agents" in screen_text(app), pilot)
+        assert "zoomed" not in screen_text(app)
         # The agents get the width of the screen too.
         rail, details = app.main.query_one("#rail"), app.main.query_one("#agent-details")
         await pilot.press("f2", "greater_than_sign", "z")

@@ -3,7 +3,9 @@
 import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import pallas_process
@@ -99,10 +101,30 @@ def test_a_folder_without_a_project_says_how_to_make_one(tmp_path: Path) -> None
 def test_check_takes_the_project_before_or_after_the_command(tmp_path: Path) -> None:
     # PR-1
     assert _run("init", str(tmp_path / "desk")).returncode == 0
-    for arguments in (["check", str(tmp_path / "desk")], ["--project", str(tmp_path / "desk"), "check"]):
+    for arguments in (
+        ["check", str(tmp_path / "desk")],
+        ["--project", str(tmp_path / "desk"), "check"],
+        ["check", "-p", str(tmp_path / "desk")],
+    ):
         done = _run(*arguments)
         assert done.returncode == 0, done.stderr
         assert "1 agent;" in done.stdout
+
+
+def test_every_command_that_needs_a_project_takes_it_as_p() -> None:
+    from typer.main import get_command
+
+    def commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+        for name, each in getattr(command, "commands", {}).items():
+            yield from commands(each, f"{words} {name}".strip())
+        if not hasattr(command, "commands"):
+            yield words, command
+
+    found = dict(commands(get_command(app.app), ""))
+    without = {
+        words for words, each in found.items() if not any("-p" in option.opts for option in each.params)
+    }
+    assert without == {"init", "schema", "token new", "token hash"}
 
 
 def test_the_workbench_without_a_terminal_names_the_headless_twin(tmp_path: Path) -> None:

@@ -302,3 +302,15 @@ def test_an_agent_that_takes_no_more_is_busy_in_the_tree() -> None:
     told = "\n".join(text for text, _ in overview(full, None, full.name))
     assert "found as    busy" in told
     assert "can do      search" in told
+
+
+def test_a_start_that_takes_minutes_has_its_time_whole() -> None:
+    for seconds, shown in (
+        (12, "import 12 s"),
+        (186, "for 3:06 min"),
+        (5999, "for 99:59 min"),
+        (6000, "for 1:40 h"),
+    ):
+        one = agent("slow", 1, state=AgentState.IMPORTING, since=NOON - seconds)
+        line = tree_line(Branch(one), 30, NOON, UNICODE)
+        assert "".join(text for text, _ in line).rstrip().endswith(f" {shown}")

@@ -109,7 +109,7 @@ def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ..
     text = again_in(item, now) or _STEPS[item.state]
     if isinstance(item, AgentSnapshot) and tone is Tone.STARTING and item.state is not AgentState.WAITING:
         seconds = max(0, int(now - item.since))
-        text += f" {seconds} s" if seconds < 100 else f" {min(seconds // 60, 999)}m"
+        text = f"{text} {seconds} s" if seconds < 100 else f"for {duration(seconds)}"
     return ((right(text, _STATE_WIDTH), STYLES[tone]),)
 
 

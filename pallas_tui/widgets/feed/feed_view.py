@@ -107,7 +107,8 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     run = row.run
     lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
     bars = bar_width(width)
-    preview = run.preview or ("(only images)" if run.images else "(began before this was open)")
+    empty = "(empty message)" if run.is_begin_known else "(began before this was open)"
+    preview = run.preview or ("(only images)" if run.images else empty)
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
     room = _room(width, bars) - len(lead)
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))

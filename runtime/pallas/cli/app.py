@@ -35,6 +35,26 @@ ProjectOption = Annotated[
 HERE = Path()
 
 
+def _place(context: typer.Context, project: Path | None) -> Path | None:
+    """Remember the folder for ``_root``: every command takes it as -p, too."""
+    if project is not None:
+        context.obj = project
+    return project
+
+
+PlaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        "-p",
+        metavar="DIR",
+        callback=_place,
+        show_default=False,
+        help="The project's folder, as DIR.",
+    ),
+]
+
+
 def _version(is_requested: bool) -> None:
     if is_requested:
         print(f"pallas {__version__}")
@@ -84,6 +104,7 @@ def serve(
 def dev(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR|FILE]", show_default=False)] = None,
+    project: PlaceOption = None,
     headless: Annotated[
         bool, typer.Option("--serve", help="Run the same fleet without the workbench.")
     ] = False,
@@ -163,6 +184,7 @@ app.add_typer(
 def check_project(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    project: PlaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     do_import: Annotated[
         bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
@@ -181,6 +203,7 @@ def check_project(
 def check_bearer(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    project: PlaceOption = None,
     callers: Annotated[
         int, typer.Option(min=2, max=500, metavar="N", help="Concurrent callers, each with its own token.")
     ] = 50,
@@ -237,6 +260,7 @@ app.add_typer(
 def console(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    project: PlaceOption = None,
 ) -> None:
     """Talk to every agent of the project in DIR (default: this folder) at one prompt: `@agent text`."""
     from pallas.cli.console import console as hold
@@ -286,6 +310,7 @@ def schema() -> None:
 def ready(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    project: PlaceOption = None,
     wait: Annotated[
         float,
         typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait up to this long until it is ready."),
@@ -301,6 +326,7 @@ def ready(
 def systemd(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    project: PlaceOption = None,
     name: Annotated[
         str,
         typer.Option(
