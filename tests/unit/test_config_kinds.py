@@ -93,6 +93,7 @@ def test_every_key_of_every_kind_arrives(folder: Folder) -> None:
         conversation="thread",
         headers={"Authorization": "Bearer secret-of-the-test"},
         capacity=4,
+        key_variable="TOKEN",
     )
     assert (upper.handler, upper.port) == (HandlerConfig("handlers.upper:UPPER", 2), 24209)
     assert upper.params.values == {"top_p": 0.5}

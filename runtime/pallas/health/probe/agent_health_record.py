@@ -49,7 +49,7 @@ def health_of(
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
     ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails
-    real calls though it answers the probe, or if the active provider has a problem; all causes in one line.
+    real calls though it answers the probe, or if its provider has a problem; all causes in one line.
     Runs that failed since the last that succeeded count too: how many, and the last one's fault.
     Also ``error`` if a probe finds that a ``required`` downstream is not reached: ``needs x: crash-loop (its
     process died); Unreachable: a, b; Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model
