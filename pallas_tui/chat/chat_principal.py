@@ -15,6 +15,8 @@ MAX_TOKEN: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:|,;!@#%&*()\[\]{}<>?^$'`-]+\Z")
 _SHOWN: Final = 8
+_COLUMN: Final = 24
+_NO_TOKEN: Final = "holds no token now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,30 @@ def names_of(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     wanted = re.compile(r"TOKEN|BEARER|JWT|SECRET|API_?KEY|ACCESS", re.IGNORECASE)
     names = os.environ if environ is None else environ
     return tuple(sorted(f"${name}" for name in names if _NAME.match(name) and wanted.search(name)))[:50]
+
+
+def choices(saved: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return who can be asked as: the value for ``/set bearer``, and a line with the token's fingerprint.
+
+    ``saved`` maps names that the user gave to variables. Variables without a token are left out.
+    """
+    listed = [("none", f"{'nobody':<{_COLUMN}}  no bearer is sent")]
+    for name, variable in saved.items():
+        listed.append((name, f"{one_line(name, 60):<{_COLUMN}}  {variable} {_described(variable)}"))
+    for variable in names_of():
+        about = _described(variable)
+        if variable not in saved.values() and about != _NO_TOKEN:
+            listed.append((variable, f"{variable:<{_COLUMN}}  {about}"))
+    return [*listed, ("ask", f"{'another':<{_COLUMN}}  type a token in, masked")]
+
+
+def _described(variable: str) -> str:
+    try:
+        principal = from_environment(variable)
+    except Fault:
+        return _NO_TOKEN
+    principal.release()
+    return f"fingerprint {principal.fingerprint[:_SHOWN]}"
 
 
 def _principal(source: str, value: str) -> ChatPrincipal:

@@ -1,5 +1,6 @@
 """Every setting there is, in one table: validation, settings screen and documentation are made of it."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -7,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pallas.safe_text import one_line
 
-Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices"]
+Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices", "callers"]
 Scope = Literal["look", "keys", "notices", "chat", "logs"]
 ReportProblem = Callable[[str], None]
 """Receives a mistake, without the name of the file and of the setting."""
@@ -26,8 +27,8 @@ class Setting:
     """One setting. ``key`` is its place in the file; a dot leads into a mapping.
 
     ``kind`` is the allowed type: ``flag`` is true or false, ``auto`` also left out (None: as the terminal
-    says), ``choice`` one of ``choices``, ``number`` from ``least`` to ``most``, ``text`` one line, ``keys``
-    and ``prices`` mappings. ``live`` is false if a change takes effect at the next start.
+    says), ``choice`` one of ``choices``, ``number`` from ``least`` to ``most``, ``text`` one line, ``keys``,
+    ``prices`` and ``callers`` mappings. ``live`` is false if a change takes effect at the next start.
     """
 
     key: str
@@ -100,6 +101,7 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "by model pattern, for a million tokens: `gpt-5*: {input: 1.25, output: 10}`",
         "chat",
     ),
+    Setting("callers", "callers", {}, "names to ask as, as `alice: $ALICE_TOKEN`: never a token", "chat"),
     Setting("wrap", "flag", False, "break long lines of the log instead of cutting them", "logs"),
 )
 
@@ -113,6 +115,7 @@ SCOPES: Final[Mapping[Scope, str]] = {
 }
 _LONGEST: Final = 1_000
 _MANY: Final = 1_000
+_TAKEN: Final = ("none", "off", "nobody", "ask")
 
 
 def check(setting: Setting, value: Any, report: ReportProblem) -> Any:
@@ -187,6 +190,23 @@ def _prices(setting: Setting, value: Any, report: ReportProblem) -> Any:
     return chosen
 
 
+def _callers(setting: Setting, value: Any, report: ReportProblem) -> Any:
+    chosen: dict[str, str] = {}
+    if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
+        report("must map names to variables of the environment, for example `alice: $ALICE_TOKEN`")
+        return chosen
+    for name, variable in (value or {}).items():
+        plain = re.fullmatch(r"\w[\w.@-]{0,39}", str(name)) is not None
+        if not plain or str(name).lower() in _TAKEN:
+            report(f"{one_line(str(name), 40)}: must be a name in one piece, not none, off, nobody or ask")
+        elif not isinstance(variable, str) or not re.fullmatch(r"\$[A-Za-z_]\w{0,127}", variable, re.ASCII):
+            # The value is not shown: it may be a token.
+            report(f"{name}: must be $NAME of a variable of the environment, never the token itself")
+        else:
+            chosen[str(name)] = variable
+    return chosen
+
+
 def _is_price(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
@@ -199,4 +219,5 @@ _CHECKS: Final[Mapping[Kind, Callable[[Setting, Any, ReportProblem], Any]]] = {
     "text": _text,
     "keys": _keys,
     "prices": _prices,
+    "callers": _callers,
 }

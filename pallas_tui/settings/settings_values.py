@@ -38,7 +38,8 @@ class Settings:
 
     ``theme`` is empty for Pallas's own choice; ``keys`` maps action ids to keys. ``ascii`` draws shapes and
     lines with ASCII characters only; None leaves that to the locale. ``prices`` maps model patterns to the
-    price of a million tokens. ``mistakes`` are lines to show: values of the file that are ignored.
+    price of a million tokens, ``callers`` names to variables that hold a token. ``mistakes`` are lines to
+    show: values of the file that are ignored.
     """
 
     theme: str = ""
@@ -51,6 +52,7 @@ class Settings:
     protocol: str = "auto"
     editor: str = ""
     prices: Mapping[str, ModelPrice] = field(default_factory=dict)
+    callers: Mapping[str, str] = field(default_factory=dict)
     wrap: bool = False
     ask_quit: bool = True
     reopen: bool = True

@@ -33,6 +33,7 @@ from pallas_tui.widgets.chat.chat_dialogs import ConfirmScreen, PromptsScreen, S
 from pallas_tui.widgets.chat.chat_pane import MAX_TABS
 from pallas_tui.widgets.chat.conversation_deck import SharedPrompt
 from pallas_tui.widgets.chat.tool_tree import ToolTree
+from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
 assert chat
@@ -454,6 +455,39 @@ async def test_a_bearer_is_sent_and_seen_nowhere(
     assert "/set bearer $DESK_TOKEN" not in chat.pane._desk.history._sent
 
 
+async def test_whom_to_ask_as_is_chosen_from_a_list_without_a_token(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    monkeypatch.setenv("EMPTY_TOKEN", "no token, words")
+    monkeypatch.setenv("OF_ALICE", f"{TOKEN}-alice")
+    callers = {"alice": "$OF_ALICE", "bob": "$OF_BOB"}
+    chat.app.settings = type("S", (), {"callers": callers})()  # type: ignore[attr-defined]
+
+    async def listed() -> list[str]:
+        await chat.pilot.press("alt+p")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.focused is not None)
+        options = chat.app.screen.query_one(OptionList)
+        return await chat.until(lambda: [str(option.prompt) for option in options.options])
+
+    lines = await listed()
+    assert [line.split()[0] for line in lines[:3]] == ["nobody", "alice", "bob"]
+    assert lines[1].endswith(f"$OF_ALICE fingerprint {fingerprint(f'{TOKEN}-alice')[:8]}")
+    assert lines[2].endswith("$OF_BOB holds no token now")
+    assert any(line.startswith("$DESK_TOKEN ") for line in lines)
+    assert not any(line.startswith("$EMPTY_TOKEN") for line in lines)
+    assert TOKEN not in chat.app.screen_text()
+    await chat.pilot.press(*"ali", "enter")
+    await chat.until(lambda: "you ask as alice" in chat.texts()[-1])
+    await chat.ask("hello")
+    assert chat.server.bearers[-1] == f"Bearer {TOKEN}-alice"
+    await listed()
+    assert chat.app.screen.query_one(OptionList).highlighted == 1
+    await chat.pilot.press("up", "enter")
+    await chat.until(lambda: "you ask as nobody" in chat.texts()[-1])
+    assert TOKEN not in chat.app.screen_text()
+
+
 async def test_a_token_is_typed_masked_and_only_for_this_conversation(chat: Chat) -> None:
     await chat.type("/set bearer ask")
     await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
@@ -529,7 +563,7 @@ async def test_an_attached_agent_that_wants_a_credential_can_be_asked_with_one(
     )
     assert chat.prompt.disabled
     await chat.pilot.press("alt+p")
-    await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
+    await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
     await chat.pilot.press(*"$DESK_TOKEN", "enter")
     await chat.until(lambda: not chat.prompt.disabled and "you ask as $DESK_TOKEN" in chat.texts()[-1])
     chat.pane.focus_pane()

@@ -19,6 +19,7 @@ def row(setting: Setting) -> str:
         "text": "text",
         "keys": "mapping",
         "prices": "mapping",
+        "callers": "mapping",
     }[setting.kind]
     return f"| `{setting.key}` | {allowed} | {shown_as(setting, setting.default)} | {setting.help} |"
 

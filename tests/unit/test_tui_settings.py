@@ -11,7 +11,9 @@ from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, setti
 from pallas_tui.settings.settings_file import CannotSave, save_setting
 from pallas_tui.settings.settings_schema import BY_KEY, SCHEMA, ModelPrice, check
 
-ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, protocol, reopen, editor, prices, wrap"
+ALLOWED = (
+    "theme, ascii, thumbnails, keys, vim, notify, ask_quit, protocol, reopen, editor, prices, callers, wrap"
+)
 NOTIFY = "runs, agents, after, bell, desktop, program, title"
 
 
@@ -56,6 +58,15 @@ def test_theme_ascii_and_keys_are_taken(tmp_path: Path) -> None:
         (
             "prices: {m: {input: -1, output: 2}}",
             "workbench.yaml: prices: m: input and output must be numbers, 0 or more, for a million tokens",
+        ),
+        (
+            "callers: {alice: tok-5f0c}",
+            "workbench.yaml: callers: alice: must be $NAME of a variable of the environment, "
+            "never the token itself",
+        ),
+        (
+            "callers: {ask: $A}",
+            "workbench.yaml: callers: ask: must be a name in one piece, not none, off, nobody or ask",
         ),
         (
             "prices: 3",

@@ -1,7 +1,8 @@
 """Slash commands on a conversation on the screen."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from textual.app import App
@@ -31,8 +32,9 @@ from ...instances.attached_snapshots import is_attached_name
 from ...mcp_link import is_plain, origin_of
 from ...pictures.images import user_path
 from ...targets import Reveal, ThreadTarget
+from ..dialogs.choice_dialog import ChoiceScreen
 from ..dialogs.line_dialog import LineScreen, masked_token
-from .chat_desk import ChatDesk
+from .chat_desk import ChatDesk, setting
 from .chat_dialogs import ConfirmScreen
 from .picture_tray import Tray
 
@@ -133,7 +135,7 @@ class ViewHost:
                 "bearer",
                 options.principal.label,
                 "Whose bearer to send: none, $NAME (a variable of the environment), or ask (typed, masked).",
-                ("none", "ask", *principals.names_of()),
+                ("none", "ask", *self._callers, *principals.names_of()),
             ),
             ShownParameter(
                 "side", view.beside or "off", "Agents that are asked side by side, or off.", ("off", *agents)
@@ -171,6 +173,8 @@ class ViewHost:
         if value.lower() == "ask":
             token = await self._view.app.push_screen_wait(masked_token("Bearer for this conversation"))
             return await self.ask_as(principals.typed(token)) if token else "Nothing was changed."
+        if value in self._callers:
+            return await self.ask_as(replace(principals.from_environment(self._callers[value]), source=value))
         if not value.startswith("$"):
             raise _wrong(
                 "A token is never typed here, where it can be seen. /set bearer ask takes it in a masked "
@@ -179,16 +183,19 @@ class ViewHost:
         return await self.ask_as(principals.from_environment(value))
 
     async def choose_principal(self) -> str:
-        """Ask for a variable's name, for an anonymous caller, or for the masked line."""
-        value = await self._view.app.push_screen_wait(
-            LineScreen(
-                "Ask as",
-                "$NAME of a variable in the environment, none, or ask to type a token in. Escape leaves.",
-                words=("none", "ask", *principals.names_of()),
-                check=lambda text: "" if text.strip() else "Write $NAME, none or ask.",
-            )
-        )
-        return await self._bearer(value.strip()) if value else ""
+        """Let the user choose among saved names, variables, nobody, and the masked line."""
+        choices = principals.choices(self._callers)
+        source = self._view.talk.options.principal.source or "none"
+        now = next((index for index, (value, _) in enumerate(choices) if value == source), 0)
+        lines = [line for _, line in choices]
+        index = await self._view.app.push_screen_wait(ChoiceScreen("Ask as", lines, now))
+        return await self._bearer(choices[index][0]) if index is not None else ""
+
+    @property
+    def _callers(self) -> Mapping[str, str]:
+        """The variables that the user gave a name in the settings."""
+        callers: Mapping[str, str] = setting(self._view.app, "callers", {})
+        return callers
 
     async def ask_as(self, principal: ChatPrincipal) -> str:
         """Ask as ``principal`` from now on; without encryption the user must confirm."""
