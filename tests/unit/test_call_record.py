@@ -159,3 +159,27 @@ def test_however_many_runs_get_no_answer_little_is_kept() -> None:
     for number in range(10_000):
         record.observe(_end("cancelled", f"run-{number}"))
     assert record._silent == {}
+
+
+def _probed(record: CallRecord, *reaches: ProbeResult, began: float = 9) -> str:
+    for reach in reaches:
+        record.probed([Downstream("shop", "http", "http://x/mcp", reach)], began)
+    return _health(record)[1]
+
+
+def test_a_server_that_answers_probes_again_is_well_unless_they_were_answered_all_the_time() -> None:
+    # PI-12
+    ok, gone = ProbeResult.OK, ProbeResult.UNREACHABLE
+    record = CallRecord((SHOP,))
+    failing = "Failing: shop (last call: HTTP 503)"
+    record.observe(_hop(503))
+    assert _probed(record, ok, ok) == failing
+    assert _probed(record, gone, ok, began=1) == failing  # before the call
+    assert _probed(record, gone, ok) == ""
+    assert record.last("shop") == CallOutcome(False, 5, "HTTP 503", ok)
+    record.observe(_hop(503))  # and it counts once more
+    assert _probed(record, ok) == failing
+    record.observe(_hop(None))
+    record.observe(_end())
+    assert _health(record)[1] == "Failing: shop (last call: no answer)"
+    assert _probed(record, ok) == ""

@@ -115,7 +115,7 @@ class ProviderChecks:
         except Exception:
             log.exception("the model providers could not be checked")
             return
-        self._asked = models
+        self._asked = models | {f"{self._project.provider}.{self._project.model}"}
         bad = [report for report in found if not report.ok]
         self._failures = self._failures + 1 if bad else 0
         only_keys = bad and all(report.certain and not report.missing for report in bad)
