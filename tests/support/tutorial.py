@@ -43,7 +43,13 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    found = [Block(*parts) for parts in _BLOCK.findall(page)]
+    """The blocks of a page. The text before a file names it too: Markdown may be shown without titles."""
+    found, end = [], 0
+    for match in _BLOCK.finditer(page):
+        title = match[2] or ""
+        assert not title or f"`{title.partition(',')[0]}`" in page[end : match.start()], f"{title}: not named"
+        found.append(Block(match[1], title, match[3]))
+        end = match.end()
     assert len(found) * 2 == len(re.findall("^```", page, re.MULTILINE)), "a block that cannot be read"
     return found
 
