@@ -125,15 +125,28 @@ async def desk(camera: Camera) -> None:
     await camera.take("workbench")
 
 
+async def open_step(camera: Camera) -> None:
+    """From a run's screen to its first model step."""
+    await camera.press("end")
+    await camera.until("1. scripted", "tools/call")
+    rows = [row.strip() for row in camera.text.splitlines()[:-1]]
+    last = max(number for number, row in enumerate(rows) if row)
+    (step,) = (number for number, row in enumerate(rows) if " 1. scripted" in row)
+    await camera.press(*["up"] * (last - step), "enter")
+    await camera.until("Model step", "Instructions")
+
+
 async def feed(camera: Camera) -> None:
     """The run as a tree across agents, with a waterfall; then on a screen of its own."""
     await camera.press("f4", "f8")
     await camera.press("home", "right")
     await camera.take("feed")
     await camera.press("enter")
-    await camera.until("Exchanges", "tools/call")
+    await camera.until("Trace", "Model steps")
     await camera.take("run")
-    await camera.press("escape")
+    await open_step(camera)
+    await camera.take("step")
+    await camera.press("escape", "escape")
 
 
 async def traces(camera: Camera) -> None:
@@ -262,14 +275,16 @@ async def film(camera: Camera) -> None:
     await camera.until("is writing")
     await camera.film(2.5, "concierge answered")
     await camera.press("f4", "home", "right", "enter")
-    await camera.film(3.0, "Trace", "docs/search")
-    await camera.press("escape")
+    await camera.film(2.5, "Trace", "docs/search")
+    await open_step(camera)
+    await camera.film(3.0)
+    await camera.press("escape", "escape")
     await edit(camera)
     await camera.film(1.0, "v2")
     await camera.press("C")
     await camera.film(3.0, "currency")
     await camera.press("escape")
-    camera.develop("recording", poster=-4)
+    camera.develop("recording", poster=-5)
 
 
 _FIRST = (desk, feed, traces, logs, chat, agent, messages)
