@@ -1,4 +1,4 @@
-"""Runs over REST at their edges: a key before its run, runs that the ledger does not know yet."""
+"""REST at its edges: the first request, a key before its run, runs that the ledger does not know yet."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from support.executors import FakeExecutor, Gate
 from support.rest import Api, api, chunks_in, text_in
 from support.waiting import until
@@ -13,6 +14,7 @@ from support.waiting import until
 from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.model import Fault, FaultType
 from pallas.surfaces.rest.idempotency import digest_of
+from pallas.surfaces.rest.rest_app import RestApi
 
 CHAT = "/agents/echo/chat"
 
@@ -160,3 +162,21 @@ async def test_an_answer_that_cannot_be_kept_is_told_all_the_same(
         assert [row["status"] for row in rows] == ["complete", "complete", "error", "complete", "complete"]
         runs = (await client.get("/runs", params={"status": "error"})).json()["items"]
         assert {run["partial"] for run in runs} == {None, "2:two"}
+
+
+async def test_its_routes_are_made_once_and_by_the_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RestApi] = []
+    make = RestApi.make
+
+    def noted(rest: RestApi) -> FastAPI:
+        made.append(rest)
+        return make(rest)
+
+    monkeypatch.setattr(RestApi, "make", noted)
+    async with api(tmp_path) as served, served.client() as client:
+        assert made == []
+        answers = await asyncio.gather(*(client.get("/whoami") for _ in range(5)))
+        assert [answer.status_code for answer in answers] == [200] * 5
+        assert made == [served.rest]

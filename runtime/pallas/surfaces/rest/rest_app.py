@@ -55,7 +55,15 @@ class RestApi:
     ) -> None:
         self._replay = RunReplay(parts.ledger)
         self._turns = RestRuns(parts.kernel, self._replay, come_back=come_back)
-        recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
+        self._recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
+        self._keys = Keys(parts.ledger)
+        self._parts = parts
+        self._heartbeat = heartbeat
+        self._making = asyncio.Lock()
+        self._app: FastAPI | None = None
+
+    def make(self) -> FastAPI:
+        """Return the application with all its routes. That takes longer than all else of a fleet's start."""
         app = FastAPI(
             title="Pallas",
             description=_ABOUT,
@@ -66,16 +74,16 @@ class RestApi:
             redirect_slashes=False,
             exception_handlers={HTTPException: _refused},
         )
-        routes = Routes(app, parts)
+        routes = Routes(app, self._parts)
         add_resources(routes)
-        add_chat(routes, self._turns, recall, Keys(parts.ledger), heartbeat)
+        add_chat(routes, self._turns, self._recall, self._keys, self._heartbeat)
         add_threads(routes)
-        add_runs(routes, recall, heartbeat)
-        add_tasks(routes, heartbeat)
+        add_runs(routes, self._recall, self._heartbeat)
+        add_tasks(routes, self._heartbeat)
         _add_whoami(routes)
         assert not routes.missing, routes.missing
         app.router.add_route("/openapi.json", _openapi)
-        self.app = app
+        return app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. A reader that disconnects or stops reading is not our error."""
@@ -83,9 +91,16 @@ class RestApi:
             # The server leaves the body out by itself.
             scope = {**scope, "method": "GET", HEAD: True}
         try:
-            await self.app(scope, receive, send)
+            await (self._app or await self._made())(scope, receive, send)
         except* (TimeoutError, OSError, ClientDisconnect) as gone:
             log.debug("api: a reader went away: %s", type(gone.exceptions[0]).__name__)
+
+    async def _made(self) -> FastAPI:
+        """Return the application, made at the first request, in a thread: no other caller waits for it."""
+        async with self._making:
+            if self._app is None:
+                self._app = await asyncio.to_thread(self.make)
+            return self._app
 
     async def close(self) -> None:
         """End the runs that were started here. Safe to call twice."""
@@ -130,7 +145,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def document_of(api: RestApi) -> dict[str, Any]:
     """Return the OpenAPI document of the API, which is the same for every fleet."""
-    return _document(api.app)
+    return _document(api.make())
 
 
 async def _openapi(request: Request) -> Response:
