@@ -294,6 +294,30 @@ async def test_a_form_that_is_long_in_coming_says_what_is_waited_for(monkeypatch
         await until(lambda: isinstance(app.screen, SendScreen), pilot)
 
 
+async def test_a_form_that_comes_while_something_else_is_read_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet, answers, asked = made(), asyncio.Event(), asyncio.Event()
+    describe = fleet.describe
+
+    async def later(name: str) -> AgentDetail:
+        asked.set()
+        await answers.wait()
+        return await describe(name)
+
+    monkeypatch.setattr(fleet, "describe", later)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(app, pilot, "home", "s")
+        await until(asked.is_set, pilot)
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        answers.set()
+        await until(lambda: not any(worker.group == "look up" for worker in app.workers), pilot)
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+
+
 async def test_a_message_is_written_as_json_or_as_xml_just_as_well() -> None:
     fleet = made()
     app = workbench(fleet)

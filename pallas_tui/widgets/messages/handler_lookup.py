@@ -55,7 +55,7 @@ def look_up(widget: Widget, agent: str, then: Callable[[AgentDetail, AgentsPane]
             return
         finally:
             slow.stop()
-        if widget.is_attached and screen.is_current:
+        if widget.is_attached and screen.is_active:
             then(detail, agents)
 
     widget.run_worker(

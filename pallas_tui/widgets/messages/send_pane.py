@@ -99,7 +99,7 @@ shows the answer. The messages of the run are in the inspector: `M`, or `m` on i
 
     def _beat(self) -> None:
         super()._beat()
-        if self.writing or not self.screen.is_current:
+        if self.writing or not self.screen.is_active:
             return  # nothing moves below the text that the user edits
         if (version := self._version_now()) and version != self._version:
             self._version = version
