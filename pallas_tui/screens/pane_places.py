@@ -57,6 +57,7 @@ class Places(Screen[None]):
         self._layouts = layouts
         self._size_class: SizeClass | None = None
         self._layout = Layout()
+        self._focus_before: Widget | None = None
 
     def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
         titles = [(pane, f"show.{pane}", title) for pane, title in panes]
@@ -157,7 +158,7 @@ class Places(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Large enough for all places, or one at a time, or too small for any."""
         width, height = event.size
-        self.set_class(is_tiny(width, height), "-tiny")
+        self._hide_all(is_tiny(width, height))
         kind = size_class(width, height)
         if kind != self._size_class:
             self._size_class = kind
@@ -172,6 +173,23 @@ class Places(Screen[None]):
             elif self._split and self._current in self._dock:
                 self._layout = replace(self._layout, tab=self._current)
         self._arrange()
+
+    def _hide_all(self, is_hidden: bool) -> None:
+        """Show only that the terminal is too small; the focus comes back with the panes."""
+        if is_hidden == self.has_class("-tiny"):
+            return
+        if is_hidden:
+            self._focus_before = self.focused
+        self.set_class(is_hidden, "-tiny")
+        if not is_hidden:
+            self.call_after_refresh(self._focus_again)
+
+    def _focus_again(self) -> None:
+        before, self._focus_before = self._focus_before, None
+        if before is not None and before.is_attached and self._place_of(before) == self._current:
+            before.focus(scroll_visible=False)
+        else:
+            self._focus_current()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Record that the user went to a pane by a click or a tab."""

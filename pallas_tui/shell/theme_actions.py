@@ -22,12 +22,12 @@ _logger = logging.getLogger("pallas_tui")
 
 
 class Themes(Provider):
-    """The names of all themes, Pallas's own first."""
+    """The names of all themes: the one in use, Pallas's own, then the others."""
 
     def _names(self) -> list[str]:
-        own = [*(theme.name for theme in OWN), *SIXTEEN]
+        own = [theme_in_use(self.app), *(theme.name for theme in OWN), *SIXTEEN]
         there = self.app.available_themes
-        return [*(name for name in own if name in there), *sorted(set(there) - set(own))]
+        return [*(name for name in dict.fromkeys(own) if name in there), *sorted(set(there) - set(own))]
 
     async def discover(self) -> AsyncIterator[DiscoveryHit]:
         """All of them."""
@@ -40,6 +40,11 @@ class Themes(Provider):
         for name in self._names():
             if (score := wanted.score(name)) > 0:
                 yield Hit(score, Content(name), partial(_choose, self.app, name), name)
+
+
+def theme_in_use(app: App[Any]) -> str:
+    """The theme that was chosen last, whatever is seen while another one is chosen."""
+    return (app.theme_before if isinstance(app, Look) else None) or app.theme
 
 
 def _choose(app: App[Any], name: str) -> None:
@@ -58,7 +63,7 @@ class Look(App[int]):
         self._quiet = DimTextFilter()
         self._filters.insert(0, self._quiet)
         self._filters.append(OUTPUT_GUARD)
-        self._theme_before: str | None = None
+        self.theme_before: str | None = None
         for theme in OWN:
             self.register_theme(theme)
 
@@ -102,7 +107,7 @@ class Look(App[int]):
 
     def choose_theme(self, name: str) -> None:
         """Use a theme from now on, also at the next start."""
-        self._theme_before = None
+        self.theme_before = None
         self.theme = name
         self.keep_setting("theme", name)
 
@@ -110,7 +115,7 @@ class Look(App[int]):
 
     def action_change_theme(self) -> None:
         """Open the list of themes."""
-        self._theme_before = self.theme
+        self.theme_before = self.theme
         self.push_screen(
             CommandPalette([Themes], placeholder="Search for themes…", id=_PALETTE_ID),
         )
@@ -118,12 +123,12 @@ class Look(App[int]):
     @on(CommandPalette.OptionHighlighted)
     def _preview(self, event: CommandPalette.OptionHighlighted) -> None:
         hit = getattr(event.highlighted_event.option, "hit", None)
-        choosing = self._theme_before is not None and self.screen.id == _PALETTE_ID
+        choosing = self.theme_before is not None and self.screen.id == _PALETTE_ID
         if choosing and hit is not None and hit.text in self.available_themes:
             self.theme = hit.text
 
     @on(CommandPalette.Closed)
     def _preview_ended(self, event: CommandPalette.Closed) -> None:
-        before, self._theme_before = self._theme_before, None
+        before, self.theme_before = self.theme_before, None
         if before is not None and not event.option_selected:
             self.theme = before

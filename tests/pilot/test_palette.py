@@ -151,6 +151,10 @@ async def test_a_theme_is_seen_while_it_is_looked_for_and_stays_only_when_chosen
         await until(lambda: isinstance(app.focused, Input), pilot)
         await app.run_action("change_theme")
         await until(lambda: isinstance(app.screen, CommandPalette), pilot)
+        await until(lambda: app.screen.query_one(CommandList).highlighted == 0, pilot)
+        await pilot.pause()
+        assert app.theme == "textual-dark"  # the first of the list is the one in use
+        assert app.screen.styles.background.a == 0  # the others are seen as they are
         await pilot.press(*"gruvbox")
         await until(lambda: app.theme == "gruvbox", pilot)
         await pilot.press("escape")

@@ -109,6 +109,21 @@ async def test_below_40_by_10_it_says_so_and_comes_back() -> None:
             assert app.main.current == "feed"
 
 
+async def test_the_focus_survives_a_terminal_that_was_too_small() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        for keys in ("f4", "f2"):
+            await pilot.press(keys)
+            await until(lambda: not isinstance(app.focused, Input), pilot)
+            before = app.focused
+            await pilot.resize_terminal(30, 8)
+            await until(lambda: app.main.has_class("-tiny"), pilot)
+            await until(lambda: app.focused is None, pilot)
+            await pilot.resize_terminal(*WIDE)
+            await until(lambda before=before: app.focused is before, pilot)
+
+
 async def test_a_workbench_that_begins_too_small_grows() -> None:
     app = workbench()
     async with app.run_test(size=(10, 4)) as pilot:
