@@ -125,7 +125,7 @@ def test_what_comes_from_a_fleet_is_made_safe_once() -> None:
     found = run.get(1) if run is not None else None
     assert found is not None
     for text in (found.sender, found.to, found.payload, found.detail):
-        assert text.isprintable()
+        assert text.replace("\u200d", "").isprintable()  # a joiner of two pictures stays
 
 
 async def test_a_run_of_ten_thousand_messages_is_read_page_by_page_and_once() -> None:

@@ -61,4 +61,5 @@ def test_no_more_than_a_bound_is_kept() -> None:
 
 def test_texts_are_one_safe_line() -> None:
     (only,) = board(todo(HOSTILE, actor=HOSTILE, description=HOSTILE, wait_for=HOSTILE)).listed()
-    assert all(text.isprintable() for text in (only.id, only.actor, only.description, only.wait_for))
+    for text in (only.id, only.actor, only.description, only.wait_for):
+        assert text.replace("\u200d", "").isprintable()  # a joiner of two pictures stays
