@@ -21,6 +21,7 @@ from pallas.model import (
 )
 from pallas.safe_text import one_line
 
+from ..chat.chat_entry import QUIET_AFTER
 from ..chat.token_prices import tokens
 from ..text import count
 from .run_requests import DownstreamRequests
@@ -74,7 +75,7 @@ class FeedRun:
     is the run that called it in the step ``parent_step``, None where no known run did. ``version`` changes
     with the run, ``tree_version`` also with any run below it. ``surface`` is how its message came in,
     ``identity`` the verified caller, ``thread`` the beginning of its durable thread's id; ``partial`` the
-    text it had written when it was cut short.
+    text it had written when it was cut short. ``heard`` is the time of the last text of its model.
     """
 
     id: str
@@ -101,6 +102,7 @@ class FeedRun:
     tokens: tuple[int | None, int | None] = (None, None)
     cancelling: bool = False
     left_out: int = 0
+    heard: float = 0.0
     burst: int = 0
     version: int = 0
     tree_version: int = 0
@@ -156,8 +158,15 @@ class FeedRun:
         """Note that another agent or provider answers: a router chose it, or a provider failed."""
         self._add(RunStep(event.at, routed_text(event), 0, "ok"))
 
+    def quiet(self, step: RunStep, now: float) -> str:
+        """Say how long the model of this step has written nothing, once that is long; else empty."""
+        asks = step.state == "running" and not step.actor and step.label.endswith("(llm)")
+        seconds = now - max(self.heard, step.at)
+        return f"no text for {seconds:.0f} s" if asks and seconds >= QUIET_AFTER else ""
+
     def retry(self, event: ModelRetry) -> None:
         """Note that a model call failed and is made again."""
+        self.heard = event.at + event.wait
         self._add(RunStep(event.at, retry_text(event), 1, "error", ended=event.at))
 
     def missed(self, event: ServerMissing) -> None:

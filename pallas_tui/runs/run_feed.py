@@ -24,6 +24,7 @@ from pallas.model import (
     RunStarted,
     ServerMissing,
     StepStarted,
+    TextDelta,
     TodoChanged,
     ToolEvent,
 )
@@ -75,6 +76,7 @@ class Feed:
             Rerouted: self._routed,
             ServerMissing: self._missed,
             ModelRetry: self._retried,
+            TextDelta: self._wrote,
             MessagePassed: self._passed,
             TodoChanged: lambda event: self._noted(event, FeedRun.waited),
             BackendChosen: lambda event: self._noted(event, FeedRun.chose),
@@ -226,6 +228,10 @@ class Feed:
         run = self._run_of(event)
         run.retry(event)
         self._grew(run, 1)
+
+    def _wrote(self, event: TextDelta) -> None:
+        if (run := self._runs.get(event.run_id)) is not None and event.actor in ("", run.agent):
+            run.heard = event.at
 
     def _missed(self, event: ServerMissing) -> None:
         run = self._run_of(event)

@@ -2,11 +2,18 @@
 
 from typing import Any
 
-from pallas.model import Event, ModelRetry, RunFinished, RunStarted, StepStarted
+from support.fake_fleet import desk
+
+from pallas.model import Event, ModelRetry, RunFinished, RunStarted, StepStarted, TextDelta
 from pallas.runs.retried_text import BEGINS_AGAIN
 from pallas_tui.chat.answer_runs import MAX_RUNS, Runs
 from pallas_tui.chat.call_tree import Tree
 from pallas_tui.chat.chat_entry import ChatEntry, ChatRun
+from pallas_tui.frame import FleetFrame
+from pallas_tui.runs.run_feed import Feed
+from pallas_tui.runs.run_tree import RunTreeRow
+from pallas_tui.text import UNICODE
+from pallas_tui.widgets.feed.feed_view import feed_line
 
 TRACE = "ab" * 16
 RUN: dict[str, Any] = {"run_id": "r1", "agent": "helper"}
@@ -57,6 +64,24 @@ def test_only_a_run_whose_model_is_to_write_awaits_text() -> None:
     assert heard("helper step 1 (llm)", "helper » Well").awaits_text
     assert not heard("helper step 2 (tool)").awaits_text
     assert not heard("helper » Well", "docs/search: started").awaits_text
+
+
+def test_the_feed_says_how_long_a_model_is_silent() -> None:
+    feed = Feed()
+
+    def line(now: float, *events: Event) -> str:
+        feed.absorb(FleetFrame(desk(), events, now))
+        row = RunTreeRow(feed.runs[0], 0, 1)
+        return "".join(text for text, _ in feed_line(row, True, 80, now, UNICODE))
+
+    step = StepStarted(**RUN, at=100.0, actor="helper", step=1, kind="llm")
+    started = RunStarted(**RUN, at=100.0, trace_id=TRACE)
+    assert "no text" not in line(109.0, started, step)
+    assert "step 1 (llm) · no text for 12 s" in line(112.0)
+    assert "no text" not in line(115.0, TextDelta(**RUN, at=112.0, text="Well"))
+    assert "no text" not in line(140.0, retry(at=113.0))  # its own line says how long it waits
+    assert "no text for 10 s" in line(151.0)
+    assert "no text" not in line(151.0, RunFinished(**RUN, at=151.0, outcome="ok", seconds=51.0))
 
 
 def test_an_answer_that_begins_again_is_one_text_with_a_mark() -> None:

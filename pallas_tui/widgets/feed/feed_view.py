@@ -140,6 +140,8 @@ def _step(row: RunTreeRow, width: int, now: float, glyphs: Glyphs, window: Span)
     label = step.label
     if step.call_id and step.notice:
         label, word = f"{label}: {step.notice}", step.state
+    if quiet := row.run.quiet(step, now):
+        label = f"{label} {glyphs.dot} {quiet}"
     return (
         (f"{clock(step.at)} ", DIM),
         (lead, DIM),
