@@ -68,11 +68,11 @@ dev: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/pallas --serve --project $(DIR)
 
-# tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md,
-# systemd-analyze looks at units, setpriv takes the rights away in deploy/rehearse.py; PostgreSQL is started by the
-# tests of what lasts, from Debian's folder of its programs, which are not in the path.
+# tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md, curl
+# commands of the tutorials; systemd-analyze looks at units, setpriv takes the rights away in deploy/rehearse.py;
+# PostgreSQL is started by the tests of what lasts, from Debian's folder of its programs, which are not in the path.
 system-packages:
-	@missing() { for program in tmux jq chromium systemd-analyze setpriv; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; \
+	@missing() { for program in tmux jq curl chromium systemd-analyze setpriv; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; \
 	  ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || printf ' postgresql'; }; \
 	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "Installing$$(missing)"; apt-get update -qq && apt-get install -y -qq $$(missing | sed 's/systemd-analyze/systemd/; s/setpriv/util-linux/') >/dev/null || true; fi; \

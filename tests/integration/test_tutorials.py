@@ -1,6 +1,7 @@
 """The tutorials do what they say: each of their files and commands, in the order of the page."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pallas.scripted.script_file import load_script
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize(
     "page", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "local-model")
 )
