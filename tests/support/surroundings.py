@@ -33,6 +33,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Textual has read its environment when it was imported, which pytest's plugins see to before any test.
     monkeypatch.setattr(constants, "TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
+    # By identity as before, but without a call in Python: each widget looks all rules up in a set.
+    monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)
     for name, value in (("TERM", "xterm-256color"), ("COLORTERM", "truecolor"), ("TZ", "UTC")):
         monkeypatch.setenv(name, value)
     for name in ("NO_COLOR", "TMUX", "STY", "VTE_VERSION"):
