@@ -98,6 +98,7 @@ async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:
             ["-", "old"],
         ]
         # A tool that is gone cannot be called.
+        await until(lambda: "⏎ call" not in screen_text(app).splitlines()[-1], pilot)  # on its server
         assert tools.select("docs", "old")
         await pilot.press("enter")
         await pilot.pause()
@@ -110,6 +111,7 @@ async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:
         assert isinstance(app.screen, AgentScreen)
         # Enter opens the form of a tool, and escape comes back.
         assert tools.select("docs", "search")
+        await until(lambda: "⏎ call" in screen_text(app).splitlines()[-1], pilot)
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, ToolScreen), pilot)
         await pilot.press("escape", "escape")

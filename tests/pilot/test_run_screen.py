@@ -145,7 +145,10 @@ async def test_an_exchange_is_read_as_json_with_its_headers_and_copied_in_both_f
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
         await open_run(app, pilot, fleet)
-        await pilot.press("end", "enter")
+        assert "open" not in screen_text(app).splitlines()[-1]  # nothing behind a fact
+        await pilot.press("end")
+        await until(lambda: "⏎ open" in screen_text(app).splitlines()[-1], pilot)
+        await pilot.press("enter")
         await until(lambda: isinstance(app.screen, ExchangeScreen), pilot)
         await until(lambda: "Response" in screen_text(app), pilot)
         text = screen_text(app)

@@ -187,6 +187,7 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         event.stop()
         if event.view is self.tools:
             self._show_details()
+            self.refresh_bindings()
 
     @on(LineView.LineChosen)
     def _chosen(self, event: LineView.LineChosen) -> None:
@@ -211,9 +212,11 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         if not self.is_mounted:
             return True
         typing = self.query_one(FilterLine).has_focus
-        if action in ("filter", "choose"):
-            return self._section == "tools" and not typing
-        return True
+        if action not in ("filter", "choose"):
+            return True
+        row = self.tools.selected
+        is_call = action == "filter" or (row is not None and row.tool is not None)
+        return self._section == "tools" and not typing and is_call
 
     def choose(self) -> None:
         """Call the selected tool by hand."""

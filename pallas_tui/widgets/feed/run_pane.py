@@ -182,13 +182,18 @@ on as text, **c** an exchange as JSON.
 
     def action_choose(self) -> None:
         """Open the line under the cursor."""
+        if (target := self._target) is not None:
+            self.post_message(self.OpenRunLine(target))
+
+    @property
+    def _target(self) -> Step | Exchange | FeedRun | None:
+        """What the line under the cursor opens: nothing for a heading, a fact, and the run itself."""
         entry = self.rows.selected
         if isinstance(entry, ListedStep):
-            self.post_message(self.OpenRunLine(entry.step))
-        elif isinstance(entry, ListedExchange):
-            self.post_message(self.OpenRunLine(entry.exchange))
-        elif isinstance(entry, RunTreeRow) and entry.run is not self.run:
-            self.post_message(self.OpenRunLine(entry.run))
+            return entry.step
+        if isinstance(entry, ListedExchange):
+            return entry.exchange
+        return entry.run if isinstance(entry, RunTreeRow) and entry.run is not self.run else None
 
     def action_full_text(self) -> None:
         """Show the details of the run as text."""
@@ -215,8 +220,12 @@ on as text, **c** an exchange as JSON.
         self.post_message(self.ShowRunElsewhere(pane))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow copying as JSON only on an exchange."""
-        return self._exchange is not None if action == "copy_json" and self.is_mounted else True
+        """Offer only what can be done with the line under the cursor."""
+        if not self.is_mounted or not self.query(RunList):
+            return True
+        if action == "choose":
+            return self._target is not None
+        return self._exchange is not None if action == "copy_json" else True
 
     @on(LineView.CursorMoved)
     def _moved(self, event: LineView.CursorMoved) -> None:
