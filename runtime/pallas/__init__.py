@@ -1,3 +1,3 @@
 """Pallas: a runtime that serves a fleet of LLM agents over MCP."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -35,8 +35,7 @@ from pallas.runs.conversations import Conversation, Conversations, key_of, minte
 from pallas.runs.in_flight import InFlight
 from pallas.runs.outcomes import cut_short, started, what_answers
 from pallas.runs.run import ActiveRun, Listener, Stats
-from pallas.runs.run_recorder import RunRecorder
-from pallas.runs.run_steps import StepReader
+from pallas.runs.run_recorder import RunRecorder, StepReader
 from pallas.runs.session_counts import SessionCounts
 from pallas.runs.thread_store import BegunElsewhere, ThreadStore
 from pallas.runs.turns import ConversationTurns, late

@@ -1,4 +1,4 @@
-"""Writes finished runs with their events and model steps to the ledger, in the background.
+"""Writes finished runs, their events and model steps to the ledger in the background; reads the steps.
 
 A run of a durable thread is written with its messages; this module writes the runs without a thread, and the
 events and steps of all runs. A fleet that is killed loses the last of these, never a message.
@@ -14,12 +14,22 @@ from itertools import chain
 from time import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pallas.model import Blob, EndedRun, Event, Outcome, RunRecord, RunRequest, Usage
+from pallas.model import (
+    Blob,
+    EndedRun,
+    Event,
+    Outcome,
+    RunRecord,
+    RunRequest,
+    Step,
+    StepDetail,
+    Usage,
+)
 from pallas.model.codec import encode_event
 from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
 from pallas.telemetry.request_parts import RequestPart
-from pallas.telemetry.step_record import RunSteps
+from pallas.telemetry.step_record import RunSteps, StepRecord
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -136,3 +146,31 @@ def _ended_run(ended: _Ended, new: Sequence[RequestPart]) -> EndedRun:
         ended.steps.stored() if ended.steps is not None else (),
         [Blob(p.scope, p.digest, p.parent.digest if p.parent is not None else "", p.body) for p in new],
     )
+
+
+class StepReader:
+    """The steps of a fleet's runs. Raises Fault (TRANSPORT, TIMEOUT) if the ledger fails."""
+
+    def __init__(self, record: StepRecord) -> None:
+        self._record = record
+        self.ledger: Ledger | None = None
+
+    async def list(self, run_id: str) -> tuple[Step, ...]:
+        """The steps of a run, in order; empty if none are known."""
+        kept = self._in_memory(run_id)
+        if kept is not None:
+            return tuple(step.value for step in kept.steps)
+        return await self.ledger.steps.list(run_id) if self.ledger is not None else ()
+
+    async def get(self, run_id: str, number: int) -> StepDetail | None:
+        """A step with its texts; None if it is not known."""
+        kept = self._in_memory(run_id)
+        if kept is not None:
+            return next((step.detail for step in kept.steps if step.value.number == number), None)
+        return await self.ledger.steps.get(run_id, number) if self.ledger is not None else None
+
+    def _in_memory(self, run_id: str) -> RunSteps | None:
+        """The run, unless steps of it were dropped that the ledger has."""
+        kept = self._record.of(run_id)
+        is_whole = kept is not None and bool(kept.steps) and kept.steps[0].value.number == 1
+        return kept if is_whole or self.ledger is None else None
