@@ -9,8 +9,12 @@ import psutil
 import pytest
 from support import pallas_process
 from support.chatting import Desk, desk, model
-from support.ports import is_free
+from support.live import agent_module, write_project
+from support.ports import free_ports, is_free
 from support.waiting import until
+
+from pallas.client.own_fleet import needed
+from pallas.config import load_project
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +153,50 @@ def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(i
     assert is_free(int(idle.url.rpartition(":")[2]))
     left = [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(idle.root)]
     assert left == []
+
+
+SIBLINGS = """
+models: [scripted]
+rules:
+  - when: {system: you are library}
+    say: Monday to Friday
+  - when: {last: tool}
+    say: "It said {{ result }}"
+  - when: {last: user, text: peer}
+    call: [{tool: library, arguments: {message: "When?"}}]
+  - when: {last: user, text: server}
+    call: [{tool: library__send_message, arguments: {message: "When?"}}]
+  - say: plain
+"""
+
+
+def test_agents_that_the_asked_one_reaches_are_started_with_it(tmp_path: Path) -> None:
+    # One is a peer, the other a server; neither is in depends_on.
+    shelf = free_ports(1)[0]
+    server = {"url": f"http://127.0.0.1:{shelf}/mcp", "auth": {"oauth": False}}
+    serving = agent_module("serving", ("library",))
+    broken = "raise RuntimeError('out of paper')"
+    with model(tmp_path, SIBLINGS) as running:
+        root = write_project(
+            tmp_path / "desk",
+            {"peered": None, "serving": serving, "library": None, "lame": broken},
+            keys={"peered": {"peers": ["library", "lame"]}, "library": {"port": shelf}},
+            top={"bind": "127.0.0.1"},
+            config={
+                "default_model": "generic.scripted",
+                "generic": {"base_url": running.url, "api_key": "offline"},
+                "mcp": {"servers": {"library": server}},
+            },
+        )
+        project = Desk(root, tmp_path / "state", running)
+        needs = needed(load_project(root, {}), "serving").agents["serving"].depends_on
+        assert needs == ("library",)  # it connects when that answers
+        for agent, text, fails in (("peered", "peer", True), ("serving", "server", False)):
+            done = project.chat(agent, "-m", text)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.startswith("It said")
+            assert "Monday to Friday" in done.stdout, done.stderr
+            assert (f"{agent} is asked without lame: " in done.stderr) == fails, done.stderr
 
 
 def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:

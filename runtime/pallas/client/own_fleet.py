@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,6 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
+from pallas.config.agent_code import read_agents
+from pallas.config.models import AgentConfig, Need
 from pallas.config.network import local_port
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
@@ -47,11 +49,11 @@ async def running_or_own(
 ) -> AsyncIterator[RestClient]:
     """Open the API of the project's fleet: the running one, or one in this process.
 
-    A fleet of our own starts only ``agent`` and its dependencies, on loopback. It uses the project's ledger,
-    so its threads remain afterwards. ``starting`` is called before it begins: from then on the process is in
-    the project's folder, and the agents' code runs in it. ``tell`` receives what is wrong with the fleet, one
-    line each. Raises Fault, with ``not_found`` for an agent that is neither declared nor created over the
-    API.
+    A fleet of our own starts only ``agent`` and those that it reaches, on loopback. It uses the
+    project's ledger, so its threads remain afterwards. ``starting`` is called before it begins: from then on
+    the process is in the project's folder, and the agents' code runs in it. ``tell`` receives what is wrong
+    with the fleet, one line each. Raises Fault, with ``not_found`` for an agent that is neither declared nor
+    created over the API.
     """
     place = place_of(project=project, environ={})
     if await is_there(place):
@@ -127,25 +129,31 @@ async def made_agents(project: Project) -> dict[str, str] | None:
 
 
 def needed(project: Project, agent: str) -> Project:
-    """Return the project with only ``agent`` and its dependencies, on loopback and a free port.
+    """Return the project with only ``agent`` and those that it reaches, on loopback and a free port.
 
-    Only those that others of them call get a port of their own. An agent that no file declares may need any
-    of the others, so all of them stay.
+    It reaches what it depends on, its peers, and siblings that are servers of it, which are started before
+    it. Only those that others of them call get a port of their own. An agent that no file declares may need
+    any of the others, so all of them stay.
     """
-    wanted: set[str] = set()
+    wanted: dict[str, AgentConfig] = {}
+    served: set[str] = set()
     waiting = [agent] if agent in project.agents else list(project.agents)
     while waiting:
         name = waiting.pop()
         if name not in wanted and name in project.agents:
-            wanted.add(name)
-            waiting += project.agents[name].depends_on
+            each = project.agents[name]
+            servers = _sibling_servers(project, each) if agent in project.agents else ()
+            waiting += (*each.depends_on, *each.peers, *servers)
+            served.update(each.depends_on, servers)
+            # A ring would wait for itself, and each of its agents is ready without the others.
+            first = [Need(other) for other in servers if not _waits_for(project, wanted, other, name)]
+            wanted[name] = replace(each, needs=(*each.needs, *first))
     called = {local_port(each.url) for each in project.downstreams.values() if each.url}
-    if agent in project.agents and not any(agent in project.agents[name].depends_on for name in wanted):
+    if agent in project.agents and agent not in served:
         called.discard(project.agents[agent].port)
     agents = {
         name: each if each.port in called else replace(each, port=0)
-        for name, each in project.agents.items()
-        if name in wanted
+        for name, each in ((name, wanted[name]) for name in project.agents if name in wanted)
     }
     port = _free_port()
     return replace(
@@ -158,6 +166,24 @@ def needed(project: Project, agent: str) -> Project:
         allowed_hosts=(),
         tls=None,
     )
+
+
+def _sibling_servers(project: Project, config: AgentConfig) -> tuple[str, ...]:
+    """Return the agents of the project whose ports are servers of this one, by the text of its code."""
+    used = {server.text for each in read_agents(project.root, config) for server in each.servers}
+    ports = {local_port(each.url) for name, each in project.downstreams.items() if name in used and each.url}
+    others = (each for each in project.agents.values() if each.name not in (config.name, *config.depends_on))
+    return tuple(each.name for each in others if each.port and each.port in ports)
+
+
+def _waits_for(project: Project, wanted: Mapping[str, AgentConfig], name: str, other: str) -> bool:
+    """Return whether ``name`` starts after ``other``, directly or through others."""
+    seen, waiting = set[str](), [name]
+    while waiting:
+        if (each := waiting.pop()) not in seen and each in project.agents:
+            seen.add(each)
+            waiting += wanted.get(each, project.agents[each]).depends_on
+    return other in seen
 
 
 @asynccontextmanager
@@ -175,7 +201,8 @@ async def own_fleet(
     that. ``grace_s`` is how many seconds to wait for ports that another fleet of the project has. Raises
     Fault.
     """
-    own = _Own(needed(project, agent), tell, begun, started, grace_s)
+    asked = agent if agent in project.agents else ""
+    own = _Own(needed(project, agent), asked, tell, begun, started, grace_s)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -197,12 +224,14 @@ class _Own:
     def __init__(
         self,
         project: Project,
+        asked: str,
         tell: Callable[[str], None],
         begun: Callable[[str], None],
         started: Callable[["Fleet"], None],
         grace_s: float,
     ) -> None:
         self._project = project
+        self._asked = asked
         self._tell = tell
         self._begun = begun
         self._started = started
@@ -253,16 +282,28 @@ class _Own:
         try:
             await self._start(fleet)
             if not self._stop_requested.is_set():
+                self._tell_of_failed(fleet)
                 self._started(fleet)
                 self._ready.set_result(fleet.ports.origin)
                 await self._stop.wait()
         finally:
             await fleet.stop()
 
+    def _tell_of_failed(self, fleet: "Fleet") -> None:
+        """Say which others the asked agent has to do without; its own failure is the answer's."""
+        from pallas.fleet.supervisor.dependency_health import trouble_of
+
+        for agent in fleet.agents:
+            if self._asked and agent.name != self._asked and (trouble := trouble_of(agent)):
+                self._say(f"{self._asked} is asked without {agent.name}: {trouble}")
+
     def _hear(self, event: Event) -> None:
         if isinstance(event, Notice) and event.level == "error":
-            with suppress(RuntimeError):  # The caller has just gone.
-                self._caller.call_soon_threadsafe(self._tell, sanitize(event.text))
+            self._say(event.text)
+
+    def _say(self, text: str) -> None:
+        with suppress(RuntimeError):  # The caller has just gone.
+            self._caller.call_soon_threadsafe(self._tell, sanitize(text))
 
     async def _reserve(self, fleet: "Fleet") -> None:
         """Take the ports, once another call of this kind has ended. Raises Fault (CONFIG)."""
