@@ -1,4 +1,7 @@
-"""The palette: every action there is, then every agent, conversation, run and tool, found by their names."""
+"""The palette: every action there is, then every agent, conversation, run and tool, found by their names.
+
+Agents whose names begin with what is typed come before all.
+"""
 
 import asyncio
 import logging
@@ -16,7 +19,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from .actions import ACTIONS, BY_ID, is_navigation
+from .actions import ACTIONS, BY_ID, Action, is_navigation, keys_of
 from .fuzzy import FuzzyQuery
 from .screens.main_screen import MainScreen
 from .targets import (
@@ -31,6 +34,7 @@ from .targets import (
 )
 from .widgets.filter_line import FilterLine
 from .widgets.pane import Pane
+from .widgets.tones import KEY
 
 MOST: Final = 60
 """Entities that one search lists."""
@@ -57,13 +61,16 @@ class PaletteCommand:
     help: str
     run: Callable[[], Any]
     kind: str = ""
+    keys: str = ""
+    """The keys of an action, as they are written on screen."""
 
 
 def commands(app: App[Any], screen: Screen[Any]) -> Iterable[PaletteCommand]:
     """The actions of the registry, and those that any other widget of the panes declares; each once."""
     for action in ACTIONS:
         if action.scope == "app":
-            yield PaletteCommand(action.title, action.help, partial(app.run_action, action.run))
+            run = partial(app.run_action, action.run)
+            yield PaletteCommand(action.title, action.help, run, keys=_keys(app, action))
     # A moment later, when the palette is gone from the picture.
     save = partial(app.set_timer, 0.1, app.deliver_screenshot)
     yield PaletteCommand("Screenshot", "Save the screen as an SVG file", save)
@@ -95,7 +102,7 @@ def kind_of(entity: Entity) -> str:
 
 
 class PaletteProvider(Provider):
-    """Actions first, then entities, the best matches of each first.
+    """Agents that begin so, then actions, then entities, the best matches of each first.
 
     Entities are collected when the first letter is typed, and looked through in slices, so that no
     keystroke waits for them however many there are.
@@ -109,7 +116,8 @@ class PaletteProvider(Provider):
     async def discover(self) -> AsyncIterator[DiscoveryHit]:
         """Before anything is typed: the actions."""
         for command in self._actions:
-            yield DiscoveryHit(Content(command.title), command.run, command.title, _help(command))
+            title = _with_keys(Content(command.title), command)
+            yield DiscoveryHit(title, command.run, command.title, _help(command))
 
     async def search(self, query: str) -> AsyncIterator[Hit]:
         """What matches ``query``."""
@@ -118,8 +126,10 @@ class PaletteProvider(Provider):
             yield self._hit(command, 1 + score, wanted)
         if self._entities is None:
             self._entities = await _collect(entities(self.screen))
+        start = query.strip().lower()
         for command, score in await _best(self._entities, wanted):
-            yield self._hit(command, score, wanted)
+            is_first = command.kind == _KINDS[AgentTarget] and command.title.lower().startswith(start)
+            yield self._hit(command, score + 2 if is_first else score, wanted)
 
     def _hit(self, command: PaletteCommand, score: float, wanted: FuzzyQuery) -> Hit:
         title = Content(command.title)
@@ -128,7 +138,19 @@ class PaletteProvider(Provider):
             title = title.stylize(style, start, end)
         if command.kind:
             title = Content.assemble((f"{command.kind:<{_KIND_WIDTH}}", "dim"), title)
-        return Hit(score, title, command.run, command.title, _help(command))
+        return Hit(score, _with_keys(title, command), command.run, command.title, _help(command))
+
+
+def _keys(app: App[Any], action: Action) -> str:
+    """The keys that an action has now, those of the user's settings before its own."""
+    settings = getattr(app, "settings", None)
+    keys = keys_of(action.id, settings.keys if settings is not None else {})
+    made = Binding.make_bindings([Binding(keys, action.run)] if keys else [])
+    return " ".join(app.get_key_display(binding) for binding in made)
+
+
+def _with_keys(title: Content, command: PaletteCommand) -> Content:
+    return Content.assemble(title, "  ", (command.keys, KEY)) if command.keys else title
 
 
 def _help(command: PaletteCommand) -> Any:
@@ -184,4 +206,4 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[PaletteCommand]:
             action = BY_ID[binding.id or ""]
             title = f"{pane.TITLE}: {action.title}" if action.title in _EVERYWHERE else action.title
             work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
-            yield PaletteCommand(title, action.help, work)
+            yield PaletteCommand(title, action.help, work, keys=_keys(pane.app, action))

@@ -15,6 +15,7 @@ from pallas_tui import palette
 from pallas_tui.app import Workbench
 from pallas_tui.fuzzy import FuzzyQuery
 from pallas_tui.palette import MOST, PaletteCommand, PaletteProvider, entities
+from pallas_tui.settings import Settings
 from pallas_tui.targets import AgentTarget, ConversationTarget, Entity, RunTarget
 from pallas_tui.widgets.agents import AgentsPane
 
@@ -46,11 +47,35 @@ async def test_actions_come_first_and_what_is_found_says_what_it_is(monkeypatch:
         await pilot.press("ctrl+p", *"help")
         await until(lambda: any("invoice" in choice for choice in choices(app)), pilot)
         listed = choices(app)
-        assert listed[0].startswith("Help\n")
+        assert listed[0].startswith("Help  f1 ?\n")
         kinds = [choice.split()[0] for choice in listed if "invoice" in choice or "help run" in choice]
         assert set(kinds) == {"conversation", "run"}
         first_found = min(index for index, choice in enumerate(listed) if choice.split()[0] in set(kinds))
         assert all(choice.split()[0] not in ("conversation", "run") for choice in listed[:first_found])
+
+
+async def test_agents_that_begin_so_come_before_actions_and_actions_say_their_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = [Entity(name, "", AgentTarget(name)) for name in ("ask the rest", "Quitter", "quiet")]
+    monkeypatch.setattr(AgentsPane, "entities", lambda self: [Entity("quit", "", RunTarget("r")), *named])
+    app = workbench(settings=Settings(keys={"settings": "f9,comma"}))
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("ctrl+p")
+        await until(lambda: isinstance(app.screen, CommandPalette) and choices(app), pilot)
+        listed = choices(app)
+        assert any(choice.startswith("Settings  f9 ,\n") for choice in listed)  # the user's keys
+        assert any(choice.startswith("Reset layout\n") for choice in listed)  # it has none
+        await pilot.press(*"QUI")
+        await until(lambda: "Quitter" in "".join(choices(app)[:2]), pilot)
+        listed = [choice.split("\n")[0] for choice in choices(app)]
+        assert {choice.split()[1] for choice in listed[:2]} == {"Quitter", "quiet"}
+        assert listed[2] == "Quit  ^q"
+        assert listed.index("run           quit") > 2
+        await pilot.press("backspace", "backspace", "backspace", *"rest")
+        await until(lambda: any("ask the rest" in choice for choice in choices(app)), pilot)
+        assert choices(app)[0].startswith("Restart")  # the agent does not begin so
 
 
 async def test_choosing_an_entity_goes_to_its_pane_and_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
