@@ -173,7 +173,13 @@ ACTIONS = (
         "theme", "app", "Dark or light", "Switch between the dark and the light theme", "toggle_theme", "f9"
     ),
     Action(
-        "back", "app", "Back", "Leave the zoom or the line of text; never quits", "back", "escape", "back"
+        "back",
+        "app",
+        "Back",
+        "Back from a jump, the zoom or a line of text; never quits",
+        "back",
+        "escape",
+        "back",
     ),
     Action(
         "quit.twice",

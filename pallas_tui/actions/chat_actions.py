@@ -126,7 +126,14 @@ ACTIONS = (
     Action("chat.rename", "chat", "Rename conversation", "Give the tab a name", "rename", "alt+n"),
     Action("chat.export", "chat", "Export conversation", "Write the transcript to a file", "export", "alt+x"),
     Action("chat.write", "chat", "Write", "Go to the prompt", "write", "enter,i"),
-    Action("chat.back", "chat", "Back", "Leave the edit, the calls or the prompt", "back", "escape"),
+    Action(
+        "chat.back",
+        "chat",
+        "Back",
+        "Leave the edit, the calls or the prompt; twice cancels",
+        "back",
+        "escape",
+    ),
     Action(
         "chat.next",
         "chat",

@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from pallas.model import FleetState
 
-from ..actions import bindings
+from ..actions import binding, bindings
 from ..clipboard import copy
 from ..frame import FleetFrame
 from ..state import EventSummary, Tone, summarise
@@ -98,9 +98,11 @@ class MainScreen(Places):
     """The panes and what they ask of one another. A pane that breaks is replaced by words about it."""
 
     AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [binding("chat.new", action="new_conversation", show=False)]
     HELP = """\
 Agents on the left, the chat beside them, feed, logs and traces below. In a small terminal one of them is
 shown at a time. The digits go to a pane, **tab** to the next one, **J** jumps to any of them by a letter.
+**Escape** goes back to where a jump from one pane to another came from.
 You can drag the edges between them with the mouse.
 """
 
@@ -304,13 +306,22 @@ You can drag the edges between them with the mouse.
 
     def open_agent(self, name: str) -> None:
         """Start or select a conversation with an agent, as soon as there is a chat."""
-        self.show("chat")
+        self.jump("chat")
         self._when_there("chat", lambda pane: getattr(pane, "open_agent", lambda name: None)(name))
+
+    def action_new_conversation(self) -> None:
+        """Choose an agent from any pane, and go to the conversation with it."""
+
+        def choose(pane: Pane) -> None:
+            show = partial(self.jump, "chat")
+            getattr(pane, "choose_agent", lambda then: then())(show)
+
+        self._when_there("chat", choose)
 
     def reveal(self, target: Target) -> None:
         """Go to the pane that shows ``target``, and say so where it is gone."""
         name = pane_of(target)
-        self.show(name)
+        self.jump(name)
 
         def show(pane: Pane) -> None:
             if not pane.reveal(target):

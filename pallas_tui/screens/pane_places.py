@@ -1,6 +1,6 @@
 """Where the panes stand on the main screen, which of them can be seen, and how large they are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from textual.widgets import Input, TextArea
 
 from ..text import Glyphs
 from ..widgets.drag_edges import Dragged
+from ..widgets.line_view import LineView
 from ..widgets.pane import Pane
 from ..widgets.start_failure import Failure
 from ..widgets.title_bar import TitleBar
@@ -25,6 +26,7 @@ _BARS: Final = 2
 """Rows that are not the panes': the top line and the bottom line."""
 _SAVE_AFTER: Final = 1.0
 _BESIDE_DOCK: Final = ("agents", "chat")
+_JUMPS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,16 @@ class LatePane:
     id: str
     title: str
     make: Callable[[], Pane]
+
+
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    """From where something led to the pane ``to``: the pane, the widget, and the line the cursor was on."""
+
+    to: str
+    pane: str
+    widget: Widget | None
+    line: Hashable
 
 
 class Places(Screen[None]):
@@ -58,6 +70,7 @@ class Places(Screen[None]):
         self._size_class: SizeClass | None = None
         self._layout = Layout()
         self._focus_before: Widget | None = None
+        self._jumps: tuple[_Jump, ...] = ()
 
     def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
         titles = [(pane, f"show.{pane}", title) for pane, title in panes]
@@ -80,7 +93,41 @@ class Places(Screen[None]):
         self._go(pane)
         self._focus_current()
 
+    def jump(self, pane: str) -> None:
+        """Go to a pane that something in another one leads to: ``back`` returns there."""
+        widget, jumps = self.focused, self._jumps
+        origin = self._place_of(widget) or self._current
+        line = widget.key_at(widget.cursor) if isinstance(widget, LineView) and widget.line_count() else None
+        self.show(pane)
+        if origin != pane:
+            jumps = (*jumps, _Jump(pane, origin, widget, line))[-_JUMPS:]
+        self._remember(jumps)
+
+    def _remember(self, jumps: tuple[_Jump, ...]) -> None:
+        self._jumps = jumps
+        for name, pane in self._panes.items():
+            pane.returns = bool(jumps) and jumps[-1].to == name
+        self.refresh_bindings()
+
+    def _return(self) -> None:
+        *jumps, last = self._jumps
+        self.show(last.pane)
+        widget = last.widget
+        if widget is not None and widget.is_attached and self._place_of(widget) == last.pane:
+            self.set_focus(widget)
+            if isinstance(widget, LineView) and (index := widget.find(last.line)) is not None:
+                widget.action_move_to(index)
+        self._remember(tuple(jumps))
+
+    @on(TextArea.Changed)
+    def _on_written(self, event: TextArea.Changed) -> None:
+        """Who writes stays: the way back is forgotten."""
+        if self._jumps and event.text_area.has_focus and event.text_area.text:
+            self._remember(())
+
     def _go(self, pane: str) -> None:
+        if pane != self._current and self._jumps:
+            self._remember(())
         self._current = pane
         if pane in self._dock:
             self._change(tab=pane)
@@ -308,16 +355,29 @@ class Places(Screen[None]):
     @property
     def can_go_back(self) -> bool:
         """Whether ``back`` would do anything."""
-        return self._zoomed or self._drawer or isinstance(self.focused, Input | TextArea)
+        return self._came or self._zoomed or self._drawer or isinstance(self.focused, Input | TextArea)
+
+    @property
+    def _came(self) -> bool:
+        return bool(self._jumps) and self._jumps[-1].to == self._current
 
     def back(self) -> None:
-        """One step back: out of a line of text, the drawer, or the zoom. Never further."""
-        if isinstance(self.focused, Input | TextArea):
+        """One step back: from a jump, out of a line of text, the drawer, or the zoom. Never further."""
+        if isinstance(self.focused, Input | TextArea) and not self._came:
             self._leave_text()
         elif self._drawer:
             self._toggle_drawer()
+        else:
+            self.step_out()
+
+    def step_out(self) -> bool:
+        """Return from a jump, else from the zoom; False when there is neither."""
+        steps = self._came or self._zoomed
+        if self._came:
+            self._return()
         elif self._zoomed:
             self.zoom()
+        return steps
 
     def _leave_text(self) -> None:
         if "agents" in self._visible():

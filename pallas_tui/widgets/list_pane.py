@@ -74,11 +74,11 @@ class ListPane(Pane):
         self.filter.clear_filter()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape belongs to the filter only while there is one, and the list's keys to the list."""
+        """Escape belongs to a filter that no jump made, and the list's keys to the list."""
         if not self.is_mounted:
             return True
         if action == "unfilter":
-            return bool(self.filter.words)
+            return bool(self.filter.words) and not self.returns
         return not (action == "filter" and self.filter.has_focus)
 
     @on(LineView.CursorMoved)

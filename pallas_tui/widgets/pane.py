@@ -39,6 +39,8 @@ class Pane(Widget):
 
     is_showing: bool = False
     """Whether a person can see the pane now."""
+    returns: bool = False
+    """Whether something in another pane led here: then escape goes back there."""
     caption: reactive[str] = reactive("", repaint=False)
     """A few words on the right of the title, for example ``12 new below``; set it whenever it changes."""
 

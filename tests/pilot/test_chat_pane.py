@@ -178,6 +178,30 @@ async def test_one_escape_only_asks(chat: Chat) -> None:
     await chat.until(lambda: chat.texts()[-1:] == ["released"])
 
 
+async def test_escape_steps_back_before_it_cancels_and_no_text_is_lost(chat: Chat) -> None:
+    await chat.ask("hello")
+    await chat.pilot.press("escape")
+    await chat.pilot.press("escape")
+    assert chat.prompt.has_focus  # and back
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    chat.prompt.insert("a draft")
+    await chat.pilot.press("escape")
+    assert chat.view.transcript.has_focus
+    chat.view._unsure()  # as after 3 s
+    await chat.pilot.press("k", "escape")
+    assert chat.view.transcript.selected is None
+    assert "press escape again" not in chat.app.screen_text()
+    await chat.pilot.press("escape")
+    assert chat.prompt.has_focus
+    assert "press escape again to cancel" in chat.app.screen_text()
+    assert chat.conversation.run is not None
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.conversation.run is None and chat.server.cancelled == 1)
+    assert chat.prompt.has_focus
+    assert chat.prompt.text == "a draft"
+
+
 async def test_ctrl_k_deletes_to_the_end_of_the_line_while_nothing_runs(chat: Chat) -> None:
     chat.prompt.insert("one two")
     chat.prompt.move_cursor((0, 3))

@@ -410,3 +410,26 @@ async def test_a_stopped_loop_and_a_refused_credential_are_seen_and_the_rest_is_
         await pilot.press("i")
         await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "docs, key aa11 configured, HTTP 200" in screen_text(app), pilot)
+
+
+async def test_escape_returns_to_the_pane_and_line_that_a_jump_came_from() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        runs = (await feed_of(app, pilot)).runs
+        fleet.say(*(begin(f"r{number}", f"no {number}") for number in range(4)))
+        await until(lambda: runs.line_count() >= 4, pilot)
+        await pilot.press("home", "down", "l")
+        await until(lambda: app.main.current == "logs", pilot)
+        runs.action_last()  # the list went on meanwhile
+        await pilot.press("escape")
+        await until(lambda: app.focused is runs, pilot)
+        assert runs.selected is not None and runs.selected.id == "r1"
+        # Who goes elsewhere by a key has left the way back.
+        await pilot.press("l", "f4", "f5", "escape")
+        assert app.main.current == "logs"
+        # From the chat too, unless something was written there.
+        await pilot.press("f2", "enter")
+        await until(lambda: app.main.current == "chat" and isinstance(app.focused, Input), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.main.current == "agents", pilot)

@@ -33,6 +33,7 @@ from pallas_tui.screens.record_screens import ThreadsScreen
 from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.agent_chooser import ChooserScreen
 from pallas_tui.widgets.chat.conversation_view import ConversationView
 from pallas_tui.widgets.chat.prompt_area import PromptArea
 from pallas_tui.widgets.pane import Pane
@@ -478,3 +479,28 @@ async def test_why_a_tool_failed_is_below_its_call_also_when_the_run_is_over(tmp
         await here.sees("released")
         here.fleet.say(ToolEvent(error="KeyError: 'month'", **failed))
         await here.sees("ValueError: no such day")
+
+
+async def test_a_conversation_is_begun_from_any_pane_and_escape_returns_there(tmp_path: Path) -> None:
+    async with desk(tmp_path, (80, 24)) as here:
+        first, main = here.view, here.app.main
+        for keys in ("f2", "f4", "f5", "f6"):
+            await here.press(keys, "ctrl+t")
+            await here.until(lambda: isinstance(here.app.screen, ChooserScreen))
+            before = main.current
+            await here.press("escape")
+            await here.until(lambda: here.app.screen is main)
+            assert main.current == before != "chat"
+        await here.press("ctrl+t")
+        await here.until(lambda: isinstance(here.app.screen, ChooserScreen))
+        await here.press("enter")
+        await here.until(lambda: here.view is not first and here.prompt.has_focus)
+        assert main.current == "chat"
+        await here.press("escape")
+        assert main.current == "traces"
+        # Who has written stays in the chat.
+        await here.press("f3", "f2", "enter")
+        await here.until(lambda: here.prompt.has_focus)
+        await here.press("x", "escape", "escape")
+        await here.until(lambda: here.prompt.has_focus)
+        assert (main.current, here.prompt.text) == ("chat", "x")

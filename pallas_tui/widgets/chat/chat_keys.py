@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -133,9 +134,14 @@ class ChatActions(PartsPane):
 
     def action_choose(self) -> None:
         """Choose an agent for another conversation."""
+        self.choose_agent(lambda: None)
+
+    def choose_agent(self, then: Callable[[], None]) -> None:
+        """Choose an agent for another conversation; call ``then`` before it begins."""
 
         def chosen(name: str | None) -> None:
             if name is not None:
+                then()
                 self.new_conversation(name, wanted=True)
 
         self.app.push_screen(ChooserScreen(self._agents, self._desk.glyphs), chosen)
@@ -264,19 +270,28 @@ class ChatActions(PartsPane):
     # Reading
 
     def action_back(self) -> None:
-        """Go one step back: ask to cancel a run, or leave an edit, the calls, a message, the prompt."""
-        view = self._current
+        """Go one step back, from the prompt to the transcript and from there to it; twice cancels a run."""
+        view, focused = self._current, self.app.focused
         if view is None:
             return
-        if isinstance(self.app.focused, QueuedMessages):
+        step_out: Callable[[], bool] = getattr(self.screen, "step_out", bool)
+        if isinstance(focused, QueuedMessages):
             self.focus_pane()
         elif view.stop_editing():
             if view.transcript.selected is not None:
                 view.transcript.focus()
-        elif view.ask_to_cancel():
-            return
-        elif isinstance(self.app.focused, ToolTree) or not view.transcript.unselect():
+        elif view.sure:
+            view.cancel()
+            self.focus_pane()
+        elif focused is view.transcript:
+            if not view.transcript.unselect() and not step_out():
+                self.focus_pane()
+                view.ask_to_cancel()
+        elif focused is not None and view.transcript in focused.ancestors:
             view.transcript.focus()
+        elif view.draft or not self.returns or not step_out():
+            view.transcript.focus()
+            view.ask_to_cancel()
 
     def action_write(self) -> None:
         """Focus the prompt."""

@@ -63,14 +63,14 @@ it from the clipboard; dropping or pasting the path of an image file does the sa
 prompt takes the last one away. **v** shows the pictures of a message in full. **ctrl+g** opens your own
 editor on what you write.
 
-**ctrl+t** opens another conversation. Each tab is a separate one: the agent remembers what was said in it,
-and nothing of the others. Agents of attached instances are listed too, with `@` and where they run.
-**alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
+**ctrl+t** opens another conversation, from any pane. Each tab is a separate one: the agent remembers what was
+said in it, and nothing of the others. Agents of attached instances are listed too, with `@` and where they
+run. **alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
-**Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
-it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends it again,
-**a** branches off another conversation, **f** shows the run in the feed, **enter** goes back to the prompt.
-**ctrl+r** asks again.
+**Escape** in the prompt goes to the transcript, another one back. There, **j** and **k** point at a message,
+**y** copies it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends
+it again, **a** branches off another conversation, **f** shows the run in the feed, **enter** goes back to the
+prompt. **ctrl+r** asks again.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
 
@@ -137,6 +137,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self.note_reasoning(frame.events)
         if frame.snapshot.state is FleetState.RUNNING:
             self.learn_threads()
+        if isinstance(self.app.screen, (ChooserScreen, SideScreen)):
+            self.app.screen.show(self._agents)
         if self.is_showing:
             self._paint()
 
@@ -250,8 +252,6 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             wanted = not self._start.touched or self._start.question
             if front is not None and can_answer(front) and wanted:
                 self.new_conversation(front.name)
-        if isinstance(self.app.screen, (ChooserScreen, SideScreen)):
-            self.app.screen.show(self._agents)
         self._show_tabs()
 
     def _show_tabs(self) -> None:

@@ -346,16 +346,17 @@ class ConversationView(Reading):
         self._worker.cancel()
         return True
 
-    def ask_to_cancel(self) -> bool:
-        """Handle escape: the first asks, the second within 3 s cancels; False when nothing runs."""
-        if self.conversation.run is None:
-            return False
-        if self._sure:
-            return self.cancel()
-        self._sure = True
-        self.set_timer(SURE_WITHIN, self._unsure)
-        self._tell()
-        return True
+    @property
+    def sure(self) -> bool:
+        """Whether escape cancels the run: it asked within the last 3 s."""
+        return self._sure and self.conversation.run is not None
+
+    def ask_to_cancel(self) -> None:
+        """Say, while something runs, that another escape cancels it."""
+        if self.conversation.run is not None:
+            self._sure = True
+            self.set_timer(SURE_WITHIN, self._unsure)
+            self._tell()
 
     def _unsure(self) -> None:
         self._sure = False

@@ -230,7 +230,7 @@ all listed records to a file.
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enable escape only when there is a filter or search; letters are text while the user types."""
         if self.is_mounted and action == "unfilter":
-            return bool(self.filter.words or self.find_line.value)
+            return bool(self.filter.words or self.find_line.value) and not self.returns
         if self.is_mounted and action == "filter" and self.find_line.has_focus:
             return False
         return super().check_action(action, parameters)

@@ -221,7 +221,7 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow escape only where some requests are hidden."""
         if action == "unfilter" and self.is_mounted:
-            return bool(self.filter.words) or self.requests.findings_only
+            return (bool(self.filter.words) or self.requests.findings_only) and not self.returns
         return super().check_action(action, parameters)
 
     def reveal(self, target: Target) -> bool:
