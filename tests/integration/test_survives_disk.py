@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.live import ERAS, write_project
 from support.served import Served, served, text_of
+from support.waiting import until
 
 SIZE = 64 * 1024
 # A file system of its own for the process under test: nobody else sees it, and it goes with the process.
@@ -133,6 +134,7 @@ async def test_lines_for_systemds_journal_begin_with_their_level(tmp_path: Path)
     named = 'JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$0" "$@"'
     with served(root, wrap=("sh", "-c", named), PALLAS_LOG_STDERR="1") as fleet:
         await fleet.says("] running")
+        await until(lambda: any("RuntimeError" in line for line in fleet.err))
         levels = {"INFO": "<6>", "ERROR": "<3>", "WARNING": "<4>"}
         lines = [line for line in fleet.err if '"level": "' in line]
         for line in lines:

@@ -341,7 +341,7 @@ async def test_messages_written_during_an_answer_are_sent_one_by_one_after_it(ch
     await chat.type("count")
     assert chat.prompt.text == ""
     await chat.until(lambda: " 1  and now" in chat.app.screen_text())
-    assert "2 queued: up changes" in chat.app.screen_text()
+    await chat.until(lambda: "2 queued: up changes" in chat.app.screen_text())
     assert told(chat) == ["hold"]
     chat.server.release()
     await chat.until(lambda: chat.texts()[-1] == "message 1 of this conversation")

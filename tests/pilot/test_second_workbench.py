@@ -10,6 +10,7 @@ from support.waiting import until
 
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState
+from pallas.surfaces.control.control_tokens import VARIABLES
 from pallas_tui.placeholder_fleet import outlives
 
 
@@ -17,6 +18,8 @@ async def test_a_second_workbench_on_a_project_attaches_after_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    for name in VARIABLES:  # such a fleet keeps its token in a file
+        monkeypatch.delenv(name, raising=False)
     root = write_project(tmp_path / "desk", {"one": None, "two": None, "three": None})
     with started(root) as first:
         await until(lambda: first.snapshot().state is FleetState.RUNNING, timeout=60)
@@ -24,7 +27,10 @@ async def test_a_second_workbench_on_a_project_attaches_after_one_key(
         async with app.run_test(size=(120, 40)) as pilot:
 
             async def sees(text: str) -> None:
-                await until(lambda: text in screen_text(app), pilot, 60)
+                try:
+                    await until(lambda: text in screen_text(app), pilot, 60)
+                except AssertionError:
+                    raise AssertionError(screen_text(app)) from None
 
             await sees("This project is running already")
             await sees("a attaches to it; it runs on when you leave")
