@@ -19,7 +19,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from .actions import ACTIONS, BY_ID, Action, is_navigation, keys_of
+from .actions import ACTIONS, BY_ID, Action, binding, is_navigation, keys_of
 from .fuzzy import FuzzyQuery
 from .screens.main_screen import MainScreen
 from .targets import (
@@ -145,7 +145,7 @@ def _keys(app: App[Any], action: Action) -> str:
     """The keys that an action has now, those of the user's settings before its own."""
     settings = getattr(app, "settings", None)
     keys = keys_of(action.id, settings.keys if settings is not None else {})
-    made = Binding.make_bindings([Binding(keys, action.run)] if keys else [])
+    made = Binding.make_bindings([binding(action.id, key=keys)] if keys else [])
     return " ".join(app.get_key_display(binding) for binding in made)
 
 
@@ -199,11 +199,11 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[PaletteCommand]:
         await pane.app.run_action(name, widget)
 
     for widget in (pane, *pane.query("*")):
-        for binding in own_bindings(widget):
-            if is_navigation(binding) or binding.action in seen:
+        for own in own_bindings(widget):
+            if is_navigation(own) or own.action in seen:
                 continue
-            seen.add(binding.action)
-            action = BY_ID[binding.id or ""]
+            seen.add(own.action)
+            action = BY_ID[own.id or ""]
             title = f"{pane.TITLE}: {action.title}" if action.title in _EVERYWHERE else action.title
-            work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
+            work: Callable[[], Awaitable[None]] = partial(run, widget, own.action)
             yield PaletteCommand(title, action.help, work, keys=_keys(pane.app, action))
