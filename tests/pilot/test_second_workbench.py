@@ -10,7 +10,7 @@ from support.waiting import until
 
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState
-from pallas.surfaces.control.control_tokens import VARIABLES
+from pallas.surfaces.control import control_tokens
 from pallas_tui.placeholder_fleet import outlives
 
 
@@ -18,8 +18,7 @@ async def test_a_second_workbench_on_a_project_attaches_after_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
-    for name in VARIABLES:  # such a fleet keeps its token in a file
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(control_tokens, "_taken", {})  # tokens of fleets that were started here before
     root = write_project(tmp_path / "desk", {"one": None, "two": None, "three": None})
     with started(root) as first:
         await until(lambda: first.snapshot().state is FleetState.RUNNING, timeout=60)
