@@ -13,7 +13,7 @@ from textual.widgets import Input, TextArea
 from ..text import Glyphs
 from ..widgets.drag_edges import Dragged
 from ..widgets.line_view import LineView
-from ..widgets.pane import Pane
+from ..widgets.pane import Pane, PaneUsed
 from ..widgets.start_failure import Failure
 from ..widgets.title_bar import TitleBar
 from .screen_layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
@@ -121,8 +121,14 @@ class Places(Screen[None]):
 
     @on(TextArea.Changed)
     def _on_written(self, event: TextArea.Changed) -> None:
-        """Who writes stays: the way back is forgotten."""
+        """Forget the way back: who writes stays."""
         if self._jumps and event.text_area.has_focus and event.text_area.text:
+            self._remember(())
+
+    @on(PaneUsed)
+    def _on_pane_used(self) -> None:
+        """Forget the way back, also when the text was sent before the screen could see it."""
+        if self._jumps:
             self._remember(())
 
     def _go(self, pane: str) -> None:
@@ -239,7 +245,12 @@ class Places(Screen[None]):
             self._focus_current()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Record that the user went to a pane by a click or a tab."""
+        """Record that the user went to a pane by a click or a tab.
+
+        Of two keys pressed at once the focus of the first may be reported after the second was obeyed.
+        """
+        if event.widget is not self.focused:
+            return
         place = self._place_of(event.widget)
         if self._drawer and place != "agents":
             self._drawer = False

@@ -16,6 +16,10 @@ class PaneLeft(Message):
     """The user goes back to where the pane was opened."""
 
 
+class PaneUsed(Message):
+    """The user sent something from the pane: escape no longer returns to where a jump came from."""
+
+
 class SectionShown(Message):
     """Another section of the pane is in view."""
 

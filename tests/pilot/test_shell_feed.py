@@ -6,6 +6,7 @@ from dataclasses import replace
 from support.fake_fleet import NOON, FakeFleet
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
+from textual.events import DescendantFocus
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -23,6 +24,7 @@ from pallas_tui.app import Workbench
 from pallas_tui.screens.run_screen import RunScreen
 from pallas_tui.screens.sheet_screen import TextScreen
 from pallas_tui.widgets.feed import FeedPane
+from pallas_tui.widgets.pane import PaneUsed
 
 SMALL = (80, 24)
 
@@ -433,3 +435,32 @@ async def test_escape_returns_to_the_pane_and_line_that_a_jump_came_from() -> No
         await until(lambda: app.main.current == "chat" and isinstance(app.focused, Input), pilot)
         await pilot.press("escape")
         await until(lambda: app.main.current == "agents", pilot)
+
+
+async def test_a_focus_reported_late_does_not_bring_its_pane_back() -> None:
+    app = workbench(FakeFleet())
+    async with app.run_test(size=SMALL) as pilot:
+        await feed_of(app, pilot)
+        await pilot.press("f3")
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        prompt = app.focused
+        assert prompt is not None
+        await pilot.press("f4")
+        app.main.post_message(DescendantFocus(prompt))
+        await pilot.pause()
+        assert app.main.current == "feed"
+
+
+async def test_who_sends_something_does_not_return_to_where_a_jump_came_from() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        runs = (await feed_of(app, pilot)).runs
+        fleet.say(begin("r1", "one"))
+        await until(lambda: runs.line_count() == 1, pilot)
+        await pilot.press("home", "l")
+        await until(lambda: app.main.current == "logs", pilot)
+        app.main.query_one("#logs").post_message(PaneUsed())
+        await pilot.pause()
+        await pilot.press("escape")
+        assert app.main.current == "logs"

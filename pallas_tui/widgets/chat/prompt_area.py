@@ -18,6 +18,7 @@ from pallas.safe_text import sanitize
 from ...actions import bindings
 from ...chat.prompt_history import PromptHistory, Walk
 from ...pictures.images import complete_path, names_images, pasted_images
+from ..pane import PaneUsed
 
 _LOOK: Final = 2.0
 """Seconds that checking pasted paths may take; after that they are text."""
@@ -85,6 +86,7 @@ class PromptArea(TextArea):
             self._history.add(text)
             self._walk = None
             self.load_text("")
+            self.post_message(PaneUsed())
 
     def action_paste_clipboard(self) -> None:
         """Paste the image or the text on the clipboard."""
