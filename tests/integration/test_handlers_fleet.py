@@ -87,8 +87,6 @@ def handlers(root: Path, **agents: dict[str, Any]) -> Path:
     (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False))
     (root / "lower.py").write_text(LOWER)
     (root / "helper.py").write_text("def shown(text):\n    return text.lower()\n")
-    for name in ("lower", "helper"):  # of a project that another test of this process had
-        sys.modules.pop(name, None)
     return root
 
 

@@ -4,6 +4,7 @@ import importlib
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +21,8 @@ from .fastagent.reimport import file_of, modules_of, reimported, unnote
 
 # ``sys.argv``, ``sys.path`` and the module table are process-wide: one import at a time.
 LOADING: Final = threading.Lock()
+# How often each project was forgotten: an import may end after its fleet.
+_forgotten: Final[Counter[str]] = Counter()
 
 
 @contextmanager
@@ -27,13 +30,22 @@ def import_context(project: Project, agent: str, *, fresh: bool) -> Iterator[Non
     """Prepare this block for imports of the project's code; the caller holds ``LOADING``.
 
     ``fresh`` imports it again, while other agents keep what they have; process-wide changes that would
-    affect others are undone.
+    affect others are undone. If the project is forgotten meanwhile, nothing of it stays.
     """
     root = str(project.root)
+    forgotten = _forgotten[root]
+
+    def is_over() -> bool:
+        return _forgotten[root] != forgotten
+
     if root not in sys.path:
         sys.path.insert(0, root)
-    with restored_environment(agent), reimported(project.root) if fresh else nullcontext():
-        yield
+    try:
+        with restored_environment(agent, is_over), reimported(project.root) if fresh else nullcontext():
+            yield
+    finally:
+        if is_over():
+            _drop(project.root)
 
 
 def module_of(root: Path, name: str) -> ModuleType:
@@ -45,8 +57,13 @@ def module_of(root: Path, name: str) -> ModuleType:
 
 def forget(root: Path) -> None:
     """Drop the project's modules, so that another project in this process imports its own."""
+    _forgotten[str(root)] += 1
+    _drop(root)
+
+
+def _drop(root: Path) -> None:
     for name in modules_of(root):
-        del sys.modules[name]
+        sys.modules.pop(name, None)
     unnote(root)
     if str(root) in sys.path:
         sys.path.remove(str(root))

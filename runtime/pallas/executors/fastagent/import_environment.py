@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -11,12 +11,12 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def restored_environment(name: str) -> Iterator[None]:
+def restored_environment(name: str, is_over: Callable[[], bool]) -> Iterator[None]:
     """Guard the import of the agent ``name`` in this block.
 
     Restores the working directory, the standard streams and the switch that turns logging off. Additions to
     ``sys.path`` and to the environment stay for an agent that was made, each once, and are removed if the
-    block fails.
+    block fails. If its fleet ``is_over``, the working directory is not its own any more, and is left alone.
     """
     folder, path, environment = Path.cwd(), list(sys.path), dict(os.environ)
     streams, silenced = (sys.stdout, sys.stderr), logging.root.manager.disable
@@ -30,7 +30,7 @@ def restored_environment(name: str) -> Iterator[None]:
         sys.path[:] = dict.fromkeys(sys.path)
     finally:
         with suppress(OSError):  # the directory may be gone
-            if Path.cwd() != folder:
+            if not is_over() and Path.cwd() != folder:
                 os.chdir(folder)
                 log.warning(
                     "%s: its module changes the working directory, which all agents share: restored to %s",
