@@ -360,9 +360,9 @@ class Workbench(FleetScreens, Look, Notices):
         """Zoom the current pane, or step back."""
         self.main.zoom()
 
-    def action_resize_dock(self, lines: int) -> None:
-        """Change the height of the dock."""
-        self.main.resize_dock(lines)
+    def action_resize_dock(self, cells: int) -> None:
+        """Change the height of the dock, or its width beside the chat."""
+        self.main.resize_dock(cells)
 
     def action_resize_rail(self, columns: int) -> None:
         """Change the width of the agents pane."""

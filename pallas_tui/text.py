@@ -14,6 +14,8 @@ Line = tuple[Part, ...]
 
 DURATION_WIDTH: Final = 9
 """Cells that any ``duration`` fits in."""
+READABLE: Final = 100
+"""Cells of a line of text to read; the style sheet of the chat has the same number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,8 @@ ACTIONS = (
         "zoom",
     ),
     Action("quit", "app", "Quit", "Stop the fleet and leave", "quit", "ctrl+q", "quit", priority=True),
-    Action("dock.taller", "app", "Taller dock", "More lines for feed and logs", "resize_dock(2)", "plus"),
-    Action(
-        "dock.shorter", "app", "Shorter dock", "Fewer lines for feed and logs", "resize_dock(-2)", "minus"
-    ),
+    Action("dock.taller", "app", "Larger dock", "More room for feed and logs", "resize_dock(2)", "plus"),
+    Action("dock.shorter", "app", "Smaller dock", "Less room for feed and logs", "resize_dock(-2)", "minus"),
     Action(
         "rail.wider",
         "app",

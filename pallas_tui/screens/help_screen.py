@@ -20,7 +20,7 @@ _MOUSE: Final = (
     ("click", "Goes to a pane, selects a line, presses a key of the bottom line"),
     ("double click", "Opens the line"),
     ("wheel", "Scrolls what is below the pointer"),
-    ("drag an edge", "Resizes: the right edge of the agents, the title of the dock"),
+    ("drag an edge", "Resizes: the right edge of the agents, the title of the dock or its left edge"),
     ("drag over text", "Selects it, where text can be selected; shift leaves that to the terminal"),
 )
 

@@ -1,4 +1,4 @@
-"""The one screen: agents on the left, chat on the right, feed, logs and traces in a dock below it."""
+"""The one screen: agents on the left, chat on the right, feed, logs and traces below it or beside it."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ from ..targets import Reveal, Target, opener_of, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
 from ..widgets.agents.agent_control import fleet_of, refusal
-from ..widgets.drag_edges import Rail
+from ..widgets.drag_edges import Column
 from ..widgets.feed import FeedPane
 from ..widgets.pane import Pane
 from ..widgets.start_failure import Failure
@@ -100,8 +100,9 @@ class MainScreen(Places):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [binding("chat.new", action="new_conversation", show=False)]
     HELP = """\
-Agents on the left, the chat beside them, feed, logs and traces below. In a small terminal one of them is
-shown at a time. The digits go to a pane, **tab** to the next one, **J** jumps to any of them by a letter.
+Agents on the left, the chat beside them, feed, logs and traces below, or on the right from 180 columns on. In
+a small terminal one of them is shown at a time. The digits go to a pane, **tab** to the next one, **J** jumps
+to any of them by a letter.
 **Escape** goes back to where a jump from one pane to another came from.
 You can drag the edges between them with the mouse.
 """
@@ -143,14 +144,14 @@ You can drag the edges between them with the mouse.
         titles = {late.id: late.title for late in self._late}
         yield TopLine(self._glyphs)
         with Horizontal(id="body"):
-            with Rail(id="rail"):
+            with Column("right", id="rail"):
                 yield self._title("rail-title", ("agents", AgentsPane.TITLE))
                 yield self._makers["agents"]()
             with Vertical(id="main-column"):
                 with Vertical(id="talk"):
                     yield self._title("talk-title", ("chat", titles.get("chat", "")))
                     yield Failure(self._glyphs)
-                with Vertical(id="dock"):
+                with Column("left", id="dock"):
                     late = ((pane, titles[pane]) for pane in self._dock if pane in titles)
                     yield self._title("dock-title", ("feed", FeedPane.TITLE), *late)
                     yield self._makers["feed"]()

@@ -16,12 +16,16 @@ from ..widgets.line_view import LineView
 from ..widgets.pane import Pane, PaneUsed
 from ..widgets.start_failure import Failure
 from ..widgets.title_bar import TitleBar
-from .screen_layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
+from .screen_layout import COLUMNS, TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 
 _RAIL: Final = (24, 60)
+_RAIL_AT_FIRST: Final = 32
+"""Columns of the agents until somebody changes them, as in the style sheet."""
 _DRAWER: Final = 36
 _DOCK_LEAST: Final = 5
 _CHAT_LEAST: Final = 8
+_COLUMN_LEAST: Final = 40
+"""Columns that the chat and the dock keep side by side."""
 _BARS: Final = 2
 """Rows that are not the panes': the top line and the bottom line."""
 _SAVE_AFTER: Final = 1.0
@@ -52,11 +56,12 @@ class Places(Screen[None]):
     """Arranges panes in three places: rail, talk and dock.
 
     From 100 columns and 30 rows on all places are on screen; below that, and while zoomed, one pane is, and
-    the rail can be opened over it as a drawer. Sizes are kept for each class of terminal size.
+    the rail can be opened over it as a drawer. From 180 columns on the dock is a third column. Sizes are
+    kept for each class of terminal size.
     """
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (COLUMNS, "-columns")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012 - Textual's class variables
 
     def __init__(self, late: Sequence[LatePane], glyphs: Glyphs, layouts: Layouts, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -74,7 +79,7 @@ class Places(Screen[None]):
 
     def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
         titles = [(pane, f"show.{pane}", title) for pane, title in panes]
-        return TitleBar(titles, self._glyphs, id=id, drags=id == "dock-title")
+        return TitleBar(titles, self._glyphs, id=id)
 
     def _take_up(self, pane: Pane) -> None:
         self._panes[str(pane.id)] = pane
@@ -151,6 +156,11 @@ class Places(Screen[None]):
     def _zoomed(self) -> bool:
         return self._split and bool(self._layout.zoomed)
 
+    @property
+    def _in_columns(self) -> bool:
+        """Whether the dock stands beside the chat, not below it."""
+        return self._size_class == "columns"
+
     def visible_panes(self) -> set[str]:
         """The panes that can be seen."""
         return {name for name, pane in self._panes.items() if pane.is_showing}
@@ -217,6 +227,7 @@ class Places(Screen[None]):
             self._size_class = kind
             self._layout = self._layouts.of(kind)
             self._split = kind != "small"
+            self.query_one("#dock-title", TitleBar).drags = not self._in_columns
             self._drawer = False
             if self._zoomed and self._layout.zoomed not in self._panes:
                 # The pane is still to come, or is one of an older version.
@@ -274,11 +285,12 @@ class Places(Screen[None]):
         self._focus_current()
         self.refresh_bindings()
 
-    def resize_dock(self, lines: int) -> None:
-        """Give the dock that many more lines, within what leaves the chat usable."""
+    def resize_dock(self, cells: int) -> None:
+        """Give the dock that many more lines, or columns beside the chat, as far as the chat stays usable."""
         dock = self.query_one("#dock")
         if self._split and dock.display and "chat" in self._visible():
-            self._change(dock=self._dock_height(dock.size.height + lines))
+            now = dock.outer_size.width if self._in_columns else dock.size.height
+            self._change(dock=self._dock_size(now + cells))
             self._apply_sizes()
 
     def resize_rail(self, columns: int) -> None:
@@ -296,20 +308,29 @@ class Places(Screen[None]):
         self._focus_current()
         self.refresh_bindings()
 
-    def _dock_height(self, lines: int) -> int:
-        most = self.size.height - _BARS - _CHAT_LEAST
-        return max(_DOCK_LEAST, min(lines, most))
+    def _dock_size(self, cells: int) -> int:
+        """Columns of the dock beside the chat, or rows below it, so that both can be used."""
+        least, most = _DOCK_LEAST, self.size.height - _BARS - _CHAT_LEAST
+        if self._in_columns:
+            rail = 0 if self._layout.rail_hidden else self._layout.rail or _RAIL_AT_FIRST
+            least, most = _COLUMN_LEAST, self.size.width - rail - _COLUMN_LEAST
+        return max(least, min(cells, most))
 
     def _apply_sizes(self) -> None:
         """Set or take back what the style sheet says; only where it differs, for that lays out again."""
         rail, dock = self.query_one("#rail").styles, self.query_one("#dock").styles
         visible = self._visible()
-        columns = self._layout.rail if self._split and visible != {"agents"} else 0
+        width = self._layout.rail if self._split and visible != {"agents"} else 0
         alone = "chat" not in visible
-        lines = self._dock_height(self._layout.dock) if self._split and self._layout.dock and not alone else 0
+        cells = self._dock_size(self._layout.dock) if self._split and self._layout.dock and not alone else 0
+        columns, lines = (cells, 0) if self._in_columns else (0, cells)
         if self._drawer:
-            columns = min(_DRAWER, max(20, self.size.width * 2 // 3))
-        for styles, rule, cells in ((rail, "width", columns), (dock, "height", lines)):
+            width = min(_DRAWER, max(20, self.size.width * 2 // 3))
+        for styles, rule, cells in (
+            (rail, "width", width),
+            (dock, "width", columns),
+            (dock, "height", lines),
+        ):
             now = getattr(styles.inline, rule) if styles.inline.has_rule(rule) else None
             if cells and (now is None or now.value != cells):
                 setattr(styles, rule, cells)

@@ -8,15 +8,17 @@ from pallas.safe_text import one_line
 
 from ..json_file import JsonFile
 
-SizeClass = Literal["small", "wide", "large"]
+SizeClass = Literal["small", "wide", "large", "columns"]
 
 WIDE: Final = 100
 TALL: Final = 30
 """From this size on every place is on the screen."""
+COLUMNS: Final = 180
+"""From this width on the dock stands beside the chat, as the third column."""
 TINY: Final = (40, 10)
 """Below this nothing can be shown in a way that helps."""
 _LARGE: Final = (160, 50)
-_SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large")
+_SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large", "columns")
 _MOST: Final = 1_000
 _MOST_NAMES: Final = 1_000
 _logger = logging.getLogger("pallas_tui")
@@ -26,6 +28,8 @@ def size_class(width: int, height: int) -> SizeClass:
     """The class of a terminal of that many columns and rows; each has an arrangement of its own."""
     if width < WIDE or height < TALL:
         return "small"
+    if width >= COLUMNS:
+        return "columns"
     return "large" if width >= _LARGE[0] and height >= _LARGE[1] else "wide"
 
 
@@ -36,7 +40,9 @@ def is_tiny(width: int, height: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One arrangement. ``rail`` is columns, ``dock`` rows; 0 leaves them as the workbench wants them.
+    """One arrangement. 0 leaves a size as the workbench wants it.
+
+    ``rail`` is columns; ``dock`` is rows, or columns in the class ``columns``.
 
     ``tab`` is the pane of the dock in view; ``zoomed`` the pane that has the whole screen, empty for none.
     """

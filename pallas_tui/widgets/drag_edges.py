@@ -1,5 +1,7 @@
 """Edges that the mouse can take hold of to resize what they bound."""
 
+from typing import Literal
+
 from textual import events
 from textual.containers import Vertical
 from textual.message import Message
@@ -43,16 +45,19 @@ class Edge:
             self._edge.post_message(Dragged(self._edge, 0, done=True))
 
 
-class Rail(Vertical):
-    """A column whose right border can be dragged."""
+class Column(Vertical):
+    """A column whose left or right border, as far as it has one, can be dragged."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's word
+    def __init__(self, side: Literal["left", "right"], *, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
+        self._side = side
         self._held = Edge(self)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """On the border: take hold of it."""
-        if event.screen_x == self.region.right - 1 and self.styles.border_right[0]:
+        is_left = self._side == "left"
+        border = self.styles.border_left if is_left else self.styles.border_right
+        if border[0] and event.screen_x == (self.region.x if is_left else self.region.right - 1):
             event.stop()
             self._held.take(event.screen_x)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from rich.cells import chop_cells
 
-from ..text import Line, width_of
+from ..text import READABLE, Line, width_of
 from .line_view import LineView
 
 Hang = Callable[[Line], int]
@@ -37,7 +37,7 @@ class FoldedLines(LineView):
         self.refresh()
 
     def on_resize(self) -> None:
-        width = max(20, self.line_width)
+        width = max(20, min(self.line_width, READABLE))
         if width != self._width:
             self._width = width
             self._fold()

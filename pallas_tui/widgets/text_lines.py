@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.cells import chop_cells
 
-from ..text import Line, wrapped
+from ..text import READABLE, Line, wrapped
 from .line_view import LineView
 
 MAX_SHOWN: Final = 400_000
@@ -45,7 +45,7 @@ class TextLines(LineView):
         super().on_resize()
 
     def _wrap(self) -> None:
-        width = self.line_width
+        width = min(self.line_width, READABLE)
         if width == self._wrapped_at or width <= 0:
             return
         self._wrapped_at = width

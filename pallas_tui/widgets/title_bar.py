@@ -17,8 +17,8 @@ from .tones import DIM, KEY, STRONG
 class TitleBar(Bar):
     """Key and name of each pane; the one in view stands out, and a mark says where the keys go.
 
-    ``titles`` are the pane, the id of the action that goes there, and the name. With ``drags`` the title is
-    also an edge that can be dragged up and down.
+    ``titles`` are the pane, the id of the action that goes there, and the name. While it
+    ``drags`` the title is also an edge that can be dragged up and down.
     """
 
     def __init__(
@@ -27,7 +27,6 @@ class TitleBar(Bar):
         glyphs: Glyphs,
         *,
         id: str,  # noqa: A002 - Textual's word
-        drags: bool = False,
     ) -> None:
         super().__init__(id=id, classes="title")
         self._titles = titles
@@ -35,7 +34,7 @@ class TitleBar(Bar):
         self._shown = titles[0][0]
         self._focused = False
         self._caption = ""
-        self._drags = drags
+        self.drags = False
         self._held = Edge(self)
         self._keys: Mapping[str, str] = {}
 
@@ -75,7 +74,7 @@ class TitleBar(Bar):
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Take hold of the edge."""
-        if self._drags:
+        if self.drags:
             self._held.take(event.screen_y)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:

@@ -42,6 +42,17 @@ async def test_the_front_agent_is_ready_to_be_written_to(chat: Chat) -> None:
     assert chat.server.calls[0]["stream_text"] is True
 
 
+async def test_a_line_of_the_transcript_is_no_longer_than_one_reads(chat: Chat) -> None:
+    words = " ".join(["word"] * 60)
+    await chat.ask(words)
+    await chat.pilot.resize_terminal(200, 50)
+    await chat.until(lambda: chat.view.size.width == 200)
+    await chat.until(lambda: chat.app.screen_text().count("word") == 120)
+    lines = [line.strip() for line in chat.app.screen_text().splitlines() if "word" in line]
+    assert max(map(len, lines)) in range(95, 101)
+    assert chat.prompt.outer_size.width == 200
+
+
 async def test_a_conversation_with_code_says_where_its_form_is(chat: Chat) -> None:
     assert "w in the list of agents" not in chat.app.screen_text()
     chat.app.feed(chat.snapshot(kind="handler"))

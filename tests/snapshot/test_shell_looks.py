@@ -72,7 +72,7 @@ def pressing(*keys: str, until_text: str = "2 runs") -> Before:
 
 async def test_the_main_screen(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
-    await pictures(app, pressing(), in_sizes("80x24", "120x40") + in_themes("80x24", "light"))
+    await pictures(app, pressing(), in_sizes("80x24", "120x40", "200x50") + in_themes("80x24", "light"))
 
 
 async def test_the_agents_in_a_small_terminal(pictures: Pictures) -> None:
