@@ -289,7 +289,9 @@ class Places(Screen[None]):
         """Give the dock that many more lines, or columns beside the chat, as far as the chat stays usable."""
         dock = self.query_one("#dock")
         if self._split and dock.display and "chat" in self._visible():
-            now = dock.outer_size.width if self._in_columns else dock.size.height
+            shown = dock.outer_size.width if self._in_columns else dock.size.height
+            # Of several keys at once the later ones come before the size of the first is on the screen.
+            now = self._dock_size(self._layout.dock) if self._layout.dock else shown
             self._change(dock=self._dock_size(now + cells))
             self._apply_sizes()
 
@@ -297,7 +299,8 @@ class Places(Screen[None]):
         """Give the agents that many more columns, between 24 and 60."""
         rail = self.query_one("#rail")
         if self._split and rail.display:
-            self._change(rail=max(_RAIL[0], min(rail.outer_size.width + columns, _RAIL[1])))
+            now = self._layout.rail or rail.outer_size.width
+            self._change(rail=max(_RAIL[0], min(now + columns, _RAIL[1])))
             self._apply_sizes()
 
     def reset_layout(self) -> None:

@@ -197,6 +197,24 @@ async def test_the_keys_of_the_dock_and_its_edge_change_its_width_in_columns() -
         await until(lambda: dock_width(app) == 40 and talk.size.width == 140, pilot)
 
 
+async def test_of_several_keys_at_once_each_counts() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        for size in (WIDE, COLUMNS):
+            await pilot.resize_terminal(*size)
+            await until(lambda size=size: app.main.size == size, pilot)
+            await pilot.pause()
+            rail, dock = sizes(app)[0], app.main.query_one("#dock").outer_size
+            for _ in range(3):
+                app.main.resize_dock(2)
+                app.main.resize_rail(2)
+            more = (6, 0) if size == COLUMNS else (-6, 6)
+            wanted = dock.width + more[0], dock.height + more[1]
+            await until(lambda wanted=wanted: app.main.query_one("#dock").outer_size == wanted, pilot)
+            assert sizes(app)[0] == rail + 6
+
+
 async def test_zoom_and_reset_work_in_columns() -> None:
     app = workbench()
     async with app.run_test(size=COLUMNS) as pilot:
