@@ -29,6 +29,8 @@ def sanitize(text: str, limit: int | None = None) -> str:
     characters and ends in an ellipsis if something was cut. Idempotent.
     """
     cut = limit is not None and len(text) > limit
+    if not cut and text.isascii() and text.isprintable():
+        return text
     if cut:
         text = text[:limit].rstrip("\u200d")
     clean = _HOSTILE.sub(_visible, text.replace("\r\n", "\n"))

@@ -51,12 +51,21 @@ SECRET = "canary-4f9a2b7c1d"
         "-----BEGIN RSA PRIVATE KEY-----\ncanary4f9a2b7c1d\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\ncanary4f9a2b7c1d and the text was cut",
         "Basic Y2FuYXJ5OjRmOWEyYjdjMWQ= refused",
+        *(
+            f"({begin}4f9a2b7c1d4f9a2b7c1d4f9a2b7c1d4f)"
+            for begin in (
+                *("sk-", "rk_live_", "sk_live_", "pk_test_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "hf_"),
+                *("github_pat_", "glpat-", "gsk_", "xai-", "AIza", *(f"xox{each}-" for each in "abeoprs")),
+            )
+        ),
+        "AKIA4F9A2B7C1D4F9A2B",
+        "ASIA4F9A2B7C1D4F9A2B",
     ],
 )
 def test_secrets_are_masked_by_their_shape(text: str) -> None:
     masked = redact_text(text)
     assert "[redacted]" in masked
-    for trace in ("4f9a2b7c1d", "4f9a2b7c1", "Y2FuYXJ5", "eyJjYW5hcnki"):
+    for trace in ("4f9a2b7c1d", "4f9a2b7c1", "4F9A2B7C1", "Y2FuYXJ5", "eyJjYW5hcnki"):
         assert trace not in masked
 
 

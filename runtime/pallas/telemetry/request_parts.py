@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ _SHARED_FROM: Final = 256
 """Bytes from which a value beside the messages is a part of its own."""
 _LISTS: Final = ("messages", "input", "contents")
 """What providers call the conversation."""
+MAX_CHAINS: Final = 8 * 1024 * 1024
+"""Most bytes of conversations whose beginning is remembered as a whole."""
 _MAX_TEXTS: Final = 1_000
 """Small values, and names of fields, that are remembered."""
 _LEADING: Final = 2
@@ -139,11 +142,17 @@ def _stored(name: str, value: Value) -> StoredField:
     return StoredField(name, value)
 
 
+_NO_CHAIN: Final = b"", MessageChain((), None, 0, "")
+
+
 class PartCache:
     """Parts that were seen. One event loop only."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._parts: OrderedDict[tuple[str, str, bytes], RequestPart] = OrderedDict()
+        # The messages of each conversation as they were sent last, without the closing bracket.
+        self._chains: OrderedDict[str, tuple[bytes, MessageChain]] = OrderedDict()
+        self._chain_bytes = 0
         self._texts: dict[str, str] = {}
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -166,7 +175,7 @@ class PartCache:
 
     def _value(self, name: str, raw: bytes, scope: str) -> Value:
         if name in _LISTS and raw.startswith(b"["):
-            return self._messages([bytes(each) for each in _ITEMS.decode(raw)], scope)
+            return self._messages(raw, scope)
         return self._part("", None, raw) if len(raw) >= _SHARED_FROM else self._small(raw.decode())
 
     def _small(self, text: str) -> str:
@@ -177,16 +186,35 @@ class PartCache:
             found = self._texts[text] = masked(text)
         return found
 
-    def _messages(self, items: list[bytes], scope: str) -> MessageChain:
+    def _messages(self, raw: bytes, scope: str) -> MessageChain:
+        before, known = self._chains.get(scope, _NO_CHAIN)
+        if known.last is not None and raw.startswith(before + b","):  # only what follows is new
+            items = _ITEMS.decode(b"[" + raw[len(before) + 1 :])
+            leading, last, count = known.leading, known.last, known.count
+        else:
+            items = _ITEMS.decode(raw)
+            leading, last, count = self._leading(items), None, 0
+        for item in items[0 if count else len(leading) :]:
+            last = self._part(scope, last, bytes(item))
+        chain = MessageChain(leading, last, count + len(items), scope)
+        self._remember(scope, raw.rstrip()[:-1], chain)
+        return chain
+
+    def _leading(self, items: list[msgspec.Raw]) -> tuple[RequestPart, ...]:
         leading: list[RequestPart] = []
-        for item in items[:_LEADING]:
+        for item in map(bytes, items[:_LEADING]):
             if not item.startswith(b"{") or _role(item) not in ("system", "developer"):
                 break
             leading.append(self._part("", None, item))
-        last: RequestPart | None = None
-        for item in items[len(leading) :]:
-            last = self._part(scope, last, item)
-        return MessageChain(tuple(leading), last, len(items), scope)
+        return tuple(leading)
+
+    def _remember(self, scope: str, raw: bytes, chain: MessageChain) -> None:
+        before, _ = self._chains.pop(scope, _NO_CHAIN)
+        self._chains[scope] = raw, chain
+        self._chain_bytes += len(raw) - len(before)
+        while self._chain_bytes > MAX_CHAINS:
+            _, (dropped, _) = self._chains.popitem(last=False)
+            self._chain_bytes -= len(dropped)
 
     def _part(self, scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
         key = (scope, parent.digest if parent is not None else "", raw)
@@ -215,7 +243,7 @@ def _meaning_of(value: Value) -> str:
     if isinstance(value, MessageChain):
         last = value.last.meaning if value.last is not None else ""
         return " ".join((*(part.meaning for part in value.leading), last))
-    return value.meaning if isinstance(value, RequestPart) else _canonical(value)
+    return value.meaning if isinstance(value, RequestPart) else _canonical_small(value)
 
 
 def _role(item: bytes) -> str:
@@ -256,6 +284,9 @@ def _canonical(body: str) -> str:
         return msgspec.json.encode(_stable(msgspec.json.decode(body)), order="sorted").decode()
     except (msgspec.DecodeError, RecursionError):
         return body
+
+
+_canonical_small = lru_cache(_MAX_TEXTS)(_canonical)
 
 
 def _stable(value: Any) -> Any:

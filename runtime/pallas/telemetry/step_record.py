@@ -40,18 +40,31 @@ _OVERHEAD: Final = 1_000
 
 
 class OpenStep:
-    """A step from its begin on; ``value`` is its current state, ``number`` its place in the run."""
+    """A step from its begin on."""
 
-    __slots__ = ("_began", "_run", "_sent", "headers", "request", "response", "size", "value")
+    __slots__ = ("_began", "_changes", "_run", "_sent", "_value", "headers", "request", "response", "size")
 
     def __init__(self, run: "RunSteps", value: Step) -> None:
         self._run = run
         self._began = self._sent = perf_counter()
-        self.value = value
+        self._value = value
+        self._changes: dict[str, Any] = {}
         self.request: RequestParts | None = None
         self.response = ""
         self.headers: tuple[tuple[str, str], ...] = ()
         self.size = _OVERHEAD
+
+    @property
+    def value(self) -> Step:
+        """Its current state."""
+        if self._changes:  # made when it is read: a step changes more often
+            self._value, self._changes = replace(self._value, **self._changes), {}
+        return self._value
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self._now("seconds") is None
 
     @property
     def detail(self) -> StepDetail:
@@ -61,10 +74,11 @@ class OpenStep:
 
     def send(self, url: str, headers: Headers, body: bytes) -> None:
         """Record that a request was sent: the first, or one after a failed attempt."""
-        if len(self.value.attempts) == MAX_ATTEMPTS:
+        attempts = self._now("attempts")
+        if len(attempts) == MAX_ATTEMPTS:
             return
         self._sent = perf_counter()
-        changed: dict[str, Any] = {"attempts": (*self.value.attempts, StepAttempt(time()))}
+        changed: dict[str, Any] = {"attempts": (*attempts, StepAttempt(time()))}
         if self.request is None:
             self.headers = _shown_headers(tuple(each for each in headers if each[0].lower() in _SHOWN))
             self._fill(request := self._run.split(body))
@@ -84,7 +98,7 @@ class OpenStep:
 
     def first_token(self) -> None:
         """Note that a piece of the answer arrived; only the first call counts."""
-        if self.value.first_token is None:
+        if self._now("first_token") is None:
             self._put(first_token=perf_counter() - self._began)
 
     def attempted(self, response: str, usage: StepUsage) -> None:
@@ -94,15 +108,22 @@ class OpenStep:
 
     def retry(self, reason: str, wait: float) -> None:
         """Record that the last attempt failed, and the seconds until the next."""
-        last = self.value.attempts[-1].seconds if self.value.attempts else None
+        attempts = self._now("attempts")
+        last = attempts[-1].seconds if attempts else None
         took = perf_counter() - self._sent if last is None else last
         self._attempt({"first_token": None}, seconds=took, reason=one_line(reason, 200), wait=wait)
 
     def finish(self, state: StepState, fault: str = "") -> None:
         """End it; only the first call counts."""
-        if self.value.seconds is None:
+        if self.is_open:
             seconds = perf_counter() - self._began
             self._put(state=state, fault=one_line(masked(fault), 500) if fault else "", seconds=seconds)
+
+    def end(self) -> None:
+        """End it as its last attempt ended."""
+        attempts = self._now("attempts")
+        failed = bool(attempts) and (attempts[-1].status or 0) not in range(200, 300)
+        self.finish("failed" if failed else "done")
 
     def receive(self, detail: StepDetail) -> None:
         """Take over what another process recorded, whose texts are masked. An empty text says nothing."""
@@ -111,7 +132,7 @@ class OpenStep:
             self._fill(self._run.split(detail.request.encode()))
         if detail.response:
             self._answer(detail.response)
-        self.value = detail.step
+        self._value, self._changes = detail.step, {}
         self._run.tell(self)
 
     def _answer(self, response: str) -> None:
@@ -128,13 +149,16 @@ class OpenStep:
 
     def _attempt(self, of_step: dict[str, Any], **changed: Any) -> None:
         """Change the last attempt, and ``of_step`` of the step."""
-        if attempts := self.value.attempts:
+        if attempts := self._now("attempts"):
             last = replace(attempts[-1], **changed)
             self._put(attempts=(*attempts[:-1], last), **of_step)
 
     def _put(self, **changed: Any) -> None:
-        self.value = replace(self.value, **changed)
+        self._changes |= changed
         self._run.tell(self)
+
+    def _now(self, name: str) -> Any:
+        return self._changes[name] if name in self._changes else getattr(self._value, name)
 
 
 class RunSteps:
@@ -235,7 +259,7 @@ _step: ContextVar[OpenStep | None] = ContextVar("pallas_step", default=None)
 def current_step() -> OpenStep | None:
     """The model step that this code works for; None outside of one."""
     step = _step.get()
-    return step if step is not None and step.value.seconds is None else None
+    return step if step is not None and step.is_open else None
 
 
 @contextmanager
@@ -256,9 +280,7 @@ def model_step(provider: str) -> Iterator[OpenStep | None]:
         step.finish("failed", type(error).__name__)
         raise
     else:
-        last = step.value.attempts[-1] if step.value.attempts else None
-        failed = last is not None and (last.status or 0) not in range(200, 300)
-        step.finish("failed" if failed else "done")
+        step.end()
     finally:
         _step.reset(token)
 

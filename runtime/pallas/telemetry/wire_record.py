@@ -13,7 +13,7 @@ from typing import Final
 
 from pallas.model import Exchange, Side
 from pallas.model.fingerprint import fingerprint
-from pallas.model.redaction import forget, is_sensitive, longest_secret, redact, redact_text
+from pallas.model.redaction import MASK, forget, is_sensitive, longest_secret, redact, redact_text
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.ring_store import RingStore
 
@@ -102,7 +102,9 @@ def masked(text: str, *, drop: int = 0) -> str:
     text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK))
     if drop:
         text = text[:-drop]
-    text = _BARE.sub(r'\1"[redacted]"', text).replace(_PROGRESS_MARK, _PROGRESS)
+    if MASK in text:
+        text = _BARE.sub(r'\1"[redacted]"', text)
+    text = text.replace(_PROGRESS_MARK, _PROGRESS)
     if "onversation" in text:
         text = _HANDLE.sub(r"\g<head>…", text)
     return sanitize(text)
