@@ -23,7 +23,7 @@ def today() -> str:
 def days_until(day: str) -> int:
     """The number of days from today until a day such as 2030-12-31."""
     print(f"looking at {day}", file=sys.stderr)  # in the log, under the name of the server
-    return (date.fromisoformat(day) - date.today()).days  # the model hears that it failed, you why
+    return (date.fromisoformat(day) - date.today()).days  # the model gets the error, the log the traceback
 
 
 if __name__ == "__main__":
