@@ -19,7 +19,7 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.signal import Signal
 
-from pallas.model import FleetState, RunningFleet
+from pallas.model import FleetState, RunningFleet, TokenScope
 
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
@@ -39,6 +39,7 @@ from .shell.fleet_screens import FleetScreens
 from .shell.notices import Notices
 from .shell.theme_actions import Look
 from .shell.themes import use_scrollbars
+from .state import attached_words, behind
 from .targets import MAX_ENTITIES
 from .text import ASCII, UNICODE, count, duration
 from .ui_clock import PERIOD, Counts, UiClock
@@ -245,9 +246,12 @@ class Workbench(FleetScreens, Look, Notices):
 
         def remote_fleet() -> RunningFleet:
             from .remote.remote_fleet import RemoteFleet
-            from .remote.token_source import TokenSource
+            from .remote.token_source import TokenSource, given_token
 
-            return RemoteFleet(event.origin, TokenSource(event.origin))
+            stored = TokenSource(event.origin)
+            return RemoteFleet(
+                event.origin, stored if stored.candidates() else TokenSource(event.origin, given_token())
+            )
 
         self.run_worker(self._restart_fleet(remote_fleet), group="restart", exclusive=True)
 
@@ -304,12 +308,22 @@ class Workbench(FleetScreens, Look, Notices):
         total, active = sum(one.runs_total for one in agents), sum(one.runs_active for one in agents)
         return (
             ("state", snapshot.state.value if snapshot is not None else "none"),
+            *(("picture", text) for text in self._attached_lines()),
             ("agents", f"{len(agents)}, and {count(len(self.instances.agents()), 'agent')} elsewhere"),
             ("runs", f"{total}, {active} in flight"),
             ("events", f"{counts.events:,} read, {counts.dropped:,} missed"),
             ("frames", f"{counts.frames:,}"),
             ("up for", duration(self.uptime, running=True)),
         )
+
+    def _attached_lines(self) -> tuple[str, ...]:
+        """How the fleet is attached; empty for one of this process."""
+        attachment = self.fleet.attachment if self.fleet is not None else None
+        if attachment is None:
+            return ()
+        access = "" if attachment.access is TokenScope.FULL else "read-only"
+        words = (attached_words(attachment, self._clock())[0], access, behind(attachment))
+        return (", ".join(filter(None, words)),)
 
     # Settings
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pallas.model import AgentSnapshot, Event, FleetSnapshot
+from pallas.model import AgentSnapshot, Attachment, Event, FleetSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +11,8 @@ class FleetFrame:
 
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
     take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
-    the hub's ring before the clock could read them. ``attached`` are agents of instances elsewhere.
+    the hub's ring before the clock could read them. ``attached`` are agents of instances elsewhere,
+    ``attachment`` tells how the fleet itself is attached if another process runs it.
     """
 
     snapshot: FleetSnapshot
@@ -19,3 +20,4 @@ class FleetFrame:
     now: float
     dropped: int = 0
     attached: tuple[AgentSnapshot, ...] = ()
+    attachment: Attachment | None = None

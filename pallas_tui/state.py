@@ -11,6 +11,7 @@ from pallas.model import (
     AgentChanged,
     AgentSnapshot,
     AgentState,
+    Attachment,
     Event,
     FleetChanged,
     FleetSnapshot,
@@ -22,11 +23,12 @@ from pallas.model import (
     Reloaded,
     RunFinished,
     ServerSnapshot,
+    TokenScope,
 )
 
 from .frame import FleetFrame
 from .supervision.reload_words import blocked, crash_loop, sentence
-from .text import count, duration
+from .text import count, duration, moment, since
 
 Level = Literal["info", "warning", "error"]
 Item = AgentSnapshot | ServerSnapshot
@@ -224,6 +226,7 @@ class Summary:
     waiting: tuple[str, ...] = ()
     reloading: tuple[str, ...] = ()
     raised: int = 0
+    attachment: Attachment | None = None
 
     @property
     def runs_text(self) -> str:
@@ -273,7 +276,27 @@ def summarise(frame: FleetFrame, before: EventSummary | None = None, raised: int
         waiting=watch.waiting if watch is not None else (),
         reloading=watch.reloading if watch is not None else (),
         raised=raised,
+        attachment=frame.attachment,
     )
+
+
+_ACCESS: Final = {TokenScope.FULL: ", full access", TokenScope.TEXTS: ", with texts", TokenScope.READ: ""}
+"""What stands beside the name of a fleet that may only be looked at is not repeated."""
+
+
+def attached_words(attachment: Attachment, now: float) -> tuple[str, ...]:
+    """Whose the fleet is, in words: all that is known, then ever less of it."""
+    place = f"attached to {attachment.place}"
+    if attachment.lost_at:
+        lost = f"no contact since {moment(attachment.lost_at, now)}"
+        return f"{place}, {lost}", lost
+    access = _ACCESS[attachment.access]
+    return f"{place} since {since(attachment.since, now)}{access}", f"{place}{access}", "attached"
+
+
+def behind(attachment: Attachment) -> str:
+    """How old the picture of an attached fleet is; empty while it is current."""
+    return f"{attachment.late} s behind" if attachment.late else ""
 
 
 def port_of(url: str) -> int | None:

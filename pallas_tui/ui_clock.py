@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, FleetPort, FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, AgentState, Attachment, FleetPort, FleetSnapshot, FleetState
 
 from .frame import FleetFrame
 
@@ -45,7 +45,7 @@ class UiClock:
         self._last_attached: tuple[AgentSnapshot, ...] = ()
         self.counts = Counts()
         self._seq = 0
-        self._last: FleetSnapshot | None = None
+        self._last: tuple[FleetSnapshot, Attachment | None] | None = None
         self._sent = float("-inf")
 
     def attach(self, fleet: FleetPort) -> None:
@@ -56,19 +56,19 @@ class UiClock:
         """The next frame; None when nothing happened, nothing is on its way and the last is not old."""
         batch = self._fleet.since(self._seq, BATCH)
         # After the events: a run that they do not end yet is still counted in the snapshot.
-        snapshot = self._fleet.snapshot()
+        snapshot, attachment = self._fleet.snapshot(), self._fleet.attachment
         now = self._clock()
         self._seq = batch.next
         self.counts.events += len(batch.events)
         self.counts.dropped += batch.dropped
         attached = self._attached()
-        changed = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
+        changed = bool(batch.events) or bool(batch.dropped) or (snapshot, attachment) != self._last
         changed = changed or attached is not self._last_attached
         if not changed and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
             return None
-        self._last, self._last_attached, self._sent = snapshot, attached, now
+        self._last, self._last_attached, self._sent = (snapshot, attachment), attached, now
         self.counts.frames += 1
-        return FleetFrame(snapshot, batch.events, now, batch.dropped, attached)
+        return FleetFrame(snapshot, batch.events, now, batch.dropped, attached, attachment)
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

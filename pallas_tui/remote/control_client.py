@@ -1,9 +1,9 @@
 """A client of the control API. Answers are bounded in size and time, and every failure is a Fault."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pallas import __version__
 from pallas.model import Fault, FaultType, codec
@@ -89,8 +89,13 @@ class ControlClient:
         return await self._send("GET", path, timeout=SILENCE)
 
     @asynccontextmanager
-    async def stream(self, last_id: str) -> AsyncIterator[AsyncIterator[StreamMessage]]:
-        """The messages after ``last_id``; the iterator ends, or raises, with the connection."""
+    async def stream(
+        self, last_id: str, heard: Callable[[], None]
+    ) -> AsyncIterator[AsyncIterator[StreamMessage]]:
+        """The messages after ``last_id``; the iterator ends, or raises, with the connection.
+
+        ``heard`` is called whenever something comes, also a comment.
+        """
         import httpx2
 
         headers = {"accept": "text/event-stream"} | ({"last-event-id": last_id} if last_id else {})
@@ -98,7 +103,8 @@ class ControlClient:
             async with self._http.stream("GET", "/events", headers=headers) as answer:
                 if answer.status_code != 200:
                     await self._refuse(answer)
-                yield _messages(httpx2.EventSource(answer, MAX_MESSAGE))
+                audible = cast("httpx2.Response", _AudibleResponse(answer, heard))
+                yield _messages(httpx2.EventSource(audible, MAX_MESSAGE))
         except httpx2.HTTPError as error:
             raise self._lost(error) from error
 
@@ -153,6 +159,22 @@ class ControlClient:
         if isinstance(error, httpx2.TimeoutException):
             return Fault(FaultType.TIMEOUT, f"{self._origin} did not answer in time")
         return Fault(FaultType.TRANSPORT, f"nothing answers at {self._origin} ({what})")
+
+
+class _AudibleResponse:
+    """A response that calls ``heard`` for each piece of its text."""
+
+    def __init__(self, answer: "httpx2.Response", heard: Callable[[], None]) -> None:
+        self._answer = answer
+        self._heard = heard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)
+
+    async def aiter_text(self) -> AsyncIterator[str]:
+        async for text in self._answer.aiter_text():
+            self._heard()
+            yield text
 
 
 async def _messages(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage]:

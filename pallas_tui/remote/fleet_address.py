@@ -1,11 +1,13 @@
 """The address of a remote fleet, and of its agents as reached from here."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pallas.model import FleetSnapshot
+from pallas.safe_text import one_line
 from pallas.surfaces.control.control_tokens import is_loopback
+from pallas.surfaces.control.owner import owner
 
 from ..instances.registry_address import WELL_KNOWN, document_url, label_of
 
@@ -31,6 +33,20 @@ def control_origin(text: str) -> str:
 def label(origin: str) -> str:
     """``host:port``, the name of the fleet until its own is known."""
     return label_of(origin)
+
+
+def place_of(origin: str, named: Any) -> str:
+    """Where the fleet at ``origin`` runs, in words; ``named`` is the ``owner`` in its answer, if it has one.
+
+    Behind a tunnel a loopback address is another machine: only the fleet knows which.
+    """
+    here, there = owner(), named if isinstance(named, dict) else {}
+    host, user, pid = (one_line(str(there.get(key, "")), 40) for key in ("host", "user", "pid"))
+    place = label(origin)
+    if host and is_loopback_url(origin):
+        place = "this machine" if host == here["host"] else f"{host} at {place}"
+    whose = f" of {user}" if user and user != here.get("user") else ""
+    return f"{place} (pid {pid}{whose})" if pid else place
 
 
 def is_loopback_url(url: str) -> bool:

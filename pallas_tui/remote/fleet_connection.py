@@ -2,14 +2,24 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.model import Event, Fault, FaultType, FleetSnapshot, Health, HealthChanged
+from pallas.model import (
+    Attachment,
+    Event,
+    Fault,
+    FaultType,
+    FleetSnapshot,
+    Health,
+    HealthChanged,
+    TokenScope,
+)
 from pallas.model.operations import READ_ONLY
 
-from .fleet_address import as_reached, is_loopback_url
+from .fleet_address import as_reached, is_loopback_url, place_of
 from .fleet_mirror import FleetMirror
 from .token_source import TokenSource
 
@@ -23,6 +33,8 @@ FIRST_CONNECTION_S: Final = 3.0
 """Seconds for the first connection."""
 BACKOFF: Final = (0.2, 5.0)
 """Seconds between two tries: the first pause and the longest."""
+LATE_S: Final = 18.0
+"""Seconds without an answer after which the picture is late: the fleet sends a comment every 10 s."""
 _REFUSED_FOR_GOOD: Final = 3
 
 
@@ -75,10 +87,17 @@ def _health(health: Health, skew: float) -> Health:
 class FleetConnection:
     """Keeps ``mirror`` up to date with the fleet at ``origin`` while ``hold`` runs, in one event loop.
 
-    ``client`` is None while there is no connection.
+    ``client`` is None while there is no connection. ``timer`` returns seconds that only grow.
     """
 
-    def __init__(self, origin: str, tokens: TokenSource, mirror: FleetMirror) -> None:
+    def __init__(
+        self,
+        origin: str,
+        tokens: TokenSource,
+        mirror: FleetMirror,
+        *,
+        timer: Callable[[], float] = monotonic,
+    ) -> None:
         self.origin = origin
         self.client: ControlClient | None = None
         self._tokens = tokens
@@ -86,6 +105,24 @@ class FleetConnection:
         self._boot = ""
         self._last_id = ""
         self._skew = 0.0
+        self._timer = timer
+        self._attachment: Attachment | None = None
+        self._heard = (0.0, 0.0)
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """How the fleet is attached now; None before the first connection. Safe from any thread."""
+        heard, heard_at = self._heard
+        if self._attachment is None:
+            return None
+        if self.client is None:
+            return replace(self._attachment, lost_at=heard_at)
+        silent = self._timer() - heard
+        return replace(self._attachment, late=int(silent)) if silent >= LATE_S else self._attachment
+
+    def _hear(self) -> None:
+        # By the clocks of this machine alone: that of the fleet may differ.
+        self._heard = self._timer(), time()
 
     async def hold(self) -> None:
         """Stay connected until cancelled, or until another try would not help."""
@@ -142,9 +179,11 @@ class FleetConnection:
             await client.close()
 
     async def _follow(self, client: "ControlClient") -> str:
-        self._greet(await client.get("/snapshot"))
+        document = await client.get("/snapshot")
+        self._hear()
+        self._greet(document)
         self.client = client
-        async with client.stream(self._last_id) as messages:
+        async with client.stream(self._last_id, self._hear) as messages:
             async for message in messages:
                 self._take(message)
                 if message.kind == "bye":
@@ -164,7 +203,10 @@ class FleetConnection:
             # It is not known what happened before it ended: panes check again what they took for running.
             self._mirror.add_events([], lost=1)
         self._boot = boot
-        self._mirror.can_control = document.get("access") == "full"
+        access = next((each for each in TokenScope if each == document.get("access")), TokenScope.READ)
+        self._mirror.can_control = access is TokenScope.FULL
+        since = self._attachment.since if self._attachment is not None else time()
+        self._attachment = Attachment(place_of(self.origin, document.get("owner")), since, access)
         self._see(document["snapshot"])
         if again:
             self._mirror.notify(
@@ -200,8 +242,6 @@ class FleetConnection:
 
     def _see(self, document: Any) -> None:
         snapshot = shift_snapshot(decoded(FleetSnapshot, document), self._skew)
-        if not self._mirror.can_control:
-            snapshot = replace(snapshot, name=f"{snapshot.name} (read-only)")  # always on screen
         self._mirror.set_snapshot(as_reached(snapshot, self.origin))
 
 

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from types import NoneType
 from typing import Any, Final
 
 from pallas.model import (
+    Attachment,
     EventBatch,
     Fault,
     FaultType,
@@ -38,16 +40,23 @@ class RemoteFleet(RunningFleet):
     ``start`` returns at once; a thread of its own holds the connection, reconnects after a loss and resumes
     the events. Meanwhile ``snapshot().stale`` says what is wrong. ``stop``
     ends the connection and leaves the fleet running. Every method may be called from any thread. The fleet's
-    log is mirrored into ``log_mirror``.
+    log is mirrored into ``log_mirror``. ``timer`` returns seconds that only grow.
     """
 
     outlives = True
 
-    def __init__(self, origin: str, tokens: TokenSource, *, log_mirror: Path | None = None) -> None:
+    def __init__(
+        self,
+        origin: str,
+        tokens: TokenSource,
+        *,
+        log_mirror: Path | None = None,
+        timer: Callable[[], float] = monotonic,
+    ) -> None:
         self.origin = origin
         self._log_mirror = log_mirror
         self._mirror = FleetMirror(label(origin))
-        self._connection = FleetConnection(origin, tokens, self._mirror)
+        self._connection = FleetConnection(origin, tokens, self._mirror, timer=timer)
         self._thread = threading.Thread(target=self._main, name="attached fleet", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -57,6 +66,11 @@ class RemoteFleet(RunningFleet):
     def can_control(self) -> bool:
         """Whether the token allows changes; False until that is known."""
         return self._mirror.can_control
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """How the fleet is attached now; None before the first connection."""
+        return self._connection.attachment
 
     def start(self) -> None:
         """Begin to connect; call once."""

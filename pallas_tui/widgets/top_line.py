@@ -1,8 +1,12 @@
 """The fleet in one sentence, on every screen size."""
 
-from pallas.model import FleetState
+from itertools import product
 
-from ..state import Summary, Tone
+from rich.cells import cell_len
+
+from pallas.model import FleetState, TokenScope
+
+from ..state import Summary, Tone, attached_words, behind
 from ..supervision.fleet_trouble import LINGERS, Trouble
 from ..text import Glyphs, Line, Part, count, fit, width_of
 from .button_bar import Bar, Button
@@ -10,13 +14,15 @@ from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 
 _WIDE = 100
 _ROOMY = 78
+_DETAILED = 116
+"""Columns from which on an attached fleet is told in more than a word."""
 _EVENT_WIDTH = 36
 """Columns reserved for news: the words next to the figures are dropped first."""
 _ENDING = (FleetState.DRAINING, FleetState.STOPPING)
 
 
 class TopLine(Bar):
-    """Project, agents by how they are, runs in flight, registry, and the last thing that happened.
+    """Project, whose fleet, agents by how they are, runs in flight, registry, and the last event.
 
     The current problem replaces the last event until it is solved; a new failure is shown first for a moment.
     """
@@ -34,10 +40,11 @@ class TopLine(Bar):
         width = self.content_size.width
         # The current problem matters more than the words next to the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
-        parts, right, todos = self._parts(summary, wide), _right(wide), self._todos(summary, wide)
+        parts, wide = self._fitting(summary, wide)
+        right, todos = _right(wide), self._todos(summary, wide)
         has_event = summary.last_event is not None or bool(summary.saving)
         if wide and has_event and width - width_of(parts) - width_of(right) < _EVENT_WIDTH:
-            parts, right = self._parts(summary, wide=False), _right(wide=False)
+            parts, right = self._fitting(summary, wide=False)[0], _right(wide=False)
         room = width - width_of(parts) - width_of(todos) - width_of(right) - 3
         event_part = self._event_part(summary, room - 1) if room > 8 else ()
         action = "changes" if self._tells_trouble(summary) else ""
@@ -76,9 +83,40 @@ class TopLine(Bar):
         text = fit(summary.last_event.text, room, self._glyphs)
         return ((f"   {text}", LEVELS[summary.last_event.level]),)
 
-    def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
+    def _problem(self, summary: Summary) -> str:
+        if self._tells_trouble(summary) and self._trouble is not None:
+            return self._trouble.text
+        last = summary.last_event
+        return last.text if last is not None and last.level == "error" else ""
+
+    def _fitting(self, summary: Summary, wide: bool) -> tuple[Line, bool]:
+        """The parts, with as much about the attachment as there is room for; and whether they are wide."""
+        width, attachment = self.content_size.width, summary.attachment
+        if attachment is None:
+            return self._parts(summary, wide), wide
+        words = attached_words(attachment, self._now)
+        # A problem matters more than where the fleet runs.
+        problem = self._problem(summary)
+        told = min(cell_len(problem) + 7, width // 2) if problem and not summary.stale else 1
+        ways = product(words if width >= _DETAILED else words[-1:], (True, False) if wide else (False,))
+        for text, spaced in ways:
+            parts = self._parts(summary, spaced, text)
+            whole = not summary.stale or parts[-1][0].strip() == summary.stale
+            if whole and width_of(parts) + told <= width - width_of(_right(spaced)):
+                return parts, spaced
+        while width_of(parts) > width - width_of(_right(wide=False)) - 1:
+            parts = parts[:-1]
+        return parts, False
+
+    def _parts(self, summary: Summary, wide: bool, attached: str = "") -> tuple[Part, ...]:
         gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
         parts: list[Part] = [(summary.name or "pallas", STRONG)]
+        if summary.attachment is not None:
+            if summary.attachment.access is not TokenScope.FULL:
+                parts.append((" (read-only)", STRONG))
+            parts.append((f"{gap}{attached}", DIM))
+            if late := behind(summary.attachment):
+                parts.append((f" {self._glyphs.degraded} {late}", STYLES[Tone.DEGRADED]))
         if summary.state is FleetState.FAILED:
             return (
                 *parts,

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -33,14 +35,15 @@ from pallas.model import (
     StepAttempt,
     StepDetail,
     StepUsage,
+    TokenScope,
     ToolOutcome,
 )
 from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import EventHub
 from pallas_tui.chat_client import ChatClient
-from pallas_tui.remote import fleet_connection
+from pallas_tui.remote import fleet_address, fleet_connection
 from pallas_tui.remote.control_client import ControlClient
-from pallas_tui.remote.fleet_address import as_reached, control_origin
+from pallas_tui.remote.fleet_address import as_reached, control_origin, place_of
 from pallas_tui.remote.fleet_mirror import EventRing
 from pallas_tui.remote.log_mirror import LogMirror
 from pallas_tui.remote.remote_fleet import RemoteFleet
@@ -149,7 +152,9 @@ async def test_who_may_only_look_is_told_so() -> None:
         with attached(served.url, READ) as fleet:
             seen = Seen(fleet)
             await until(lambda: READ_ONLY in seen.texts())
-            assert fleet.snapshot() == replace(desk(), name="desk (read-only)")
+            assert fleet.snapshot() == desk()
+            assert fleet.attachment is not None
+            assert fleet.attachment.access is TokenScope.READ
             assert not fleet.can_control
             fleet.cancel("r1")
             fleet.control("vision", "stop")
@@ -160,12 +165,75 @@ async def test_who_may_only_look_is_told_so() -> None:
             assert served.fleet.cancelled == served.fleet.controlled == served.fleet.called == []
 
 
+class Timer:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def late(fleet: RemoteFleet) -> int:
+    assert fleet.attachment is not None
+    return fleet.attachment.late
+
+
+async def test_a_fleet_where_nothing_happens_is_current_because_it_sends_comments() -> None:
+    timer = Timer()
+    async with serving(heartbeat=0.05) as served:
+        with attached(served.url, timer=timer) as fleet:
+            assert fleet.attachment is None
+            await until(lambda: fleet._connection.client)
+            for _ in range(2):
+                timer.now += 60
+                await until(lambda: not late(fleet))
+
+
+async def test_a_fleet_that_does_not_answer_is_late_by_so_many_seconds_until_it_does() -> None:
+    timer = Timer()
+    async with serving(heartbeat=3600) as served:
+        with attached(served.url, timer=timer) as fleet:
+            seen = Seen(fleet)
+            await until(lambda: fleet._connection.client)
+            served.fleet.say(notice("one"))
+            await until(lambda: "one" in seen.texts())
+            timer.now += fleet_connection.LATE_S - 1
+            assert late(fleet) == 0  # one comment may be on its way
+            timer.now += 5
+            assert late(fleet) == fleet_connection.LATE_S + 4
+            served.fleet.say(notice("two"))
+            await until(lambda: late(fleet) == 0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "named", "place"),
+    [
+        ("http://desk.example:1", None, "desk.example:1"),  # of a version that does not say it
+        ("http://127.0.0.1:1", None, "127.0.0.1:1"),
+        ("http://127.0.0.1:1", {"host": "here", "user": "ann", "pid": 7}, "this machine (pid 7)"),
+        ("http://127.0.0.1:1", {"host": "here", "user": "bob", "pid": 7}, "this machine (pid 7 of bob)"),
+        # A tunnel, or a container.
+        ("http://127.0.0.1:1", {"host": "desk", "pid": 7}, "desk at 127.0.0.1:1 (pid 7)"),
+        ("http://desk.example:1", {"host": "desk", "pid": 7}, "desk.example:1 (pid 7)"),
+        ("http://127.0.0.1:1", {"host": "a\x1b[2J", "pid": []}, "a␛[2J at 127.0.0.1:1 (pid [])"),
+    ],
+)
+def test_where_a_fleet_runs_is_said_as_far_as_it_is_known(
+    origin: str, named: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_address, "owner", lambda: {"host": "here", "user": "ann", "pid": 1})
+    assert place_of(origin, named) == place
+
+
 async def test_events_go_on_where_the_connection_broke() -> None:
     fleet, (port,) = FakeFleet(), free_ports(1)
     seen_until_cut: list[str]
     async with serving(fleet, port=port, boot="b1") as served:
         url = served.url
         remote = RemoteFleet(url, TokenSource(url, FULL))
+        before = time()
         remote.start()
         seen = Seen(remote)
         fleet.say(notice("one"))
@@ -173,6 +241,8 @@ async def test_events_go_on_where_the_connection_broke() -> None:
     try:
         await until(lambda: "connection lost" in remote.snapshot().stale)
         assert remote.snapshot().agents == desk().agents  # still shown, and said to be old
+        assert remote.attachment is not None
+        assert before <= remote.attachment.lost_at <= time()
         seen_until_cut = seen.texts()
         fleet.say(notice("two"), notice("three"))
         with pytest.raises(Fault, match="no connection"):
@@ -180,6 +250,7 @@ async def test_events_go_on_where_the_connection_broke() -> None:
         async with serving(fleet, port=port, boot="b1"):
             await until(lambda: "three" in seen.texts())
             await until(lambda: not remote.snapshot().stale)
+            await until(lambda: remote.attachment is not None and not remote.attachment.lost_at)
             rest = seen.texts()[len(seen_until_cut) :]
             assert [text for text in rest if text in ("one", "two", "three")] == ["two", "three"]
             assert sum("connection lost" in text for text in seen.texts()) == 1
@@ -534,12 +605,25 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
 async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": agent_module("one")})
     url, log = registry_of(root), tmp_path / "there.log"
-    with headless(root, log):
-        remote = RemoteFleet(url, TokenSource(url))
+    timer = Timer()
+    with headless(root, log) as process:
+        remote = RemoteFleet(url, TokenSource(url), timer=timer)
         await until(lambda: token_file.find_tokens(int(url.rpartition(":")[2])), timeout=60)
         remote.start()
         await until(lambda: remote.snapshot().state is FleetState.RUNNING, timeout=60)
         seen = Seen(remote)
+        assert remote.attachment is not None
+        assert remote.attachment.place == f"this machine (pid {process.pid})"
+        process.send_signal(signal.SIGSTOP)
+        # What was on its way before it stopped is an answer too.
+        await until(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
+        timer.now += 60
+        remote.control("one", "restart")
+        try:
+            await until(lambda: late(remote) == 60)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await until(lambda: late(remote) == 0)
     try:
         await until(lambda: "the fleet was stopped" in remote.snapshot().stale)
         assert is_free(int(url.rpartition(":")[2]))

@@ -1,6 +1,8 @@
 """What the workbench shows differently of a fleet that runs elsewhere."""
 
 import asyncio
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,9 +11,20 @@ from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
 
-from pallas.model import FleetState, RunStarted
+from pallas.model import Attachment, FleetState, Notice, RunStarted, TokenScope
 from pallas_tui.app import Workbench
+from pallas_tui.state import attached_words
 from pallas_tui.widgets.feed import FeedPane
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 
@@ -37,6 +50,61 @@ async def test_a_picture_that_is_old_says_so_and_takes_it_back() -> None:
             await until(lambda: "✖ connection lost, trying again" in top(app) and "^p" in top(app), pilot)
             fleet.current = desk()
             await until(lambda: "connection lost" not in top(app) and "● 3" in top(app), pilot)
+
+
+WHERE = "desk.example:24200 (pid 4242 of ann)"
+HOST = Attachment(WHERE, NOON - 60, TokenScope.FULL)
+
+
+@pytest.mark.parametrize(
+    ("attachment", "stale", "narrow", "broad"),
+    [
+        (
+            HOST,
+            "",
+            "desk  attached  ● 3",
+            f"{WHERE} since 15:05, full access  ● 3",
+        ),
+        (
+            replace(HOST, access=TokenScope.READ, late=21),
+            "",
+            "desk (read-only)  attached ◐ 21 s behind",
+            f"desk (read-only)  attached to {WHERE} ◐ 21 s behind  ● 3",
+        ),
+        (
+            replace(HOST, lost_at=NOON),
+            "connection lost, trying again: nothing answers",
+            "desk  no contact since 15:06:40  ✖ connection lost, trying again: noth",
+            "no contact since 15:06:40   ✖ connection lost, trying again: nothing answers",
+        ),
+    ],
+)
+async def test_whose_fleet_it_is_stays_on_screen(
+    attachment: Attachment, stale: str, narrow: str, broad: str, utc: None
+) -> None:
+    fleet = elsewhere()
+    fleet.attachment, fleet.current = attachment, replace(desk(), stale=stale)
+    app = workbench(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: narrow in top(app) and "^p" in top(app), pilot)
+        await pilot.resize_terminal(120, 40)
+        await until(lambda: broad in top(app) and "^p" in top(app), pilot)
+        await pilot.resize_terminal(200, 50)
+        whole = attached_words(attachment, NOON)[0]
+        await until(lambda: whole in top(app) and "^p palette" in top(app), pilot)
+        assert not stale or stale in top(app)
+        assert stale or ":24200  " in top(app).partition("full access")[2] or "registry :24200" in top(app)
+
+
+async def test_a_problem_leaves_only_a_word_of_whose_fleet_it_is() -> None:
+    fleet = elsewhere()
+    fleet.attachment = HOST
+    app = workbench(fleet)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: "full access" in top(app), pilot)
+        fleet.say(Notice(at=NOON, level="error", text="research could not be reached any more"))
+        await until(lambda: "desk  attached  ●" in top(app) or "desk   attached   " in top(app), pilot)
+        assert "research could not be reached any more" in top(app)
 
 
 async def test_who_may_only_look_is_told_before_any_question() -> None:

@@ -1,5 +1,6 @@
 """Edits and supervision of a fleet elsewhere, over real HTTP: seen, paused, rolled back, refused."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
 
-from pallas.model import AgentState, FleetState, LoopBlocked
+from pallas.model import AgentState, FleetState, LoopBlocked, Notice
 from pallas_tui.app import Workbench
 from pallas_tui.remote.fleet_connection import shift_snapshot
 from pallas_tui.remote.remote_fleet import RemoteFleet
@@ -27,6 +28,32 @@ def attached(url: str, token: str = FULL) -> tuple[Workbench, RemoteFleet]:
     return workbench(lambda: fleet), fleet
 
 
+async def test_whose_fleet_it_is_and_how_far_behind_is_on_the_top_line() -> None:
+    there, seconds = FakeFleet(), [100.0]
+    async with serving(there, heartbeat=3600) as served:
+        fleet = RemoteFleet(served.url, TokenSource(served.url, FULL), timer=lambda: seconds[0])
+        app = workbench(lambda: fleet)
+        try:
+            async with app.run_test(size=(120, 40)) as pilot:
+                place = f"this machine (pid {os.getpid()})"
+                await until(lambda: f"desk  attached to {place} since" in top(app), pilot)
+                assert ", full access" in top(app)
+                assert "behind" not in top(app)
+                seconds[0] += 20
+                await until(lambda: "full access ◐ 20 s behind" in top(app), pilot)
+                await pilot.resize_terminal(80, 24)
+                await until(lambda: "desk  attached ◐ 20 s behind" in top(app), pilot)
+                assert ", full access, 20 s behind" in app.facts()
+                there.say(Notice(level="info", text="here again"))
+                await until(lambda: "here again" in top(app) and "behind" not in top(app), pilot)
+                assert "desk  attached" in top(app)
+                await served.stop()
+                await until(lambda: "no contact since" in top(app), pilot)
+                assert "✖ connection lost, trying again" in top(app)
+        finally:
+            fleet.stop(10)
+
+
 def top(app: Workbench) -> str:
     return screen_text(app).splitlines()[0]
 
@@ -39,7 +66,7 @@ async def test_edits_elsewhere_are_seen_and_watching_and_rolling_back_are_asked_
         app, fleet = attached(served.url)
         try:
             async with app.run_test(size=(120, 40)) as pilot:
-                await until(lambda: isinstance(app.focused, Input) and "● 3 ok" in top(app), pilot)
+                await until(lambda: isinstance(app.focused, Input) and "● 3 " in top(app), pilot)
                 await until(lambda: fleet.can_control, pilot)
                 there.say(failed("research", 3))
                 await until(lambda: "✖ research v4 research.py:12" in top(app), pilot)
@@ -90,7 +117,7 @@ async def test_draining_blocked_loops_and_crash_loops_elsewhere_are_told() -> No
         app, fleet = attached(served.url)
         try:
             async with app.run_test(size=(120, 40)) as pilot:
-                await until(lambda: isinstance(app.focused, Input) and "● 3 ok" in top(app), pilot)
+                await until(lambda: isinstance(app.focused, Input) and "● 3 " in top(app), pilot)
                 there.say(LoopBlocked(at=NOON, seconds=2.0, agent="vision", place="t.py:4", stack="s"))
                 await until(lambda: "✖ vision blocks the loop: 2.0 s, t.py:4" in top(app), pilot)
                 there.change("vision", state=AgentState.CRASH_LOOP, crashes=4)

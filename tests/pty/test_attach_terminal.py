@@ -103,7 +103,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
             desk.type(f"{command}; echo left=$?")
             desk.keys("Enter")
             desk.until("far (read-only)", "● concierge")
-        desk.until("connection lost, trying again: the fleet was stopped")
+        desk.until("no contact since", "connection lost, trying again: the fleet was stopped")
         with serving(root, ours):
             desk.until("2 agents", "far (read-only)")
             assert "connection lost, trying" not in desk.screen().split("\n")[0]

@@ -25,11 +25,17 @@ READ = "read-token-of-the-tests"
 class Served:
     """A control API on ``url``, and the fleet behind it."""
 
-    def __init__(self, fleet: FakeFleet, port: int, api: ControlApi) -> None:
+    def __init__(self, fleet: FakeFleet, port: int, api: ControlApi, listener: Listener) -> None:
         self.fleet = fleet
+        self._listener = listener
         self.port = port
         self.api = api
         self.url = f"http://127.0.0.1:{port}"
+
+    async def stop(self) -> None:
+        """End the streams and the listener. Safe to call twice."""
+        self.api.close()
+        await self._listener.stop()
 
     def client(self, token: str | None = FULL, **headers: str) -> httpx2.AsyncClient:
         """A plain HTTP client that sends the token."""
@@ -50,11 +56,11 @@ async def serving(
     app = HostOriginGuard(Starlette(routes=[Mount(BASE, api.app)]), ())
     listener = Listener(app, bind("127.0.0.1", port, "test"))
     await listener.start()
+    served = Served(fleet, port, api, listener)
     try:
-        yield Served(fleet, port, api)
+        yield served
     finally:
-        api.close()
-        await listener.stop()
+        await served.stop()
 
 
 async def messages(answer: httpx2.Response) -> AsyncIterator[tuple[str, str, Any]]:

@@ -8,6 +8,7 @@ from pallas.model import (
     AgentDetail,
     AgentSnapshot,
     AgentState,
+    Attachment,
     Change,
     Downstream,
     Envelope,
@@ -108,6 +109,7 @@ class FakeFleet(RunningFleet):
     """A ``FleetPort`` double that is also started and stopped, as ``ThreadedFleet`` is."""
 
     can_control = True
+    attachment: Attachment | None = None
 
     def __init__(self, snapshot: FleetSnapshot | None = None) -> None:
         self.hub = EventHub()

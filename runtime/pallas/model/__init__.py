@@ -53,7 +53,7 @@ from .event_types import (
     ToolPhase,
 )
 from .fault import Fault, FaultType
-from .fleet_port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
+from .fleet_port import Attachment, EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .health import CallOutcome, Downstream, Health, HealthStatus, ProbeResult
 from .inspection import (
     AgentDetail,
@@ -118,6 +118,7 @@ __all__ = [
     "AgentSnapshot",
     "AgentState",
     "ArgumentRules",
+    "Attachment",
     "AuthHop",
     "Availability",
     "BackendChosen",

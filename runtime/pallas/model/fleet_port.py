@@ -44,6 +44,20 @@ class EventBatch:
     """How many events left the ring unread."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """How a workbench is attached to a fleet that another process runs. Times are of its own clock."""
+
+    place: str
+    """Where it runs, in words: ``this machine (pid 42)``, ``desk.example:24200``."""
+    since: float
+    access: TokenScope
+    late: int = 0
+    """Seconds since the fleet last answered; 0 while that is not long ago."""
+    lost_at: float = 0.0
+    """When it last answered, if there is no connection now; else 0."""
+
+
 class FleetPort(ABC):
     """A fleet as its workbench sees it. The methods with ``@operation`` are the table of operations.
 
@@ -59,6 +73,11 @@ class FleetPort(ABC):
     def can_control(self) -> bool:
         """Whether changes are allowed."""
         return True
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """How it is attached; None for a fleet of this process, and before the first connection."""
+        return None
 
     @abstractmethod
     def snapshot(self) -> FleetSnapshot:

@@ -25,6 +25,7 @@ from .control_tokens import FULL_VARIABLE, Attempts, ControlTokens, is_loopback,
 from .event_stream import for_lookers, resume_at, stream
 from .log_files import MAX_RANGE, LogFiles
 from .operation_routes import OperationRoutes
+from .owner import owner
 from .responses import (
     HEADERS,
     ControlError,
@@ -98,7 +99,7 @@ class ControlApi:
             forget(*self._tokens.given)
 
     async def _snapshot(self, request: Request) -> Response:
-        """The fleet as it is now, with ``boot`` and the scope of the token."""
+        """The fleet as it is now, with ``boot``, the scope of the token, and who runs it."""
         self._still_here()
         scope = caller_of(request).scope
         if scope is TokenScope.FULL and not self._fleet.can_control:
@@ -111,6 +112,7 @@ class ControlApi:
                 "boot": self.boot,
                 "now": time(),
                 "access": scope.value,
+                "owner": owner(),
                 "snapshot": snapshot,
             }
         )
