@@ -110,10 +110,9 @@ class TopLine(Bar):
 
     def _parts(self, summary: Summary, wide: bool, attached: str = "") -> tuple[Part, ...]:
         gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
-        parts: list[Part] = [(summary.name or "pallas", STRONG)]
+        looks = summary.attachment is not None and summary.attachment.access is not TokenScope.FULL
+        parts: list[Part] = [((summary.name or "pallas") + (" (read-only)" if looks else ""), STRONG)]
         if summary.attachment is not None:
-            if summary.attachment.access is not TokenScope.FULL:
-                parts.append((" (read-only)", STRONG))
             parts.append((f"{gap}{attached}", DIM))
             if late := behind(summary.attachment):
                 parts.append((f" {self._glyphs.degraded} {late}", STYLES[Tone.DEGRADED]))

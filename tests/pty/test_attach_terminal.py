@@ -105,7 +105,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
             desk.until("far (read-only)", "● concierge")
         desk.until("no contact since", "connection lost, trying again: the fleet was stopped")
         with serving(root, ours):
-            desk.until("2 agents", "far (read-only)")
+            desk.until("● 2", "far (read-only)  attached to")
             assert "connection lost, trying" not in desk.screen().split("\n")[0]
         assert READ not in desk.screen().replace("--token-env LOOK", "")
         desk.keys("C-q")

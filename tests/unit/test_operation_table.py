@@ -24,7 +24,7 @@ from pallas_tui.placeholder_fleet import PlaceholderFleet
 from pallas_tui.remote.remote_fleet import RemoteFleet
 
 TABLE = {each.name: each for each in operations_of(FleetPort)}
-PICTURE = {"can_control", "snapshot", "since"}
+PICTURE = {"attachment", "can_control", "snapshot", "since"}
 """What a port always has at hand: it is followed as a stream rather than asked for."""
 DOCS = Path(__file__, "../../../docs/attach.md").resolve()
 
