@@ -12,7 +12,7 @@ class FleetFrame:
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
     take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
     the hub's ring before the clock could read them. ``attached`` are agents of instances elsewhere,
-    ``attachment`` tells how the fleet itself is attached if another process runs it.
+    ``attachment`` says how the fleet itself is attached if another process runs it.
     """
 
     snapshot: FleetSnapshot

@@ -285,7 +285,7 @@ _ACCESS: Final = {TokenScope.FULL: ", full access", TokenScope.TEXTS: ", with te
 
 
 def attached_words(attachment: Attachment, now: float) -> tuple[str, ...]:
-    """Whose the fleet is, in words: all that is known, then ever less of it."""
+    """Whose the fleet is, in words: all that is known first, then shorter forms."""
     place = f"attached to {attachment.place}"
     if attachment.lost_at:
         lost = f"no contact since {moment(attachment.lost_at, now)}"

@@ -15,7 +15,7 @@ from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 _WIDE = 100
 _ROOMY = 78
 _DETAILED = 116
-"""Columns from which on an attached fleet is told in more than a word."""
+"""Columns from which on the details of an attached fleet are shown."""
 _EVENT_WIDTH = 36
 """Columns reserved for news: the words next to the figures are dropped first."""
 _ENDING = (FleetState.DRAINING, FleetState.STOPPING)
@@ -97,12 +97,12 @@ class TopLine(Bar):
         words = attached_words(attachment, self._now)
         # A problem matters more than where the fleet runs.
         problem = self._problem(summary)
-        told = min(cell_len(problem) + 7, width // 2) if problem and not summary.stale else 1
+        needed = min(cell_len(problem) + 7, width // 2) if problem and not summary.stale else 1
         ways = product(words if width >= _DETAILED else words[-1:], (True, False) if wide else (False,))
         for text, spaced in ways:
             parts = self._parts(summary, spaced, text)
             whole = not summary.stale or parts[-1][0].strip() == summary.stale
-            if whole and width_of(parts) + told <= width - width_of(_right(spaced)):
+            if whole and width_of(parts) + needed <= width - width_of(_right(spaced)):
                 return parts, spaced
         while width_of(parts) > width - width_of(_right(wide=False)) - 1:
             parts = parts[:-1]

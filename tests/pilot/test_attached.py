@@ -1,8 +1,6 @@
 """What the workbench shows differently of a fleet that runs elsewhere."""
 
 import asyncio
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,16 +13,6 @@ from pallas.model import Attachment, FleetState, Notice, RunStarted, TokenScope
 from pallas_tui.app import Workbench
 from pallas_tui.state import attached_words
 from pallas_tui.widgets.feed import FeedPane
-
-
-@pytest.fixture
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 
@@ -80,7 +68,7 @@ HOST = Attachment(WHERE, NOON - 60, TokenScope.FULL)
     ],
 )
 async def test_whose_fleet_it_is_stays_on_screen(
-    attachment: Attachment, stale: str, narrow: str, broad: str, utc: None
+    attachment: Attachment, stale: str, narrow: str, broad: str
 ) -> None:
     fleet = elsewhere()
     fleet.attachment, fleet.current = attachment, replace(desk(), stale=stale)

@@ -30,6 +30,8 @@ _LISTS: Final = ("messages", "input", "contents")
 """What providers call the conversation."""
 MAX_CHAINS: Final = 8 * 1024 * 1024
 """Most bytes of conversations whose beginning is remembered as a whole."""
+_ENTRY: Final = 500
+"""Bytes that each of them takes beside its text."""
 _MAX_TEXTS: Final = 1_000
 """Small values, and names of fields, that are remembered."""
 _LEADING: Final = 2
@@ -209,12 +211,13 @@ class PartCache:
         return tuple(leading)
 
     def _remember(self, scope: str, raw: bytes, chain: MessageChain) -> None:
-        before, _ = self._chains.pop(scope, _NO_CHAIN)
+        if scope in self._chains:
+            self._chain_bytes -= len(self._chains.pop(scope)[0]) + _ENTRY
         self._chains[scope] = raw, chain
-        self._chain_bytes += len(raw) - len(before)
+        self._chain_bytes += len(raw) + _ENTRY
         while self._chain_bytes > MAX_CHAINS:
             _, (dropped, _) = self._chains.popitem(last=False)
-            self._chain_bytes -= len(dropped)
+            self._chain_bytes -= len(dropped) + _ENTRY
 
     def _part(self, scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
         key = (scope, parent.digest if parent is not None else "", raw)
