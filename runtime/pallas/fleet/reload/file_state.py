@@ -18,7 +18,7 @@ MAX_IN_A_ROW: Final = 10
 _TICK: Final = 0.01
 
 # Seconds that a file may be missing or empty before that is taken as intended.
-_WHOLE: Final = 0.25
+UNFINISHED: Final = 0.25
 # With so many changed files at once, a tool is checking out another state of the project.
 _MANY: Final = 20
 # Seconds without another change that are waited for then, and how long at most.
@@ -72,7 +72,7 @@ async def until_quiet(root: Path, count: Callable[[], int], paths: Callable[[], 
             known, calm = count(), now
         busy = lock is not None and lock.exists()
         done = not busy and (known < _MANY or now - calm >= _CALM)
-        if done and (now - began >= _WHOLE or not any(map(_is_unfinished, list(paths())[:_MANY]))):
+        if done and (now - began >= UNFINISHED or not any(map(_is_unfinished, list(paths())[:_MANY]))):
             return
         await asyncio.sleep(_LOOK)
 
