@@ -6,11 +6,14 @@ import os
 import sys
 import types
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
@@ -30,13 +33,41 @@ if not IN_CI:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, Any, Any]:
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Look for no garbage meanwhile: what is made stays, and to look through it takes a third of the time."""
     gc.disable()
     try:
+        _rewrite_asserts(session.config)
         return (yield)
     finally:
         gc.enable()
+
+
+def _rewrite_asserts(config: pytest.Config) -> None:
+    """In a fresh checkout no test is compiled: each process compiles its share and reads the rest."""
+    folders = [path for each in config.args if (path := config.invocation_params.dir / each).is_dir()]
+    state = config.stash[rewrite.assertstate_key]
+    for file in _share(config, [file for folder in folders for file in sorted(folder.rglob("test_*.py"))]):
+        compiled = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        if not compiled.exists() and rewrite.try_makedirs(compiled.parent):
+            # A file with a mistake in it is left to the collection, which reports it.
+            with suppress(SyntaxError, ValueError):
+                status, code = rewrite._rewrite_test(file, config)
+                rewrite._write_pyc(state, code, status, compiled)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    """Hypothesis reads the constants of all of Pallas: here as well, each process does its share."""
+    modules = [module for _, module in sorted(sys.modules.items()) if getattr(module, "__file__", None)]
+    for module in _share(config, [each for each in modules if is_local_module_file(str(each.__file__))]):
+        constants_from_module(module)
+
+
+def _share[Each](config: pytest.Config, everything: list[Each]) -> list[Each]:
+    """What this process does of it; nothing where there is one process."""
+    worker = getattr(config, "workerinput", None)
+    return everything[int(worker["workerid"][2:]) :: worker["workercount"]] if worker else []
 
 
 def pytest_collection_finish() -> None:
