@@ -126,14 +126,14 @@ async def desk(camera: Camera) -> None:
 
 
 async def open_step(camera: Camera) -> None:
-    """From a run's screen to its first model step."""
+    """From a run's screen to its first question to a model."""
     await camera.press("end")
     await camera.until("1. scripted", "tools/call")
     rows = [row.strip() for row in camera.text.splitlines()[:-1]]
     last = max(number for number, row in enumerate(rows) if row)
     (step,) = (number for number, row in enumerate(rows) if " 1. scripted" in row)
     await camera.press(*["up"] * (last - step), "enter")
-    await camera.until("Model step", "Instructions")
+    await camera.until("Instructions")
 
 
 async def feed(camera: Camera) -> None:
@@ -142,7 +142,7 @@ async def feed(camera: Camera) -> None:
     await camera.press("home", "right")
     await camera.take("feed")
     await camera.press("enter")
-    await camera.until("Trace", "Model steps")
+    await camera.until("Trace", "Steps")
     await camera.take("run")
     await open_step(camera)
     await camera.take("step")

@@ -71,7 +71,7 @@ ACTIONS = (
         "run.open",
         "run",
         "Open line",
-        "The model step, exchange or run",
+        "The step, exchange or run",
         "choose",
         "enter",
         "open",

@@ -1,4 +1,4 @@
-"""A model step as lines, text, JSON, messages and a curl command. Nothing in here imports the screen."""
+"""A step as lines, text, JSON, messages and a curl command. Nothing in here imports the screen."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pallas.model import Step, StepAttempt, StepDetail
 from pallas.model.codec import encode_fields
-from pallas.model.step_view import view_of
+from pallas.model.step_view import StepView, view_of
 from pallas.safe_text import sanitize
 
 from ..text import Line, clock, count, duration
@@ -34,9 +34,9 @@ def went_wrong(step: Step) -> bool:
 
 
 def title_of(step: Step) -> str:
-    """Return its number and model, and what was spent, in one line."""
+    """Return its number and name, and what was spent, in one line."""
     tokens = step.usage
-    shown = [f"{step.number}. {step.name or 'model'}"]
+    shown = [f"{step.number}. {name_of(step)}"]
     if tokens.input is not None or tokens.output is not None:
         shown.append(f"{_number(tokens.input)} in, {_number(tokens.output)} out")
     if len(step.attempts) > 1:
@@ -44,10 +44,18 @@ def title_of(step: Step) -> str:
     return "  ".join(shown)
 
 
+def name_of(step: Step) -> str:
+    """Return what was asked: a model, a tool, an agent, or for a summary."""
+    if step.kind == "compaction":
+        return "summary of older messages"
+    return step.name or step.kind if step.kind == "model" else f"{step.kind} {step.name}"
+
+
 def facts_of(step: Step) -> Iterator[tuple[str, str]]:
     """Yield the facts of a step by name; unknown ones are left out."""
     tokens = step.usage
-    yield "model", f"{step.provider}.{step.name}".strip(".")
+    yield step.kind, f"{step.provider}.{step.name}".strip(".")
+    yield "caused by", f"step {step.parent}" if step.parent else ""
     yield "address", step.url
     yield "state", state_of(step) + ("" if step.seconds is None else f" after {duration(step.seconds)}")
     if step.fault:
@@ -75,7 +83,24 @@ def lines_of(detail: StepDetail) -> list[Line]:
     for name, value in facts_of(step):
         if value:
             lines.append(((f"{name:<13}", _DIM), (value, _WARNING if name == "fault" else "")))
-    lines += _section("Instructions", view.instructions)
+    if step.kind == "model":
+        lines += _model_lines(step, view)
+    else:
+        lines += _call_lines(view, is_open=step.seconds is None)
+    for name, body in (("Request", detail.request), ("Response", detail.response)):
+        if body:
+            lines += [(), ((f"{name} as JSON", _STRONG),), *map(json_line, pretty(body).split("\n"))]
+    return lines
+
+
+def _call_lines(view: StepView, *, is_open: bool) -> Iterator[Line]:
+    arguments = dict(view.params).get("arguments", "")
+    yield from ((), (("Arguments", _STRONG),), *map(json_line, pretty(arguments).split("\n")))
+    yield from _section("Result", view.answer or ("nothing yet" if is_open else "nothing"))
+
+
+def _model_lines(step: Step, view: StepView) -> list[Line]:
+    lines = _section("Instructions", view.instructions)
     lines += [(), ((f"Messages ({len(view.messages)})", _STRONG),)]
     for message in view.messages:
         lines += _indented(message.role, message.text)
@@ -85,11 +110,7 @@ def lines_of(detail: StepDetail) -> list[Line]:
     lines += [(), (("Parameters", _STRONG),)] if view.params else []
     lines += [((f"{name}: ", _KEY_STYLE), (value, "")) for name, value in view.params]
     lines += _section("Reasoning", view.reasoning)
-    lines += _section("Answer", view.answer or ("nothing yet" if step.seconds is None else "nothing"))
-    for name, body in (("Request", detail.request), ("Response", detail.response)):
-        if body:
-            lines += [(), ((f"{name} as JSON", _STRONG),), *map(json_line, pretty(body).split("\n"))]
-    return lines
+    return lines + _section("Answer", view.answer or ("nothing yet" if step.seconds is None else "nothing"))
 
 
 def as_text(detail: StepDetail) -> str:
@@ -105,8 +126,10 @@ def as_json(detail: StepDetail) -> str:
 
 
 def as_messages(detail: StepDetail) -> str:
-    """Return what was said as text: the instructions, each message, the answer."""
+    """Return what was said as text: the instructions, each message, the answer; of a call what it got."""
     view = view_of(detail.request, detail.response)
+    if detail.step.kind != "model":
+        return f"{name_of(detail.step)} {dict(view.params).get('arguments', '')}\n\n{view.answer}".strip()
     said = [("system", view.instructions), *((each.role, each.text) for each in view.messages)]
     said.append(("assistant", view.answer))
     return "\n\n".join(f"{role}: {text}" for role, text in said if text)

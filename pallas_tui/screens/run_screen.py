@@ -1,4 +1,4 @@
-"""One run, a model step and an exchange of it, on screens of their own."""
+"""One run, a step and an exchange of it, on screens of their own."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from pallas.model import Exchange, Step
 
 from ..runs.exchange_text import title_of
 from ..runs.feed_run import FeedRun
+from ..runs.step_text import name_of
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.run_pane import ExchangePane, RunPane
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RunScreen(SinglePane):
-    """A run of the feed: its facts, its trace, its model steps, its exchanges."""
+    """A run of the feed: its facts, its trace, its steps, its exchanges."""
 
     def __init__(self, run: FeedRun, feed: "FeedPane", glyphs: Glyphs) -> None:
         super().__init__(RunPane(run, feed, glyphs), glyphs, f"{run.agent} {run.id}")
@@ -44,10 +45,10 @@ class RunScreen(SinglePane):
 
 
 class StepScreen(SinglePane):
-    """A model step with its request and its response."""
+    """A step with its request and its response."""
 
     def __init__(self, step: Step, glyphs: Glyphs) -> None:
-        super().__init__(StepPane(step.run_id, step.number), glyphs, f"{step.number}. {step.name}")
+        super().__init__(StepPane(step.run_id, step.number), glyphs, f"{step.number}. {name_of(step)}")
 
 
 class ExchangeScreen(SinglePane):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.config import MCPSettings
 from support.live import agent_module, ask, client, running, write_project
 from support.recording import recording
@@ -232,3 +233,30 @@ def test_both_ways_to_connect_quickly_are_in_place() -> None:
     quick_connect.install()
     for hook in (quick_connect.ONE_STORE, quick_connect.ONE_STORE_FOR_MODELS, quick_connect.SOONER):
         assert hook.name in library_hooks.installed(hook.owner, hook.attribute)
+
+
+def test_every_copy_of_an_agent_comes_from_one_function() -> None:
+    places = {"spawn_detached_instance", "spawn_isolated_instance"}
+    for name in places:
+        assert "return await self._spawn_detached_instance(" in inspect.getsource(getattr(LlmDecorator, name))
+    parameters = inspect.signature(LlmDecorator._spawn_detached_instance).parameters.values()
+    assert {each.kind for each in parameters if each.name != "self"} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+async def test_copies_of_copies_are_prepared_once_each() -> None:
+    class Agent:
+        async def _spawn_detached_instance(self, *, name: str) -> "Agent":
+            return Agent()
+
+    prepared: list[Any] = []
+
+    def prepare(agent: Any) -> None:
+        prepared.append(agent)
+        seam.prepare_clones(agent, prepare)
+
+    agent: Any = Agent()
+    prepare(agent)
+    prepare(agent)
+    first = await agent._spawn_detached_instance(name="one")
+    second = await first._spawn_detached_instance(name="two")
+    assert prepared == [agent, agent, first, second]

@@ -444,12 +444,12 @@ def test_a_described_run_shows_what_its_model_was_asked_and_answered(typed: Shel
     told = typed("describe", "run", run_id)
     assert told.status == 0, told.err
     lines = told.out.splitlines()
-    first = next(line.strip() for line in lines if line.strip().startswith("1  scripted"))
+    first = next(line.strip() for line in lines if line.strip().startswith("1  model scripted"))
     assert re.search(r"; done; \d+\.\d s; first token after \d+ ms; tokens \d+ in, \d+ out", first)
     assert "    user: How is it?" in lines
     assert "    answer: It is fine." in lines
     whole = json.loads(typed("describe", "run", run_id, "-o", "json").out)
-    (step,) = whole["modelSteps"]
+    (step,) = whole["recordedSteps"]
     assert step["request"]["messages"][-1] == {"role": "user", "content": "How is it?"}
     assert step["response"]["choices"][0]["message"]["content"] == "It is fine."
     assert (step["state"], step["attempts"][0]["status"]) == ("done", 200)

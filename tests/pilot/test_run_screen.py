@@ -412,3 +412,45 @@ def test_the_curl_command_of_a_step_runs_in_a_shell(tmp_path: Path) -> None:
     assert url == detail.step.url
     assert rest[:2] == ["-H", "authorization: Bearer sk-mine"]
     assert rest[-1] == detail.request
+
+
+def call_step(number: int, name: str, parent: int, kind: str = "tool") -> StepDetail:
+    step = Step("top", number, kind, name, NOON + number, "done", seconds=0.2, parent=parent)  # type: ignore[arg-type]
+    request = {"name": name, "arguments": {"id": number, "words": ["lamp"]}}
+    response = {"content": [{"type": "text", "text": f"shelf {number}\nrow 3"}]}
+    return StepDetail(step, json.dumps(request), json.dumps(response))
+
+
+async def test_calls_of_tools_and_agents_are_below_the_step_that_caused_them() -> None:
+    fleet = FakeFleet()
+    fleet.say(*events())
+    fleet.model_steps["top"] = (
+        model_step(1),
+        call_step(2, "books__find", 1),
+        call_step(3, "research", 1, "agent"),
+        model_step(4, parent=3),
+    )
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await open_run(app, pilot, fleet)
+        rows = screen.query_one(RunPane).rows
+        await until(lambda: rows.steps, pilot)
+        rows.action_move_to(rows.find(("step", 2)) or 0)
+        await until(lambda: "2. tool books__find" in screen_text(app), pilot)
+        lines = screen_text(app).splitlines()
+        columns = [
+            next(line.index(f"{number}. ") for line in lines if f"{number}. " in line)
+            for number in (1, 2, 3, 4)
+        ]
+        assert [column - columns[0] for column in columns] == [0, 2, 2, 4]
+        await pilot.press("enter")
+        await until(lambda: "shelf 2" in screen_text(app), pilot)
+        text = screen_text(app)
+        for words in ("2. tool books__find", "caused by    step 1", "Arguments", '"lamp"', "Result", "row 3"):
+            assert words in text, words
+        pane = app.screen.query_one(StepPane)
+        assert "u" not in {key for key, each in app.screen.active_bindings.items() if each.enabled}
+        await pilot.press("m")
+        await until(lambda: app.clipboard.endswith("shelf 2\nrow 3"), pilot)
+        assert app.clipboard.startswith('tool books__find {"id": 2')
+        assert pane.is_mounted

@@ -43,9 +43,10 @@ class ListedExchange:
 
 @dataclass(frozen=True, slots=True)
 class ListedStep:
-    """A model step of the run."""
+    """A step of the run; ``depth`` is the number of steps that it is below."""
 
     step: Step
+    depth: int = 0
 
 
 Entry = Fact | RunTreeRow | ListedExchange | ListedStep
@@ -124,7 +125,7 @@ class RunList(LineView):
         self.reload()
 
     def tell_steps(self, steps: tuple[Step, ...]) -> None:
-        """Show the model steps."""
+        """Show the steps."""
         if steps != self.steps:
             self.steps = steps
             self._lay_out()
@@ -143,7 +144,7 @@ class RunList(LineView):
             ]
         entries += [Fact(), Fact("Trace"), *self._trace(roots)]
         if self.steps:
-            entries += [Fact(), Fact("Model steps"), *map(ListedStep, self.steps)]
+            entries += [Fact(), Fact("Steps"), *_nested(self.steps)]
         entries += [Fact(), Fact("Exchanges")]
         entries += [ListedExchange(number, each) for number, each in enumerate(self.exchanges)]
         if self.remark:
@@ -182,7 +183,7 @@ class RunList(LineView):
         if isinstance(entry, ListedExchange):
             return self._exchange(entry.exchange, width)
         if isinstance(entry, ListedStep):
-            return self._step(entry.step, width)
+            return self._step(entry, width)
         if entry.name == _REMARK:
             return ((fit(f"  {entry.value}", width, self._glyphs), DIM),)
         if not entry.value:
@@ -191,12 +192,13 @@ class RunList(LineView):
         value = fit(entry.value, width - len(name), self._glyphs)
         return cropped(((name, DIM), (value, entry.style)), width)
 
-    def _step(self, step: Step, width: int) -> Line:
+    def _step(self, entry: ListedStep, width: int) -> Line:
+        step = entry.step
         took = self._now - step.started_at if step.seconds is None else step.seconds
         room = width - 9 - DURATION_WIDTH - 1 - _STATE_WIDTH
         line = (
             (f"{clock(step.started_at)} ", DIM),
-            (fit(step_text.title_of(step), room, self._glyphs), ""),
+            (fit(2 * entry.depth * " " + step_text.title_of(step), room, self._glyphs), ""),
             (right(duration(max(0.0, took), step.seconds is None), DURATION_WIDTH) + " ", ""),
             (
                 fit(step_text.state_of(step), _STATE_WIDTH, self._glyphs),
@@ -232,6 +234,13 @@ class RunList(LineView):
     def find(self, key: Hashable) -> int | None:
         places = (index for index in range(len(self._entries)) if self.key_at(index) == key)
         return next(places, None)
+
+
+def _nested(steps: tuple[Step, ...]) -> Iterator[ListedStep]:
+    depths: dict[int, int] = {}
+    for step in steps:
+        depths[step.number] = depth = depths[step.parent] + 1 if step.parent in depths else 0
+        yield ListedStep(step, depth)
 
 
 def _unfolded(run: FeedRun) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEADLINE: Final = 35.0
 """Seconds that the exchanges may take; the fleet gives up by itself a little before."""
 EVERY: Final = 1.0
-"""Seconds between two reads of the model steps of a run that is under way."""
+"""Seconds between two reads of the steps of a run that is under way."""
 
 
 class ExchangePane(Pane):
@@ -67,17 +67,18 @@ class RunPane(Pane):
     TITLE = "Run"
     HELP = """\
 All details of one run: its caller, how it ended, the whole trace it belongs to with the time of each part,
-its model steps, and below that what went over the wire: each request with its answer, the agent's own and
-those to its downstreams. Credentials are shown by their fingerprint only.
+its steps (questions to models, calls of tools and agents), and below that what went over the wire: each
+request with its answer, the agent's own and those to its downstreams. Credentials are shown by their
+fingerprint only.
 
-**enter** on a model step shows what the model was sent and what it answered, on an exchange its headers and
+**enter** on a step shows what was sent and what came back, on an exchange its headers and
 bodies, on another run of the trace goes there. **r** reads all of it again. **y** copies what the cursor is
 on as text, **c** an exchange as JSON.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
     class OpenRunLine(Message):
-        """Another run, a model step or an exchange should be shown."""
+        """Another run, a step or an exchange should be shown."""
 
         def __init__(self, what: FeedRun | Exchange | Step) -> None:
             super().__init__()
@@ -132,7 +133,7 @@ on as text, **c** an exchange as JSON.
             self.action_read()
 
     def action_read(self) -> None:
-        """Fetch the model steps and the exchanges."""
+        """Fetch the steps and the exchanges."""
         self._fetch_steps()
         if not self.rows.exchanges:
             self.rows.tell((), "reading ...")

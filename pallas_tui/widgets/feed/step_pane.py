@@ -1,4 +1,4 @@
-"""One model step: what the model was sent, what it answered, and how long it took."""
+"""One step of a run: what was sent, what came back, and how long it took."""
 
 import asyncio
 from typing import Any, ClassVar, Final
@@ -27,13 +27,14 @@ EVERY: Final = 1.0
 class StepPane(Pane):
     """Follows its step until it has ended."""
 
-    TITLE = "Model step"
+    TITLE = "Step"
     HELP = """\
 What a model was asked in one step, and its answer: instructions, messages, the tools it was offered,
-parameters, tokens, time to the first token, attempts, and both documents as JSON. Secrets are masked.
+parameters, tokens, time to the first token, attempts; or the arguments and the result of a call of a tool or
+an agent. Both documents follow as JSON. Secrets are masked.
 
 **/** finds words, **n** and **N** go to the next and the one before. **y** copies all of it as text, **c** as
-JSON, **m** what was said, **u** a curl command, which takes the key from a variable.
+JSON, **m** what was said, **u** (of a model) a curl command, which takes the key from a variable.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("step")
 
@@ -150,7 +151,9 @@ JSON, **m** what was said, **u** a curl command, which takes the key from a vari
             return True
         if action == "next":
             return bool(self.find_line.words) and not self.find_line.has_focus
-        return self._detail is not None if action == "copy" else True
+        if action == "copy" and self._detail is not None:
+            return self._detail.step.kind == "model" or parameters != ("curl",)
+        return action != "copy"
 
 
 def _has(line: Line, words: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The model steps of runs. Requests are references to blobs: a step costs as much in a long conversation."""
+"""The steps of runs. Requests are references to blobs: a step costs as much in a long conversation."""
 
 import json
 import zlib

@@ -9,6 +9,8 @@ from pallas.model import Fault, MessagePassed, TodoChanged, ToolEvent
 from pallas.model.event_types import MessageOutcome, MessageRoute, TodoStatus, ToolPhase
 from pallas.payloads import Payload
 from pallas.safe_text import one_line
+from pallas.telemetry.step_record import OpenStep
+from pallas.telemetry.trace_context import current_run
 
 from .frames import HandlerFrame, Passing
 from .message_log import LoggedMessage, RunMessageLog
@@ -30,6 +32,7 @@ class MessageEvents:
         self._root = root
         self._emit = emit
         self._record = record
+        self._steps: dict[str, OpenStep] = {}
         self.number = 0
 
     def message(
@@ -123,6 +126,7 @@ class MessageEvents:
     def frame(self, frame: HandlerFrame, phase: ToolPhase) -> None:
         """Report the begin or the end of a frame below the first one."""
         if frame.depth > 1:
+            self._record_call(frame, phase)
             self._emit(
                 ToolEvent(
                     run_id=self._run_id,
@@ -135,6 +139,21 @@ class MessageEvents:
                     span_id=frame.span,
                 )
             )
+
+    def _record_call(self, frame: HandlerFrame, phase: ToolPhase) -> None:
+        run = current_run()
+        if phase == "started" and run is not None and run.steps is not None:
+            caller = self._steps.get(frame.outer)
+            self._steps[frame.id] = run.steps.begin(
+                "agent",
+                name=frame.agent,
+                parent=caller.value.number if caller is not None else 0,
+                call_id=frame.id,
+                span_id=frame.span,
+                request=run.steps.split_call(frame.agent, {"payload": frame.opened_with}),
+            )
+        elif phase != "started" and (step := self._steps.pop(frame.id, None)) is not None:
+            step.finish("done" if phase == "completed" else "failed")
 
     def ended(self, frame: HandlerFrame) -> None:
         """Report a frame that ended without an answer."""

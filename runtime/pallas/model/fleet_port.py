@@ -115,7 +115,7 @@ class FleetPort(ABC):
 
     @operation("GET /runs/{run_id}/steps", scope=TokenScope.TEXTS, title="read steps", when_stopped=())
     async def steps(self, run_id: RunId) -> tuple[Step, ...]:
-        """The model steps of a run, in order; empty if it has none or they are not stored any more."""
+        """The steps of a run, in order; empty if it has none or they are not stored any more."""
 
     @operation("GET /runs/{run_id}/steps/{number}", scope=TokenScope.TEXTS, title="read steps")
     async def step(

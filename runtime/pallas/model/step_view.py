@@ -1,6 +1,7 @@
-"""What a model step says to people: instructions, messages, tools, parameters and the answer.
+"""What a step says to people: instructions, messages, tools, parameters and the answer.
 
-Requests and responses are documents of OpenAI (chat completions, responses), Anthropic or Google.
+Requests and responses are documents of OpenAI (chat completions, responses), Anthropic or Google. A call has
+its name and arguments as parameters, and its result as the answer.
 """
 
 import json
@@ -34,7 +35,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """The contents of a model step. Text is sanitised."""
+    """The contents of a step. Text is sanitised."""
 
     instructions: str = ""
     messages: tuple[SentMessage, ...] = ()

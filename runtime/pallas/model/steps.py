@@ -1,10 +1,10 @@
-"""The steps of a run: what it asked models, and what they answered."""
+"""The steps of a run: its questions to models, its calls of tools and agents, its summaries."""
 
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 StepKind = Literal["model", "tool", "agent", "question", "compaction"]
-"""Only ``model`` steps have a request and a response of their own."""
+"""What a run asks: a model, a tool, another agent, a person; or the summary of its older messages."""
 AT_ONCE: Final = 0.1
 """Seconds in which an answer came at once: its tokens have no speed."""
 StepState = Literal["begun", "done", "failed", "unknown", "parked"]
@@ -40,7 +40,7 @@ class Step:
     run_id: str
     number: int  # from 1 on, in the order in which they began
     kind: StepKind
-    name: str  # the model
+    name: str  # the model, ``{server}__{tool}``, or the agent
     started_at: float  # Unix time
     state: StepState = "begun"
     provider: str = ""  # as fast-agent names it
@@ -50,8 +50,12 @@ class Step:
     attempts: tuple[StepAttempt, ...] = ()
     usage: StepUsage = field(default_factory=StepUsage)
     messages: int = 0  # how many were sent
-    digest: str = ""  # SHA-256 of the request without what differs each time, in hexadecimal digits
+    # SHA-256 of the request in hexadecimal digits; of a model's request without what differs each time
+    digest: str = ""
     fault: str = ""  # why it failed
+    parent: int = 0  # the number of the step that caused it; 0 for the run's own
+    call_id: str = ""  # of a call, as in its ToolEvent
+    span_id: str = ""  # of a call; another run with this ``parent_span`` belongs to it
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -69,7 +73,9 @@ class Step:
 class StepDetail:
     """A step with what was sent and what came back, as JSON texts with secrets masked.
 
-    A streamed response is one document. Long strings (pictures) are replaced by their length and digest.
+    A model's request and response are the provider's documents, a streamed response is one document; those of
+    a call are its name and arguments, and its content. Long strings (pictures) are replaced by their length
+    and digest.
     """
 
     step: Step

@@ -14,6 +14,7 @@ from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Pa
 from pallas.model.token_estimate import tokens_of as tokens_of
 from pallas.runs.run import ActiveRun
 from pallas.safe_text import one_line
+from pallas.telemetry.step_record import call_step
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,10 @@ class Compaction:
         if len(older) < 2:
             return None
         try:
-            text, usage = await self._summary(turn, executor, older, sizes, window)
+            with call_step("compaction", turn.agent, {"messages": len(older), "tokens": before}) as step:
+                text, usage = await self._summary(turn, executor, older, sizes, window)
+                if step is not None:
+                    step.content([{"type": "text", "text": text}])
         except Fault as fault:
             why = one_line(fault.message, 200)
             log.warning("%s: a conversation could not be summarised: %s", turn.agent, why)

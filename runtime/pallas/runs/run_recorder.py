@@ -1,4 +1,4 @@
-"""Writes finished runs, their events and model steps to the ledger in the background; reads the steps.
+"""Writes finished runs, their events and steps to the ledger in the background; reads the steps.
 
 A run of a durable thread is written with its messages; this module writes the runs without a thread, and the
 events and steps of all runs. A fleet that is killed loses the last of these, never a message.

@@ -2,7 +2,7 @@
 
 A model gets the whole conversation at each step. Its messages are a chain: the digest of a message covers
 those before it, so the last digest stands for all of them. Only parts that were not seen before are cleaned,
-which is the expensive work. See ``docs/model-steps.md``.
+which is the expensive work. See ``docs/steps.md``.
 """
 
 import json
@@ -175,6 +175,17 @@ class PartCache:
                 meaning.update(f"{name}:{_meaning_of(value)};".encode())
         return RequestParts(fields, meaning.hexdigest(), self._new)
 
+    def split_call(self, name: str, arguments: bytes) -> RequestParts:
+        """The parts of a call with these arguments, a JSON object. Ids among them count in its digest."""
+        self._new = 0
+        is_small = len(arguments) < _SHARED_FROM
+        value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
+        body = value if isinstance(value, str) else value.body
+        digest = sha256(f"{name}\n{_sorted(body)}".encode("utf-8", "replace")).hexdigest()
+        return RequestParts(
+            (("name", self._small(json.dumps(name))), ("arguments", value)), digest, self._new
+        )
+
     def _value(self, name: str, raw: bytes, scope: str) -> Value:
         if name in _LISTS and raw.startswith(b"["):
             return self._messages(raw, scope)
@@ -261,24 +272,33 @@ def _clean(raw: bytes) -> str:
         try:
             raw = msgspec.json.encode(_shortened(msgspec.json.decode(raw)))
         except (msgspec.DecodeError, RecursionError):
-            raw = json.dumps(_short(raw.decode("utf-8", "replace"))).encode()
+            raw = json.dumps(shortened(raw.decode("utf-8", "replace"))).encode()
     return masked(raw.decode("utf-8", "replace"))
 
 
 def _shortened(value: Any) -> Any:
     if isinstance(value, str):
-        return _short(value)
+        return shortened(value)
     if isinstance(value, dict):
         return {name: _shortened(each) for name, each in value.items()}
     return [_shortened(each) for each in value] if isinstance(value, list) else value
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """A string as it is stored: one that is too long is replaced by its length and digest."""
     if len(text) <= MAX_STRING:
         return text
     digest = sha256(text.encode("utf-8", "replace")).hexdigest()
     head = text[:64] if text.startswith("data:") else ""
     return f"{head.partition(',')[0]}[{len(text)} characters, SHA-256 {digest}]"
+
+
+def _sorted(body: str) -> str:
+    """JSON with sorted keys and no blanks."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body), order="sorted").decode()
+    except (msgspec.DecodeError, RecursionError):
+        return body
 
 
 def _canonical(body: str) -> str:

@@ -1,11 +1,12 @@
-"""Records the model steps of runs: what was asked, each attempt, what came back, and what it used.
+"""Records the steps of runs: what was asked, each attempt, what came back, and what it used.
 
-There is one recorder for all readers. Steps of the last runs are in memory; ``runs.run_recorder`` writes them
-to the ledger when their run ends. One event loop only.
+There is one recorder for all readers; executors report to it. Steps of the last runs are in memory;
+``runs.run_recorder`` writes them to the ledger when their run ends. One event loop only.
 """
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any, Final
 from pallas.model import Step, StepAttempt, StepDetail, StepKind, StepState, StepUsage, StoredStep
 from pallas.safe_text import one_line
 
-from .request_parts import PartCache, RequestPart, RequestParts
+from .request_parts import PartCache, RequestPart, RequestParts, shortened
 from .ring_store import RingStore
 from .trace_context import current_run
 from .wire_record import Headers, clean_headers, masked
@@ -26,6 +27,8 @@ MAX_RUNS: Final = 500
 MAX_STEPS: Final = 500
 """Most steps of one run that are recorded; the oldest are dropped."""
 MAX_ATTEMPTS: Final = 50
+MAX_TEXT: Final = 1024 * 1024
+"""Most characters of a text in the result of a call that are recorded."""
 # fmt: off
 _SHOWN: Final = frozenset({
     "anthropic-beta", "anthropic-version", "api-key", "authorization", "content-type", "openai-organization",
@@ -44,15 +47,15 @@ class OpenStep:
 
     __slots__ = ("_began", "_changes", "_run", "_sent", "_value", "headers", "request", "response", "size")
 
-    def __init__(self, run: "RunSteps", value: Step) -> None:
+    def __init__(self, run: "RunSteps", value: Step, request: RequestParts | None = None) -> None:
         self._run = run
         self._began = self._sent = perf_counter()
         self._value = value
         self._changes: dict[str, Any] = {}
-        self.request: RequestParts | None = None
+        self.request = request
         self.response = ""
         self.headers: tuple[tuple[str, str], ...] = ()
-        self.size = _OVERHEAD
+        self.size = _OVERHEAD + (request.new if request is not None else 0)
 
     @property
     def value(self) -> Step:
@@ -106,6 +109,12 @@ class OpenStep:
         self._answer(masked(response))
         self._attempt({"usage": usage}, seconds=perf_counter() - self._sent)
 
+    def content(self, content: Iterable[Mapping[str, Any]], *, is_error: bool = False) -> None:
+        """Record the result of a call: blocks of content as in MCP."""
+        blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in content]
+        result = {"content": blocks, **({"isError": True} if is_error else {})}
+        self._answer(masked(json.dumps(result, ensure_ascii=False, default=str)))
+
     def retry(self, reason: str, wait: float) -> None:
         """Record that the last attempt failed, and the seconds until the next."""
         attempts = self._now("attempts")
@@ -117,6 +126,7 @@ class OpenStep:
         """End it; only the first call counts."""
         if self.is_open:
             seconds = perf_counter() - self._began
+            self._run.open_calls.discard(self._value.number)
             self._put(state=state, fault=one_line(masked(fault), 500) if fault else "", seconds=seconds)
 
     def end(self) -> None:
@@ -125,14 +135,17 @@ class OpenStep:
         failed = bool(attempts) and (attempts[-1].status or 0) not in range(200, 300)
         self.finish("failed" if failed else "done")
 
-    def receive(self, detail: StepDetail) -> None:
-        """Take over what another process recorded, whose texts are masked. An empty text says nothing."""
+    def receive(self, detail: StepDetail, parent: int) -> None:
+        """Take over what another process recorded, whose texts are masked. An empty text says nothing.
+
+        ``parent`` is the step of this record that caused it.
+        """
         if detail.request and self.request is None:
             self.headers = detail.headers
             self._fill(self._run.split(detail.request.encode()))
         if detail.response:
             self._answer(detail.response)
-        self._value, self._changes = detail.step, {}
+        self._value, self._changes = replace(detail.step, number=self._value.number, parent=parent), {}
         self._run.tell(self)
 
     def _answer(self, response: str) -> None:
@@ -167,7 +180,7 @@ class RunSteps:
     ``tell`` is called with each step that is new or changed.
     """
 
-    __slots__ = ("_made", "_record", "is_dropped", "run_id", "scope", "steps", "tell")
+    __slots__ = ("_made", "_record", "is_dropped", "open_calls", "run_id", "scope", "steps", "tell")
 
     def __init__(self, record: "StepRecord", run_id: str, scope: str) -> None:
         self._record = record
@@ -175,18 +188,36 @@ class RunSteps:
         self.run_id = run_id
         self.scope = scope
         self.steps: list[OpenStep] = []
+        self.open_calls: set[int] = set()
         self.is_dropped = False
         self.tell = _ignore
 
-    def begin(self, kind: StepKind = "model", *, name: str = "", provider: str = "") -> OpenStep:
+    def begin(
+        self,
+        kind: StepKind = "model",
+        *,
+        name: str = "",
+        provider: str = "",
+        parent: int = 0,
+        call_id: str = "",
+        span_id: str = "",
+        request: RequestParts | None = None,
+    ) -> OpenStep:
         """Record that a step begins."""
         self._made += 1
-        return self.add(Step(self.run_id, self._made, kind, name, time(), provider=one_line(provider, 80)))
-
-    def add(self, value: Step) -> OpenStep:
-        """Add a step that is numbered already."""
-        self._made = max(self._made, value.number)
-        step = OpenStep(self, value)
+        value = Step(
+            self.run_id,
+            self._made,
+            kind,
+            one_line(name, 200),
+            time(),
+            provider=one_line(provider, 80),
+            digest=request.digest if request is not None else "",
+            parent=parent,
+            call_id=call_id,
+            span_id=span_id,
+        )
+        step = OpenStep(self, value, request)
         if not self.is_dropped:
             self.steps.append(step)
             if len(self.steps) > MAX_STEPS:
@@ -196,8 +227,13 @@ class RunSteps:
         return step
 
     def split(self, body: bytes) -> RequestParts:
-        """The parts of a request of this run."""
+        """The parts of a request to a model."""
         return self._record.cache.split(body, self.scope)
+
+    def split_call(self, name: str, arguments: Mapping[str, Any]) -> RequestParts:
+        """The parts of a call."""
+        body = json.dumps(arguments, ensure_ascii=False, default=str).encode("utf-8", "replace")
+        return self._record.cache.split_call(name, body)
 
     def grow(self, by: int) -> None:
         """Add bytes to the size of the record."""
@@ -254,6 +290,9 @@ class StepRecord(RingStore[RunSteps]):
 
 
 _step: ContextVar[OpenStep | None] = ContextVar("pallas_step", default=None)
+# Of the run with this id: the last model step in this context, and the calls that it is in, outermost first.
+_asked: ContextVar[tuple[str, int]] = ContextVar("pallas_asked", default=("", 0))
+_calls: ContextVar[tuple[str, tuple[int, ...]]] = ContextVar("pallas_calls", default=("", ()))
 
 
 def current_step() -> OpenStep | None:
@@ -272,8 +311,9 @@ def model_step(provider: str) -> Iterator[OpenStep | None]:
     if run is None or run.steps is None:
         yield None
         return
-    step = run.steps.begin(provider=provider)
+    step = run.steps.begin(provider=provider, parent=enclosing_call(run.steps))
     token = _step.set(step)
+    _asked.set((run.run_id, step.value.number))
     try:
         yield step
     except BaseException as error:
@@ -283,6 +323,68 @@ def model_step(provider: str) -> Iterator[OpenStep | None]:
         step.end()
     finally:
         _step.reset(token)
+
+
+def begin_call_step(
+    kind: StepKind, name: str, arguments: Mapping[str, Any] | None, *, call_id: str = "", span_id: str = ""
+) -> OpenStep | None:
+    """Begin a step of the current run that is no model's. What this context does next belongs to it.
+
+    Returns None outside of a run, or if steps are not recorded. The caller finishes it; at the latest it ends
+    with its run.
+    """
+    run = current_run()
+    if run is None or run.steps is None:
+        return None
+    enclosing = enclosing_call(run.steps)
+    asked_by, asked = _asked.get()
+    step = run.steps.begin(
+        kind,
+        name=name,
+        parent=asked if asked_by == run.run_id and asked > enclosing else enclosing,
+        call_id=call_id,
+        span_id=span_id,
+        request=run.steps.split_call(name, arguments or {}),
+    )
+    number = step.value.number
+    run.steps.open_calls.add(number)
+    in_run, outer = _calls.get()
+    around = (each for each in outer if in_run == run.run_id and each in run.steps.open_calls)
+    _calls.set((run.run_id, (*around, number)))
+    return step
+
+
+def enclosing_call(steps: RunSteps) -> int:
+    """The number of the innermost open call of that run that this code works for; 0 without one."""
+    run_id, numbers = _calls.get()
+    if run_id != steps.run_id:
+        return 0
+    return next((number for number in reversed(numbers) if number in steps.open_calls), 0)
+
+
+@contextmanager
+def call_step(kind: StepKind, name: str, arguments: Mapping[str, Any]) -> Iterator[OpenStep | None]:
+    """Bind this block to a step that is no model's, and end the step with it; None as above."""
+    step = begin_call_step(kind, name, arguments)
+    try:
+        yield step
+    except BaseException as error:
+        if step is not None:
+            step.finish("failed", str(error) or type(error).__name__)
+        raise
+    else:
+        if step is not None:
+            step.finish("done")
+
+
+def _stored_text(name: str, value: Any) -> Any:
+    """A value of a block of content: texts are cut, pictures are replaced by their length and digest."""
+    if name == "text":
+        left = len(value) - MAX_TEXT
+        return f"{value[:MAX_TEXT]}[{left} more characters]" if left > 0 else value
+    if isinstance(value, Mapping):  # the resource of a block
+        return {key: _stored_text(key, each) for key, each in value.items()}
+    return shortened(value) if isinstance(value, str) else value
 
 
 @lru_cache(maxsize=256)

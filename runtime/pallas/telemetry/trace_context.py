@@ -76,7 +76,7 @@ def new_span() -> str:
 class RunTrace:
     """A run as seen by code that works for it, bound to the context that it runs in.
 
-    ``wire`` records the run's traffic, ``steps`` its model steps; None if that is not recorded.
+    ``wire`` records the run's traffic, ``steps`` its steps; None if that is not recorded.
     """
 
     __slots__ = ("agent", "context", "live", "run_id", "steps", "wire")

@@ -72,12 +72,12 @@ async def _document(api: "RestClient", kind: KindInfo, name: str) -> Any:
 
     body = await api.get(f"{kind.path}/{part(name)}")
     if kind.word == "run" and isinstance(body, Mapping):
-        return {**body, "modelSteps": await _steps(api, str(body.get("id")))}
+        return {**body, "recordedSteps": await _steps(api, str(body.get("id")))}
     return body
 
 
 async def _steps(api: "RestClient", run: str) -> list[Any]:
-    """Return the model steps of a run with their texts."""
+    """Return the steps of a run with their texts."""
     from pallas.client.rest_client import part
 
     path = f"/runs/{part(run)}/steps"
@@ -109,7 +109,9 @@ async def _more(
         return [("Threads", await _count(api, "/threads", agent=name))]
     if kind.word == "run":
         steps = await _steps(api, str(facts.get("id")))
-        return [("Model steps", "\n" + "\n".join(chain.from_iterable(map(lines_of, steps))) if steps else "")]
+        return [
+            ("Recorded steps", "\n" + "\n".join(chain.from_iterable(map(lines_of, steps))) if steps else "")
+        ]
     if kind.word == "project":
         return [("Agents", await _names(api, f"/projects/{part(name)}/agents", lambda _: True))]
     if kind.word == "llm":

@@ -1,4 +1,4 @@
-"""The model steps of a run as readable text."""
+"""The steps of a run as readable text."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -36,14 +36,17 @@ def heading(step: Mapping[str, Any]) -> str:
         *(_attempt(each) for each in (step.get("attempts") or ())[:-1]),
         one_line(str(step.get("fault") or ""), _MAX_LINE),
     )
-    return f"{step.get('number')}  {step.get('name')}  " + "; ".join(each for each in facts if each)
+    parent = f" of {step['parent']}" if step.get("parent") else ""
+    return f"{step.get('number')}{parent}  {step.get('kind')} {step.get('name')}  " + "; ".join(
+        each for each in facts if each
+    )
 
 
 def lines_of(step: Mapping[str, Any]) -> Iterator[str]:
     """A step with what was sent and what came back, a line for each message."""
     yield heading(step)
     view = view_of(json.dumps(step.get("request")), json.dumps(step.get("response")))
-    rows = (
+    rows: tuple[tuple[str, str], ...] = (
         ("instructions", view.instructions),
         ("tools", ", ".join(tool.name for tool in view.tools)),
         ("parameters", ", ".join(f"{name}={value}" for name, value in view.params)),
@@ -51,6 +54,9 @@ def lines_of(step: Mapping[str, Any]) -> Iterator[str]:
         ("reasoning", view.reasoning),
         ("answer", view.answer),
     )
+    if step.get("kind") != "model":
+        arguments = dict(view.params).get("arguments", "")
+        rows = (("arguments", arguments), ("result", view.answer))
     for name, text in rows:
         if text:
             yield f"  {name}: {one_line(text, _MAX_LINE)}"

@@ -77,6 +77,8 @@ def prepare_instance(
             instance.attempts.retry(reason, number, retries, wait)
 
     def prepare(each: Any) -> None:
+        lean_seam.no_panels(each)
+        seam.prepare_clones(each, prepare)
         seam.retry_sooner(each)
         model_client_seam.install(getattr(each, "llm", None))
         retry_policy.apply(getattr(each, "llm", None), retry)
@@ -88,7 +90,6 @@ def prepare_instance(
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback, commit)))
 
     for each in instance.all:
-        lean_seam.no_panels(each)
         prepare(each)
     if providers:
         instance.models = Models(agent, providers, prepare)

@@ -1,4 +1,4 @@
-"""Turns fast-agent's tool and loop callbacks into events of a run."""
+"""Turns fast-agent's tool and loop callbacks into events and steps of a run."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, cast
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.step_record import OpenStep, begin_call_step
 from pallas.telemetry.trace_context import begin_call
 
 from ..base import Emit
@@ -17,6 +18,8 @@ _LOOP: Final = "agent_loop"
 _MAX_ERROR: Final = 300
 # fast-agent's server name for a tool that is a function of the agent.
 _OWN: Final = "local"
+# Its server name for a tool that is another agent of the same definition.
+_AGENT: Final = "agent"
 _NO_LABELS: Final[Mapping[str, tuple[str, str]]] = {}
 _STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
 _NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
@@ -49,6 +52,7 @@ class RunProgress:
         self._loops: dict[str, str] = {}
         self._calls: dict[str, tuple[str, str]] = {}
         self._spans: dict[str, str] = {}
+        self._steps: dict[str, OpenStep] = {}
         self._nested: dict[tuple[str, str, str], list[str]] = {}
         self._lines = 0
         self.labels = _NO_LABELS
@@ -72,8 +76,18 @@ class RunProgress:
         self._calls[call_id] = label
         self.tools += 1
         # The call is made next in this context: it sends this span along.
-        self._spans[call_id] = begin_call()
+        self._spans[call_id] = span = begin_call()
         begin_tool()
+        is_peer = label is self.labels.get(tool_name.casefold())
+        step = begin_call_step(
+            "agent" if is_peer or server_name == _AGENT else "tool",
+            label[0] if is_peer else label[1] if server_name == _AGENT else f"{label[0]}__{label[1]}",
+            arguments,
+            call_id=call_id,
+            span_id=span,
+        )
+        if step is not None:
+            self._steps[call_id] = step
         self._tool(label, "started", call_id)
         return call_id
 
@@ -110,7 +124,11 @@ class RunProgress:
         if label is not None:
             last = "" if success else tool_exception() or (error or "").strip().rpartition("\n")[2]
             phase: ToolPhase = "completed" if success else "failed"
-            self._tool(label, phase, tool_call_id, error=one_line(redact_text(last), _MAX_ERROR))
+            error_line = one_line(redact_text(last), _MAX_ERROR)
+            if (step := self._steps.pop(tool_call_id, None)) is not None:
+                step.content(_blocks(content, error), is_error=not success)
+                step.finish("done" if success else "failed", error_line)
+            self._tool(label, phase, tool_call_id, error=error_line)
             self._spans.pop(tool_call_id, None)
 
     async def on_tool_permission_denied(
@@ -135,6 +153,7 @@ class RunProgress:
             self._tool(label, "failed", call_id)
         self._calls.clear()
         self._spans.clear()
+        self._steps.clear()
 
     def _label(self, server: str, tool: str) -> tuple[str, str]:
         # A call that was refused beforehand comes with its own name as server and tool.
@@ -188,6 +207,13 @@ class RunProgress:
         if self._with_text and (name := one_line(actor, 80)) != self._agent:
             text = sanitize(text, _MAX_PIECE)
             self._emit(TextDelta(run_id=self._run_id, agent=self._agent, actor=name, text=text))
+
+
+def _blocks(content: Any, error: str | None) -> list[dict[str, Any]]:
+    """The result of a call as plain values."""
+    if error:
+        return [{"type": "text", "text": error}]
+    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in content or ()]
 
 
 def stream_listener(

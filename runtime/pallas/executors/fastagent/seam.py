@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -24,6 +24,8 @@ from .import_thread import waiting_loop
 
 # fast-agent waits 10 s, then 20 s, before it retries a failed provider: too long for a user.
 RETRY_SECONDS: Final = 2.0
+# How fast-agent copies an agent that is called as a tool.
+_SPAWN: Final = "_spawn_detached_instance"
 # Seconds that the loop has to read the settings for a thread: it may be busy with user code.
 _PATIENCE: Final = 60.0
 
@@ -161,6 +163,23 @@ def retry_sooner(agent: Any) -> None:
     llm = getattr(agent, "llm", None)
     if llm is not None and hasattr(llm, "retry_backoff_seconds"):
         llm.retry_backoff_seconds = RETRY_SECONDS
+
+
+def prepare_clones(agent: Any, prepare: Callable[[Any], None]) -> None:
+    """Call ``prepare`` with each copy that fast-agent makes of this agent, for a call of it as a tool.
+
+    The second call does nothing.
+    """
+    spawn = getattr(agent, _SPAWN, None)
+    if spawn is None or _SPAWN in vars(agent):
+        return
+
+    async def spawn_prepared(**options: Any) -> Any:
+        clone = await spawn(**options)
+        prepare(clone)
+        return clone
+
+    setattr(agent, _SPAWN, spawn_prepared)
 
 
 def load_history(agent: Any, messages: Sequence[Any]) -> None:

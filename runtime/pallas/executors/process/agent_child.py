@@ -220,7 +220,7 @@ class AgentChild(ChildLoop):
         return wire
 
     def _steps_of(self, request: AgentTurn) -> RunSteps:
-        """Where the model steps of a turn are recorded; each is sent to the fleet as it changes."""
+        """Where the steps of a turn are recorded; each is sent to the fleet as it changes."""
         told: dict[int, tuple[int, StepState]] = {}
 
         def send_update(step: OpenStep) -> None:

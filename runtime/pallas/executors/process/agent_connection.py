@@ -13,7 +13,7 @@ from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.telemetry.log import replay
-from pallas.telemetry.step_record import OpenStep, RunSteps
+from pallas.telemetry.step_record import OpenStep, RunSteps, enclosing_call
 from pallas.telemetry.trace_context import RunTrace
 from pallas.telemetry.wire_record import OpenExchange, RunWire
 
@@ -57,6 +57,7 @@ class _TurnRecords:
 
     wire: RunWire | None
     steps: RunSteps | None
+    cause: int  # the step that caused the turn
     exchanges: dict[int, OpenExchange] = field(default_factory=dict)
     open_steps: dict[int, OpenStep] = field(default_factory=dict)
 
@@ -93,7 +94,9 @@ class AgentConnection(ChildConnection[AgentCall]):
         call = self._add(AgentCall(self._next_number(), emit=emit, asker=asker))
         call.answer.add_done_callback(lambda _: self.questions.end(call.number))
         if trace is not None:
-            self._records[call.number] = _TurnRecords(trace.wire, trace.steps)
+            self._records[call.number] = _TurnRecords(
+                trace.wire, trace.steps, enclosing_call(trace.steps) if trace.steps is not None else 0
+            )
             if len(self._records) > _LATE_TURNS:
                 self._records.popitem(last=False)
         if asker is not None and (peers := self._peers.update()) is not None:
@@ -209,8 +212,9 @@ class AgentConnection(ChildConnection[AgentCall]):
         step = message.detail.step
         opened = records.open_steps.get(step.number)
         if opened is None:
-            opened = records.open_steps[step.number] = records.steps.add(step)
-        opened.receive(message.detail)
+            opened = records.open_steps[step.number] = records.steps.begin(step.kind)
+        parent = records.open_steps.get(step.parent)
+        opened.receive(message.detail, parent.value.number if parent is not None else records.cause)
 
     def _resolve(self, answer: CommandDone | TurnAnswer) -> None:
         if (call := self._find(answer.call)) is not None:

@@ -198,7 +198,7 @@ class ExchangeUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StepUpdate:
-    """A model step of a turn as it is now. Its texts are sent once each, the request first."""
+    """A step of a turn as it is now. Its texts are sent once each, the request first."""
 
     call: Number
     detail: StepDetail

@@ -21,6 +21,7 @@ from pallas.health.probe.server_probe import unprobed
 from pallas.model import Fault, FaultType, Message, Notice
 from pallas.model.fingerprint import fingerprint
 from pallas.safe_text import sanitize
+from pallas.telemetry.step_record import call_step
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from .call_arguments import NEW, call_arguments
@@ -190,7 +191,10 @@ class RemoteExecutor(Executor):
         async with self._place():
             self._check_open()
             try:
-                answer = await self._answer(turn, emit)
+                with call_step("agent", self._name, {"message": turn.text}) as step:
+                    answer = await self._answer(turn, emit)
+                    if step is not None:
+                        step.content([{"type": "text", "text": each} for each in answer.texts])
             except Fault as fault:
                 if fault.type in (FaultType.TRANSPORT, FaultType.TIMEOUT):
                     self._watch.soon()

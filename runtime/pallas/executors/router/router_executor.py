@@ -28,6 +28,7 @@ from pallas.model import (
 from pallas.routing.choice import Candidate, Choice, choose, resume
 from pallas.routing.route_prompt import route_prompt
 from pallas.safe_text import one_line
+from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import begin_call, current_run
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
@@ -244,13 +245,18 @@ class RouterExecutor(Executor):
             "span_id": span,
         }
         emit(ToolEvent(phase="started", **facts))
+        step = begin_call_step("agent", request.agent, {"message": request.text}, call_id=call, span_id=span)
         done = False
         try:
             request = replace(request, trace=trace, caller=f"router {turn.agent}", surface="router")
             result = await self._reach.run(request, listener)
             done = True
+            if step is not None:
+                step.content([{"type": "text", "text": result.text}])
             return result
         finally:
+            if step is not None:
+                step.finish("done" if done else "failed")
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
     def _session_of(

@@ -155,6 +155,8 @@ class AcpDialect:
                     title=update.title or "",
                     kind=update.kind or "",
                     status=update.status or "",
+                    given=update.raw_input,
+                    result=update.raw_output,
                 )
 
     def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:

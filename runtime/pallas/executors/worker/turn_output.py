@@ -3,11 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
 from pallas.safe_text import one_line, sanitize
+from pallas.telemetry.step_record import OpenStep, begin_call_step
+from pallas.telemetry.trace_context import current_run, working_for
 
 from ..base import Emit, ExecutorTurn
 
@@ -31,6 +33,8 @@ class TurnOutput:
         self._held = ""
         self._message: str | None = None
         self._open: dict[str, tuple[str, str]] = {}
+        self._run = current_run()
+        self._steps: dict[str, OpenStep] = {}
         self._notices = 0
         self._step = 0
         self._in_tools = False
@@ -67,8 +71,20 @@ class TurnOutput:
                 TextDelta(run_id=self._turn.run_id, agent=self._turn.agent, text=clean, reasoning=reasoning)
             )
 
-    def tool(self, call: str, *, title: str = "", kind: str = "", status: str = "") -> None:
-        """Report that a tool of the worker was called or changed its ``status``, as in ACP."""
+    def tool(
+        self,
+        call: str,
+        *,
+        title: str = "",
+        kind: str = "",
+        status: str = "",
+        given: Any = None,
+        result: Any = None,
+    ) -> None:
+        """Report that a tool of the worker was called or changed its ``status``, as in ACP.
+
+        ``given`` and ``result`` are its input and output, if the worker says them.
+        """
         if self.is_ended:
             return
         call = one_line(call, 64)
@@ -78,10 +94,21 @@ class TurnOutput:
             if not self._in_tools:
                 self._step_to(tools=True)
             self._open[call] = _label(title, kind)
+            self._begin_step(call, given)
             self._tool(call, "started")
+        if result is not None and (step := self._steps.get(call)) is not None:
+            text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            step.content([{"type": "text", "text": text}], is_error=status == "failed")
         if status in ("completed", "failed"):
             self._tool(call, status)
             del self._open[call]
+
+    def _begin_step(self, call: str, given: Any) -> None:
+        arguments = given if isinstance(given, Mapping) else {} if given is None else {"input": given}
+        with working_for(self._run):
+            step = begin_call_step("tool", "__".join(self._open[call]), arguments, call_id=call)
+        if step is not None:
+            self._steps[call] = step
 
     def notice(self, text: str) -> None:
         """Emit a notice for people; only the first few of a turn are emitted."""
@@ -101,6 +128,8 @@ class TurnOutput:
 
     def _tool(self, call: str, phase: str) -> None:
         server, tool = self._open[call]
+        if phase != "started" and (step := self._steps.pop(call, None)) is not None:
+            step.finish("failed" if phase == "failed" else "done")
         turn = self._turn
         self._emit(
             ToolEvent(

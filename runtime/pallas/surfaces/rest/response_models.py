@@ -230,7 +230,7 @@ class RunModel(Out):
 
 
 class AttemptModel(Out):
-    """One request of a model step; ``wait`` is the seconds until the next."""
+    """One request to a model; ``wait`` is the seconds until the next."""
 
     at: Time
     status: int | None
@@ -248,10 +248,14 @@ class StepUsageModel(TokensModel):
 
 
 class StepModel(Out):
-    """A model step of a run: one question to a model, with its repetitions. Times are in seconds."""
+    """A step of a run: a question to a model with its repetitions, a call of a tool or an agent, a summary.
+
+    ``parent`` is the number of the step that caused it. Times are in seconds.
+    """
 
     number: int
-    kind: str
+    parent: int | None
+    kind: Literal["model", "tool", "agent", "question", "compaction"]
     name: str
     provider: str | None
     url: str | None
@@ -265,10 +269,12 @@ class StepModel(Out):
     attempts: list[AttemptModel]
     digest: str
     fault: str | None
+    callId: str | None
+    spanId: str | None
 
 
 class StepDetailModel(StepModel):
-    """A model step with its request and its response, secrets masked."""
+    """A step with its request and its response, secrets masked."""
 
     headers: dict[str, str]
     request: Any

@@ -53,12 +53,12 @@ def run_out(record: RunRecord) -> RunModel:
 
 
 def step_out(step: Step) -> StepModel:
-    """Return a model step as it is sent."""
+    """Return a step as it is sent."""
     return StepModel(**_fields(step))
 
 
 def step_detail_out(detail: StepDetail) -> StepDetailModel:
-    """Return a model step with its texts as it is sent."""
+    """Return a step with its texts as it is sent."""
     return StepDetailModel(
         **_fields(detail.step),
         headers=dict(detail.headers),
@@ -71,6 +71,7 @@ def _fields(step: Step) -> dict[str, Any]:
     usage, speed = step.usage, step.tokens_per_second
     return {
         "number": step.number,
+        "parent": step.parent or None,
         "kind": step.kind,
         "name": step.name,
         "provider": step.provider or None,
@@ -100,6 +101,8 @@ def _fields(step: Step) -> dict[str, Any]:
         ],
         "digest": step.digest,
         "fault": step.fault or None,
+        "callId": step.call_id or None,
+        "spanId": step.span_id or None,
     }
 
 
@@ -154,15 +157,15 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         parts.kernel.cancel(record.id)
         return run_out(record)
 
-    @routes.add("GET", "/runs/{id}/steps", "Model steps of a run", response=PageOf[StepModel])
+    @routes.add("GET", "/runs/{id}/steps", "Steps of a run", response=PageOf[StepModel])
     async def list_steps(request: Request, id: Id) -> dict[str, Any]:  # noqa: A002 - the word of the path
-        """What the run asked models, in order. Needs `view:agents` for its agent as well."""
+        """What the run asked models, tools and agents. Needs `view:agents` for its agent as well."""
         plain(id)
         record = await _seen(request, id)
         found = await parts.kernel.step_reader.list(record.id)
         return {"items": [step_out(step) for step in found], "next": None}
 
-    @routes.add("GET", "/runs/{id}/steps/{number}", "A model step", response=StepDetailModel)
+    @routes.add("GET", "/runs/{id}/steps/{number}", "A step of a run", response=StepDetailModel)
     async def get_step(request: Request, id: Id, number: Number) -> StepDetailModel:  # noqa: A002 - as above
         """The step with its request and its response. A streamed response is one document."""
         plain(id)
