@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -225,6 +226,11 @@ async def test_one_fleet_stands_before_another(there: Fleet, tmp_path: Path, era
             assert not result.is_error and meta["local.pallas/steps"] == 3
             assert {"far step 1 (llm)", "echo/echo: started", "echo/echo: completed"} <= set(lines)
             assert "".join(line for line in lines if line.startswith("far » ")).startswith("far » I look.")
+            call = await fleet.kernel.step_reader.get(meta["local.pallas/runId"], 1)
+            assert call is not None
+            assert (call.step.kind, call.step.name, call.step.state) == ("agent", "far", "done")
+            assert json.loads(call.request)["arguments"] == {"message": "look up lamp"}
+            assert "echo:lamp" in call.response
             handle = meta["local.pallas/conversationId"]
             more = {"message": "how many", "conversation_id": handle}
             assert text_of(await far.call_tool("send_message", more)) == "2 from look up lamp"

@@ -496,4 +496,6 @@ async def test_every_message_of_a_run_is_kept_for_operators(fleet: Fleet) -> Non
     ]
     assert "hello Carl" in kept[1].xml
     assert fleet.envelopes(result.run_id, after=3) == kept[3:]
+    (step,) = await fleet.kernel.step_reader.list(result.run_id)
+    assert (step.kind, step.name, step.state, step.parent) == ("agent", "shouter", "done", 0)
     assert fleet.messaging.open_frames == 0

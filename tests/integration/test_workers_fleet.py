@@ -21,7 +21,17 @@ from support.workers import ACP, SIMPLE
 from pallas.executors import Executor
 from pallas.executors.worker.worker_executor import WorkerExecutor
 from pallas.fleet.fleet import Fleet
-from pallas.model import ANONYMOUS, AgentState, Event, Fault, FaultType, Notice, TextDelta, ToolEvent
+from pallas.model import (
+    ANONYMOUS,
+    AgentState,
+    Event,
+    Fault,
+    FaultType,
+    Notice,
+    RunFinished,
+    TextDelta,
+    ToolEvent,
+)
 
 SCRIPT = """
 rules:
@@ -87,6 +97,13 @@ async def test_a_fleet_serves_workers_of_both_dialects(fleet: Fleet, era: str) -
     tools = [(event.server, event.tool, event.phase) for event in events if isinstance(event, ToolEvent)]
     assert ("echo", "echo", "started") in tools
     assert ("echo", "echo", "completed") in tools
+    steps = [
+        await fleet.kernel.step_reader.get(each.run_id, 1) for each in events if isinstance(each, RunFinished)
+    ]
+    (call,) = [each for each in steps if each is not None]
+    assert (call.step.kind, call.step.name, call.step.state) == ("tool", "echo__echo", "done")
+    assert json.loads(call.request)["arguments"] == {"text": "hi"}
+    assert "echo:hi" in call.response
     texts = "".join(each.text for each in events if isinstance(each, TextDelta) and each.agent == "real")
     assert "turn 1: hello" in texts
 

@@ -109,6 +109,11 @@ class OpenStep:
         self._answer(masked(response))
         self._attempt({"usage": usage}, seconds=perf_counter() - self._sent)
 
+    def arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Record the arguments of a call that were not known when it began."""
+        self._fill(request := self._run.split_call(self._value.name, arguments))
+        self._put(digest=request.digest)
+
     def content(self, content: Iterable[Mapping[str, Any]], *, is_error: bool = False) -> None:
         """Record the result of a call: blocks of content as in MCP."""
         blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in content]

@@ -94,19 +94,21 @@ class TurnOutput:
             if not self._in_tools:
                 self._step_to(tools=True)
             self._open[call] = _label(title, kind)
-            self._begin_step(call, given)
+            self._begin_step(call)
             self._tool(call, "started")
-        if result is not None and (step := self._steps.get(call)) is not None:
+        step = self._steps.get(call)
+        if step is not None and given is not None:
+            step.arguments(given if isinstance(given, Mapping) else {"input": given})
+        if step is not None and result is not None:
             text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
             step.content([{"type": "text", "text": text}], is_error=status == "failed")
         if status in ("completed", "failed"):
             self._tool(call, status)
             del self._open[call]
 
-    def _begin_step(self, call: str, given: Any) -> None:
-        arguments = given if isinstance(given, Mapping) else {} if given is None else {"input": given}
+    def _begin_step(self, call: str) -> None:
         with working_for(self._run):
-            step = begin_call_step("tool", "__".join(self._open[call]), arguments, call_id=call)
+            step = begin_call_step("tool", "__".join(self._open[call]), {}, call_id=call)
         if step is not None:
             self._steps[call] = step
 
