@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -79,13 +80,19 @@ def is_over(client: socket.socket) -> bool:
 
 async def all_over(clients: list[socket.socket], timeout: float = 60) -> None:
     """Until none of them is connected any more."""
-    left = list(clients)
+    left = {client.fileno(): client for client in clients}
+    with select.epoll() as waiting:
+        for number in left:
+            waiting.register(number, select.EPOLLIN)
 
-    def none_left() -> bool:
-        left[:] = [client for client in left if not is_over(client)]
-        return not left
+        def none_left() -> bool:
+            for number, _ in waiting.poll(0):
+                if is_over(left[number]):
+                    waiting.unregister(number)
+                    del left[number]
+            return not left
 
-    await until(none_left, timeout=timeout)
+        await until(none_left, timeout=timeout)
 
 
 async def answers_in_both_eras(fleet: Served) -> None:
