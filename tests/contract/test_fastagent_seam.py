@@ -1,5 +1,6 @@
 """The places where we touch fast-agent beyond its public API: this fails when one of them moves."""
 
+import asyncio
 import inspect
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.config import MCPSettings
+from fast_agent.core.logging.transport import AsyncEventBus
 from support.live import agent_module, ask, client, running, write_project
 from support.recording import recording
 
@@ -62,6 +64,28 @@ async def test_a_harness_that_is_left_ends_its_own_instances_alone(
         assert ended == ["first"]
         assert await agent.send("hello") == "hello"
     assert ended == ["first", "later"]
+    forget(tmp_path)
+
+
+async def test_harnesses_that_are_left_at_once_wait_for_no_log_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("one", "two", "three", "four")
+    write_project(tmp_path, dict.fromkeys(names))
+    project = load_project(tmp_path)
+    given_up: list[Any] = []
+    monkeypatch.setattr(AsyncEventBus, "_discard_queued_events", staticmethod(given_up.append))
+    leaving = asyncio.Barrier(len(names))
+
+    async def entered_and_left(name: str) -> None:
+        async with load(project, project.agents[name]).harness() as harness:
+            await harness.session("a")
+            await leaving.wait()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(entered_and_left, names))
+    assert given_up == []  # what fast-agent does with the events that it waited for in vain
     forget(tmp_path)
 
 

@@ -46,6 +46,7 @@ HOOKS: Final = (
     answers_seam.HOOK,
     log_seam.HOOK,
     *log_seam.ONE_FILTER,
+    log_seam.DRAINED,
     *forward_trace.HOOKS,
     trace_seam.HOOK,
     *mcp_seam.HOOKS,

@@ -3,12 +3,16 @@
 It sets up its loggers at every start of an agent, after which ours are restored. Each of its connection
 managers adds log filters to the same loggers, for ever: without ``ONE_FILTER`` every instance, and so every
 version of an agent, leaves some behind, and each record of those loggers goes through all of them.
+
+All agents share one queue of log events, and each agent that ends stops it. ``DRAINED`` empties it first:
+when several agents end at once, the second would end the task that the first waits for, for seconds.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from fast_agent import context
+from fast_agent.core.logging.transport import AsyncEventBus
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas.mcp_client.library_hooks import Hook
@@ -36,6 +40,15 @@ def _once(add: Any) -> Any:
     return suppress
 
 
+def _drained(wait: Callable[..., Any]) -> Callable[..., Any]:
+    async def _drain_queue_before_stop(self: Any, same_loop_task: bool) -> None:
+        if same_loop_task:
+            await self._drain_remaining_events()
+        await wait(self, same_loop_task)
+
+    return _drain_queue_before_stop
+
+
 HOOK: Final = Hook("log", context, "configure_logger", ("config",), _is_ours)
 ONE_FILTER: Final = tuple(
     Hook(f"one-filter{name.replace('_', '-')}", MCPConnectionManager, name, ("self",), _once)
@@ -44,4 +57,7 @@ ONE_FILTER: Final = tuple(
         "_suppress_mcp_streamable_http_errors",
         "_suppress_mcp_oauth_cancel_errors",
     )
+)
+DRAINED: Final = Hook(
+    "log-drained", AsyncEventBus, "_drain_queue_before_stop", ("self", "same_loop_task"), _drained
 )
