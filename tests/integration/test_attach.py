@@ -41,7 +41,7 @@ from pallas.model import (
 from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import EventHub
 from pallas_tui.chat_client import ChatClient
-from pallas_tui.remote import fleet_address, fleet_connection
+from pallas_tui.remote import fleet_address, fleet_connection, log_mirror
 from pallas_tui.remote.control_client import ControlClient
 from pallas_tui.remote.fleet_address import as_reached, control_origin, place_of
 from pallas_tui.remote.fleet_mirror import EventRing
@@ -459,13 +459,15 @@ def test_numbers_grow_and_gaps_are_losses() -> None:
 async def mirrored(served: Served, path: Path, **more: Any) -> AsyncIterator[LogMirror]:
     wire = ControlClient(served.url, READ)
     mirror = LogMirror(path, lambda: wire, **more)
-    task = asyncio.create_task(mirror.run())
-    try:
-        yield mirror
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        await wire.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_mirror, "POLL", 0.05)
+        task = asyncio.create_task(mirror.run())
+        try:
+            yield mirror
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            await wire.close()
 
 
 def lines(start: int, stop: int) -> bytes:

@@ -46,7 +46,8 @@ async def test_it_may_be_away_when_the_fleet_starts_and_come_and_go(tmp_path: Pa
     await there.come()
     await there.go()
     try:
-        async with running(with_remote(tmp_path, there.url)) as fleet:
+        root = with_remote(tmp_path, there.url, restart={"backoff": 0.2})
+        async with running(root) as fleet:
             await until(lambda: state_of(fleet) is AgentState.BACKOFF)
             assert fleet.snapshot().agents[0].availability == "unavailable"
             await there.come()

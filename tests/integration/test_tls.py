@@ -324,11 +324,13 @@ async def test_the_workbench_works_on_a_fleet_over_tls_with_an_authority_of_ones
         assert await there.says(f"attach with: pallas dev --attach {url}")
         await there.says("running")
         stranger = RemoteFleet(url, TokenSource(url, TOKEN))
-        stranger.start()
-        try:
-            await until(lambda: "CERTIFICATE_VERIFY_FAILED" in stranger.snapshot().error)
-        finally:
-            stranger.stop(10)
+        with monkeypatch.context() as patch:
+            patch.setattr("pallas_tui.remote.fleet_connection.FIRST_CONNECTION_S", 0.1)
+            stranger.start()
+            try:
+                await until(lambda: "CERTIFICATE_VERIFY_FAILED" in stranger.snapshot().error)
+            finally:
+                stranger.stop(10)
         monkeypatch.setenv("SSL_CERT_FILE", str(signer.file))
         fleet = RemoteFleet(url, TokenSource(url, TOKEN))
         fleet.start()

@@ -48,10 +48,10 @@ class Dials:
         await self._listener.start()
 
     async def go(self) -> None:
-        """Stop listening: who connects is refused."""
+        """Stop listening: who connects is refused, and who waits for an answer gets none."""
         self.deaf = False
         if self._listener is not None:
-            await self._listener.stop()
+            await self._listener.stop(0)
             self._listener = None
 
     def _turned(self, app: ASGIApp) -> ASGIApp:
