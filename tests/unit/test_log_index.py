@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
+from pallas_tui.widgets.logs import log_source
 from pallas_tui.widgets.logs.log_index import LEVELS, Index, OpenLogFile, lines_before, scan
 from pallas_tui.widgets.logs.log_record import as_json, as_text, parse, title_of
 from pallas_tui.widgets.logs.log_source import LogSource
@@ -49,6 +50,11 @@ class Followed:
             await until(lambda: contents(self.source) == texts)
         except AssertionError:
             assert contents(self.source) == texts
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_source, "POLL", 0.02)
 
 
 @pytest.fixture(params=[200, 1024 * 1024])
