@@ -289,7 +289,11 @@ server.run("streamable-http", port=int(sys.argv[1]))
 """
 
 
-async def test_a_file_of_a_program_restarts_it_and_then_the_agents_that_use_it(tmp_path: Path) -> None:
+async def test_a_file_of_a_program_restarts_it_and_then_the_agents_that_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The program waits for its connections before it ends, longer than the fleet waits for it.
+    monkeypatch.setattr("pallas.fleet.programs._TERM_TIMEOUT", 0.2)
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}/mcp"
     script = saying(

@@ -22,6 +22,8 @@ from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.process.process_executor import ProcessExecutor
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, Rerouted, TextDelta
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 _ECHO = {"command": sys.executable, "args": ["echo_server.py"]}
 _PNG = Image(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
