@@ -129,6 +129,7 @@ async def open_step(camera: Camera) -> None:
     """From a run's screen to its first question to a model."""
     await camera.press("end")
     await camera.until("1. scripted", "tools/call")
+    await camera.press("end")  # of what came meanwhile
     rows = [row.strip() for row in camera.text.splitlines()[:-1]]
     last = max(number for number, row in enumerate(rows) if row)
     (step,) = (number for number, row in enumerate(rows) if " 1. scripted" in row)
