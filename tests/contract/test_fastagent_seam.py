@@ -15,7 +15,7 @@ from support.recording import recording
 
 from pallas import __version__
 from pallas.config import load_project
-from pallas.executors.fastagent import seam
+from pallas.executors.fastagent import log_seam, seam
 from pallas.executors.fastagent.agent_loader import forget, load
 
 
@@ -87,6 +87,24 @@ async def test_harnesses_that_are_left_at_once_wait_for_no_log_of_each_other(
         await asyncio.gather(*map(entered_and_left, names))
     assert given_up == []  # what fast-agent does with the events that it waited for in vain
     forget(tmp_path)
+
+
+async def test_a_listener_of_log_events_that_hangs_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_seam, "_DRAIN_S", 0.01)
+    waited: list[bool] = []
+
+    class Bus:
+        async def _drain_remaining_events(self) -> None:
+            await asyncio.Event().wait()
+
+    async def wait(self: Any, same_loop_task: bool) -> None:
+        waited.append(same_loop_task)
+
+    async with asyncio.timeout(20):
+        await log_seam.DRAINED.wrap(wait)(Bus(), True)
+    assert waited == [True]
 
 
 def test_the_consoles_we_silence_exist() -> None:

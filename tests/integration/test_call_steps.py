@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from support.kept import written
 from support.live import ERAS, agent_module, all_ready, ask, client, running
 from support.offline import offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import LocalPort
-from pallas.model import RunStarted, Step, StepDetail, ToolEvent
+from pallas.model import RunStarted, StepDetail, ToolEvent
 from pallas.model.step_view import view_of
 
 BEARER = "canary-bearer-7d2c1b0a9f8e"
@@ -141,10 +142,8 @@ async def test_they_are_in_the_ledger_as_they_are_in_memory(fleet: Fleet) -> Non
     steps = await say(fleet, "far", "look for both")
     ledger, run = fleet.ledger, steps[0].step.run_id
     assert ledger is not None
-    kept: tuple[Step, ...] = ()
-    while not (kept := await ledger.steps.list(run)):
-        await until(lambda: True)
-    assert kept == tuple(each.step for each in steps)
+    await written(ledger, run)
+    assert await ledger.steps.list(run) == tuple(each.step for each in steps)
     for each in steps:
         assert await ledger.steps.get(run, each.step.number) == each
 

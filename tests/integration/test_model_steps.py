@@ -1,12 +1,12 @@
 """What a run asked its models is recorded: request, answer, attempts and usage of each step, also later."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse
+from support.kept import written
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.providers import Asked, Provider, Reply, in_turn, provider
 
@@ -39,14 +39,6 @@ def last_run(fleet: Fleet, agent: str) -> str:
 
 async def steps_of(fleet: Fleet, agent: str) -> tuple[Step, ...]:
     return await LocalPort(fleet).steps(last_run(fleet, agent))
-
-
-async def written(fleet: Fleet, run: str) -> None:
-    ledger = fleet.kernel.step_reader.ledger
-    assert ledger is not None
-    async with asyncio.timeout(20):
-        while not await ledger.runs.events(run):  # noqa: ASYNC110 - another thread writes them
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -89,7 +81,7 @@ async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(
             kept = [(await port.step(run, step.number)) for step in steps]
             ledger = fleet.kernel.step_reader.ledger
             assert ledger is not None
-            await written(fleet, run)
+            await written(ledger, run)
             assert await ledger.steps.list(run) == steps
             for detail in kept:
                 assert await ledger.steps.get(run, detail.step.number) == detail

@@ -10,7 +10,7 @@ from pallas.ledger import Ledger
 from pallas.ledger.step_store import forget_unused
 from pallas.ledger.tables import blobs
 from pallas.model import Blob, EndedRun, Message, RunRecord, StepUsage
-from pallas.telemetry.step_record import RunSteps, StepRecord
+from pallas.telemetry.step_record import MAX_TEXT, RunSteps, StepRecord
 
 TOOLS = [
     {"type": "function", "function": {"name": f"tool_{number}", "description": "d" * 50}}
@@ -111,3 +111,24 @@ async def test_the_same_question_has_the_same_digest_in_another_conversation() -
 
     assert digest("a", "call_1") == digest("b", "call_2")
     assert digest("a", "call_1") != digest("a", "call_1", "lost")
+
+
+async def test_a_call_is_stored_whatever_its_arguments_and_its_result_hold(ledger: Ledger) -> None:
+    thread = (await ledger.threads.create("echo", "anonymous")).id
+    steps = StepRecord().open("r", thread)
+    arguments = {"id": 7, "odd": "a\ud800b \x1b[31m", "long": "x" * 40_000, "rows": ["y" * 300]}
+    step = steps.begin("tool", name="shelf__find", request=steps.split_call("shelf__find", arguments))
+    picture = {"type": "image", "mimeType": "image/png", "data": "A" * 40_000}
+    step.content([{"type": "text", "text": "c\ud800d\x1b[0m" + "z" * (MAX_TEXT + 5)}, picture])
+    step.finish("done")
+    await keep(ledger, steps, thread)
+    detail = await ledger.steps.get("r", 1)
+    assert detail is not None
+    assert detail == step.detail
+    given = json.loads(detail.request)["arguments"]
+    assert (given["id"], given["odd"], given["rows"]) == (7, "a?b \x1b[31m", ["y" * 300])
+    assert given["long"].startswith("[40000 characters, SHA-256 ")
+    text, image = json.loads(detail.response)["content"]
+    assert text["text"].startswith("c?d")
+    assert text["text"].endswith("z[12 more characters]")
+    assert image["data"].startswith("[40000 characters, SHA-256 ")

@@ -336,17 +336,26 @@ def model_step(number: int = 1, **changes: object) -> StepDetail:
     )
 
 
+async def open_steps(app: Workbench, pilot: object, fleet: FakeFleet, number: int) -> RunPane:
+    """The screen of the run with the cursor on a step."""
+    pane = (await open_run(app, pilot, fleet)).query_one(RunPane)
+    await until(lambda: pane.rows.steps, pilot)  # type: ignore[arg-type]
+    pane.rows.action_move_to(pane.rows.find(("step", number)) or 0)
+    return pane
+
+
+def usable_keys(app: Workbench) -> set[str]:
+    return {key for key, each in app.screen.active_bindings.items() if each.enabled}
+
+
 async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_forms() -> None:
     fleet = FakeFleet()
     fleet.say(*events())
     fleet.model_steps["top"] = (model_step(1), model_step(2, state="failed", fault="the answer broke off"))
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
-        screen = await open_run(app, pilot, fleet)
-        await until(lambda: screen.query_one(RunPane).rows.steps, pilot)
-        rows = screen.query_one(RunPane).rows
+        await open_steps(app, pilot, fleet, 1)
         assert "1. qwen3  1200 in, 30 out  2 attempts" in screen_text(app)
-        rows.action_move_to(rows.find(("step", 1)) or 0)
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, StepScreen) and "Be brief." in screen_text(app), pilot)
         shown = screen_text(app)
@@ -367,6 +376,7 @@ async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_f
         await pilot.press("N")
         assert pane.view.line_number == first
         copied = {}
+        assert set("ycmu") <= usable_keys(app)
         for key in "ycmu":
             await pilot.press(key)
             copied[key] = await until(lambda: app.clipboard, pilot)
@@ -386,10 +396,7 @@ async def test_a_step_that_is_under_way_is_followed_to_its_end() -> None:
     fleet.model_steps["top"] = (model_step(1, **open_step),)
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
-        screen = await open_run(app, pilot, fleet)
-        rows = screen.query_one(RunPane).rows
-        await until(lambda: rows.steps, pilot)
-        rows.action_move_to(rows.find(("step", 1)) or 0)
+        rows = (await open_steps(app, pilot, fleet, 1)).rows
         await pilot.press("enter")
         await until(lambda: "nothing yet" in screen_text(app), pilot)
         fleet.model_steps["top"] = (model_step(1),)
@@ -432,10 +439,7 @@ async def test_calls_of_tools_and_agents_are_below_the_step_that_caused_them() -
     )
     app = workbench(fleet)
     async with app.run_test(size=SIZE) as pilot:
-        screen = await open_run(app, pilot, fleet)
-        rows = screen.query_one(RunPane).rows
-        await until(lambda: rows.steps, pilot)
-        rows.action_move_to(rows.find(("step", 2)) or 0)
+        await open_steps(app, pilot, fleet, 2)
         await until(lambda: "2. tool books__find" in screen_text(app), pilot)
         lines = screen_text(app).splitlines()
         columns = [
@@ -448,9 +452,7 @@ async def test_calls_of_tools_and_agents_are_below_the_step_that_caused_them() -
         text = screen_text(app)
         for words in ("2. tool books__find", "caused by    step 1", "Arguments", '"lamp"', "Result", "row 3"):
             assert words in text, words
-        pane = app.screen.query_one(StepPane)
-        assert "u" not in {key for key, each in app.screen.active_bindings.items() if each.enabled}
+        assert "u" not in usable_keys(app)
         await pilot.press("m")
         await until(lambda: app.clipboard.endswith("shelf 2\nrow 3"), pilot)
         assert app.clipboard.startswith('tool books__find {"id": 2')
-        assert pane.is_mounted

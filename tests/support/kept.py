@@ -1,5 +1,6 @@
 """A kernel on a real ledger, and what is asked of it and read there."""
 
+import asyncio
 from typing import Any
 
 from pallas.ledger import Ledger
@@ -21,6 +22,13 @@ def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
 def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunRequest:
     """A message to it in the conversation of that handle."""
     return RunRequest("echo", text, conversation=handle, new_conversation=new, **more)
+
+
+async def written(ledger: Ledger, run: str) -> None:
+    """Until the events and steps of a run that is over are stored."""
+    async with asyncio.timeout(20):
+        while not await ledger.runs.events(run):  # noqa: ASYNC110 - another thread writes them
+            await asyncio.sleep(0.01)
 
 
 async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:

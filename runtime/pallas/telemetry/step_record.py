@@ -118,7 +118,8 @@ class OpenStep:
         """Record the result of a call: blocks of content as in MCP."""
         blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in content]
         result = {"content": blocks, **({"isError": True} if is_error else {})}
-        self._answer(masked(json.dumps(result, ensure_ascii=False, default=str)))
+        text = json.dumps(result, ensure_ascii=False, default=str)
+        self._answer(masked(text.encode("utf-8", "replace").decode()))
 
     def retry(self, reason: str, wait: float) -> None:
         """Record that the last attempt failed, and the seconds until the next."""

@@ -8,7 +8,9 @@ All agents share one queue of log events, and each agent that ends stops it. ``D
 when several agents end at once, the second would end the task that the first waits for, for seconds.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from fast_agent import context
@@ -17,6 +19,9 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
+
+# Seconds for that; fast-agent waits as long for its own task.
+_DRAIN_S: Final = 5.0
 
 
 def _is_ours(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +48,9 @@ def _once(add: Any) -> Any:
 def _drained(wait: Callable[..., Any]) -> Callable[..., Any]:
     async def _drain_queue_before_stop(self: Any, same_loop_task: bool) -> None:
         if same_loop_task:
-            await self._drain_remaining_events()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await self._drain_remaining_events()
         await wait(self, same_loop_task)
 
     return _drain_queue_before_stop

@@ -52,7 +52,7 @@ class RunProgress:
         self._loops: dict[str, str] = {}
         self._calls: dict[str, tuple[str, str]] = {}
         self._spans: dict[str, str] = {}
-        self._steps: dict[str, OpenStep] = {}
+        self._call_steps: dict[str, OpenStep] = {}
         self._nested: dict[tuple[str, str, str], list[str]] = {}
         self._lines = 0
         self.labels = _NO_LABELS
@@ -87,7 +87,7 @@ class RunProgress:
             span_id=span,
         )
         if step is not None:
-            self._steps[call_id] = step
+            self._call_steps[call_id] = step
         self._tool(label, "started", call_id)
         return call_id
 
@@ -125,7 +125,7 @@ class RunProgress:
             last = "" if success else tool_exception() or (error or "").strip().rpartition("\n")[2]
             phase: ToolPhase = "completed" if success else "failed"
             error_line = one_line(redact_text(last), _MAX_ERROR)
-            if (step := self._steps.pop(tool_call_id, None)) is not None:
+            if (step := self._call_steps.pop(tool_call_id, None)) is not None:
                 step.content(_blocks(content, error), is_error=not success)
                 step.finish("done" if success else "failed", error_line)
             self._tool(label, phase, tool_call_id, error=error_line)
@@ -153,7 +153,7 @@ class RunProgress:
             self._tool(label, "failed", call_id)
         self._calls.clear()
         self._spans.clear()
-        self._steps.clear()
+        self._call_steps.clear()
 
     def _label(self, server: str, tool: str) -> tuple[str, str]:
         # A call that was refused beforehand comes with its own name as server and tool.

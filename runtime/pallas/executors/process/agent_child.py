@@ -222,6 +222,7 @@ class AgentChild(ChildLoop):
     def _steps_of(self, request: AgentTurn) -> RunSteps:
         """Where the steps of a turn are recorded; each is sent to the fleet as it changes."""
         told: dict[int, tuple[int, StepState]] = {}
+        sent: set[int] = set()
 
         def send_update(step: OpenStep) -> None:
             value, before = step.value, told.get(step.value.number)
@@ -229,7 +230,9 @@ class AgentChild(ChildLoop):
             if now == before:
                 return
             told[value.number] = now
-            request_text = step.detail.request if not (before or (0, ""))[0] else ""
+            request_text = "" if value.number in sent else step.detail.request
+            if request_text:
+                sent.add(value.number)
             response = step.response if value.seconds is not None else ""
             self.send(StepUpdate(request.call, StepDetail(value, request_text, response, step.headers)))
 
