@@ -144,6 +144,21 @@ async def test_each_provider_is_asked_exactly_what_the_contract_says(
         ),
         ("generic", {}, {}, "http://localhost:11434/v1/models"),
         ("google", {}, {}, "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1"),
+        ("googleoai", {}, {}, "https://generativelanguage.googleapis.com/v1beta/openai/models"),
+        ("tensorzero", {}, {}, "http://localhost:3000/health"),
+        ("tensorzero", {"base_url": "http://gateway:1/openai/v1"}, {}, "http://gateway:1/health"),
+        (
+            "azure",
+            {"resource_name": "ours"},
+            {},
+            "https://ours.openai.azure.com/openai/models?api-version=2024-10-21",
+        ),
+        (
+            "azure",
+            {"base_url": "http://127.0.0.1:9/", "api_version": "2025-01-01"},
+            {},
+            "http://127.0.0.1:9/openai/models?api-version=2025-01-01",
+        ),
         ("bedrock", {}, {}, ""),
     ],
 )
@@ -158,7 +173,7 @@ async def test_who_has_no_key_is_not_asked(fake: Fake) -> None:
     downstream, origin = fake
     for project in (
         _project(),
-        _project("bedrock", "any", openai=None),
+        _project("fast-agent", "any", openai=None),
     ):
         assert await preflight(project) == ()
     for settings in ({"base_url": f"{origin}/v1"}, {"api_key": "", "base_url": f"{origin}/v1"}, None):
@@ -176,7 +191,7 @@ async def test_the_active_providers_key_may_come_from_the_environment(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     settings = {"openai": {"base_url": f"{origin}/v1"}}
     assert await preflight(_project("openai", "good", **settings)) == (ProviderReport("openai", True, True),)
-    assert await preflight(_project("bedrock", "good", **settings)) == ()
+    assert await preflight(_project("fast-agent", "good", **settings)) == ()
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic"])

@@ -31,6 +31,11 @@ NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GROQ_API_KEY", "MOONSHOT_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 class Models:
@@ -84,6 +89,7 @@ async def test_every_provider_that_an_agent_uses_is_checked_and_only_its_users_a
             "right": "openai.good",
             "unlisted": "moonshot.any",
             "refused": "openrouter.good",
+            "cloud": "bedrock.amazon.nova-lite-v1:0",
             "ours": "passthrough",
         }
         blocks = {
@@ -100,6 +106,8 @@ async def test_every_provider_that_an_agent_uses_is_checked_and_only_its_users_a
                 "to use it.",
                 "unknown": "LLM: openai.goood: model 'goood' not found (did you mean good?)",
                 "refused": "LLM: openrouter: the API key was refused (HTTP 401)",
+                "cloud": "LLM: bedrock: there are no AWS credentials; set AWS_PROFILE, or "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             }
             await until(lambda: all(shown(fleet, name)[1] == text for name, text in wrong.items()))
             states = {name: shown(fleet, name)[0] for name in models}

@@ -9,7 +9,10 @@ from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_code import read_agents
 from pallas.config.envfile import read_env
 from pallas.config.notes import Notes
+from pallas.health.cloud_account import ALWAYS
 from pallas.health.provider_endpoint import PROVIDERS
+
+_CHECKED = PROVIDERS.keys() | ALWAYS
 
 
 def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mistake, ...]:
@@ -18,7 +21,7 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
     What ``told`` says of missing keys is not repeated. A model that an agent's code computes is not known.
     """
     models = dict(_models(project))
-    if project.provider not in PROVIDERS and not models and not project.llm.backends:
+    if project.provider not in _CHECKED and not models and not project.llm.backends:
         return ()
     from pallas.health.preflight import backend_label, preflight  # an HTTP client
 
@@ -44,7 +47,7 @@ def _models(project: Project) -> Iterator[tuple[str, tuple[Where, str]]]:
     seen: set[str] = set()
     for agent in project.agents.values():
         for spec, where in _models_of(project, agent):
-            if spec.partition(".")[0] in PROVIDERS and spec not in seen:
+            if spec.partition(".")[0] in _CHECKED and spec not in seen:
                 seen.add(spec)
                 yield spec, (where, f"agents.{agent.name}.model")
 

@@ -14,6 +14,7 @@ from pallas.config.models import Project
 from pallas.config.notes import nearest
 from pallas.safe_text import one_line
 
+from .cloud_account import account_problem, needs_account
 from .probe import certificates, probe_client
 from .provider_endpoint import ANTHROPIC_PROBE_MODEL, Endpoint, endpoint_of
 
@@ -26,6 +27,7 @@ _WITH_KEY: Final = ("anthropic", "openai")
 _MAX_MODELS: Final = 10
 _MAX_BODY: Final = 8 * 1024 * 1024
 _MAX_AT_ONCE: Final = 20
+_NO_ADDRESS: Final = "set base_url or resource_name under azure in fastagent.config.yaml."
 _NO_LIST: Final = (404, 405, 501)
 _ANY_MODEL: Final = frozenset({"llamacpp", "pallas"})
 """Owners of models in the lists of servers that answer to any name."""
@@ -84,18 +86,33 @@ async def preflight(
 
     ``models`` are further ``provider.model`` that agents use. A failure is a report, never an error. Each
     address is asked once with each credential, for however many models it has. ``advice`` is when a key in
-    ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. Providers that have no
-    address of their own, such as a cloud's, are not asked. The backends under ``llm:`` are asked as well.
+    ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. For providers that are
+    called with an account of this machine, it is looked for. The backends under ``llm:`` are asked as well.
     The models beside the project's own have a report each, if their provider's own check succeeded.
     """
-    checks = [
-        check
-        for check in _checks(project, models, os.environ if environ is None else environ)
-        if check.endpoint.host not in skip
-    ]
+    environ = os.environ if environ is None else environ
+    used = _used(project, models)
+    accounts = [name for name in _named(project, used) if needs_account(project.settings, name)]
+    of_accounts, of_endpoints = await asyncio.gather(
+        asyncio.gather(*(_account_report(project, name, environ) for name in accounts)),
+        _endpoint_reports(_checks(project, used, environ), advice, frozenset(skip)),
+    )
+    return (*of_endpoints, *of_accounts)
+
+
+async def _account_report(project: Project, provider: str, environ: Mapping[str, str]) -> ProviderReport:
+    problem = await account_problem(project.settings, provider, environ, timeout=TIMEOUT)
+    message = f"{provider}: {problem}" if problem else ""
+    return ProviderReport(provider, project.provider == provider, not problem, message)
+
+
+async def _endpoint_reports(
+    found: list[_Check], advice: str, skip: frozenset[str]
+) -> tuple[ProviderReport, ...]:
+    checks = [check for check in found if check.endpoint.host not in skip]
     if not checks:
         return ()
-    wanted = {check.endpoint.request(check.model) for check in checks if not check.endpoint.lacks_key}
+    wanted = {check.endpoint.request(check.model) for check in checks if check.endpoint.can_be_asked}
     hosts = {check.endpoint.request(check.model): check.endpoint.host for check in checks}
     async with probe_client(await asyncio.to_thread(certificates)) as client:
         free = asyncio.Semaphore(_MAX_AT_ONCE)
@@ -114,10 +131,14 @@ async def preflight(
     )
 
 
-def _checks(project: Project, models: Iterable[str], environ: Mapping[str, str]) -> list[_Check]:
-    used = _used(project, models)
-    names = [*_WITH_KEY, *(name for name in (project.provider, *used) if name and name not in _WITH_KEY)]
-    own = [check for name in dict.fromkeys(names) if (check := _check(project, name, name in used, environ))]
+def _named(project: Project, used: Iterable[str]) -> list[str]:
+    """The providers of the project and of its agents, each once."""
+    return [name for name in dict.fromkeys((project.provider, *used)) if name]
+
+
+def _checks(project: Project, used: Mapping[str, list[str]], environ: Mapping[str, str]) -> list[_Check]:
+    names = dict.fromkeys((*_WITH_KEY, *_named(project, used)))
+    own = [check for name in names if (check := _check(project, name, name in used, environ))]
     return [*own, *_of_backends(project, environ)] + [
         replace(check, active=False, model=model, label=f"{check.provider}.{model}")
         for check in own
@@ -172,6 +193,8 @@ def _report(check: _Check, responses: Mapping[_Request, _Response], advice: str)
     if check.endpoint.lacks_key:
         tail = f"; {advice}" if advice else "."
         problem, certain = f"{check.variable} is not set. Put it into .env{tail}", True
+    elif not check.endpoint.base_url:
+        problem, certain = f"it has no address: {_NO_ADDRESS}", True
     else:
         problem, certain, missing = _problem(check, responses[check.endpoint.request(check.model)])
     message = f"{check.name}: {problem}" if problem else ""

@@ -10,10 +10,13 @@ from urllib.parse import quote, urlsplit
 
 from pallas.safe_text import one_line
 
+from .cloud_account import needs_account
+
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 GOOGLE_URL: Final = "https://generativelanguage.googleapis.com"
 ANTHROPIC_PROBE_MODEL: Final = "claude-sonnet-4-5"
+AZURE_API_VERSION: Final = "2024-10-21"
 _ANTHROPIC_VERSION: Final = "2023-06-01"
 _NO_KEY: Final = "<your-api-key-here>"
 """What fast-agent's template says instead of a key."""
@@ -23,13 +26,15 @@ _NO_KEY: Final = "<your-api-key-here>"
 class ProviderApi:
     """What is known of a provider. Its key is in the block of its name, or of ``also``, or in ``variable``.
 
-    ``url_variable`` may have the address. ``lists_all``: a model that it does not list does not exist.
+    ``url`` is empty if each account has its own address. It may be in ``url_variable``, or in the block
+    ``url_block`` in place of its own. ``lists_all``: a model that it does not list does not exist.
     """
 
     url: str
     variable: str
-    style: Literal["anthropic", "google", "openai"] = "openai"
+    style: Literal["anthropic", "azure", "google", "openai", "tensorzero"] = "openai"
     url_variable: str = ""
+    url_block: str = ""
     also: str = ""
     key: str = ""
     """The key that is sent if there is none."""
@@ -85,8 +90,16 @@ PROVIDERS: Final[Mapping[str, ProviderApi]] = {
         needs_key=False,
         lists_all=False,
     ),
+    "googleoai": ProviderApi(
+        url=f"{GOOGLE_URL}/v1beta/openai", variable="GOOGLEOAI_API_KEY", url_block="google", lists_all=False
+    ),
+    # Neither lists what is called: deployments, and functions of the gateway.
+    "azure": ProviderApi(url="", variable="AZURE_API_KEY", style="azure", lists_all=False),
+    "tensorzero": ProviderApi(
+        url="http://localhost:3000", variable="TENSORZERO_API_KEY", style="tensorzero", lists_all=False
+    ),
 }
-"""The providers that have an address for such questions. Those with accounts of a cloud are not asked."""
+"""The providers that have an address for such questions; for the others see ``cloud_account``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +110,17 @@ class Endpoint:
     base_url: str
     key: str = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    api_version: str = AZURE_API_VERSION
 
     @property
     def lacks_key(self) -> bool:
         """Whether a key is needed and there is none."""
         return self.api.needs_key and not self.key
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether there is an address, and the key that it needs."""
+        return bool(self.base_url) and not self.lacks_key
 
     @property
     def host(self) -> str:
@@ -115,7 +134,7 @@ class Endpoint:
     @property
     def lists(self) -> bool:
         """Whether one answer lists all models; otherwise each is asked for."""
-        return self.api.style == "openai"
+        return self.api.style in ("azure", "openai", "tensorzero")
 
     def request(self, model: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         """The URL and the headers that ask whether it accepts the key and has ``model``."""
@@ -128,6 +147,11 @@ class Endpoint:
             case "google":
                 named = f"/{quote(model.removeprefix('models/'), safe='')}" if model else "?pageSize=1"
                 return f"{self.base_url}/v1beta/models{named}", (("x-goog-api-key", self.key), *self.headers)
+            case "azure":
+                query = f"api-version={quote(self.api_version, safe='')}"
+                return f"{self.base_url}/openai/models?{query}", (("api-key", self.key), *self.headers)
+            case "tensorzero":
+                return f"{self.base_url.removesuffix('/openai/v1')}/health", ()
             case _:
                 key = (("Authorization", f"Bearer {self.key}"),) if self.key else ()
                 return f"{self.base_url}/models", (*key, *self.headers)
@@ -136,21 +160,23 @@ class Endpoint:
 def endpoint_of(
     settings: Mapping[str, Any], provider: str, environ: Mapping[str, str], *, from_environ: bool = True
 ) -> Endpoint | None:
-    """The endpoint that fast-agent uses for ``provider``; None for one that is not asked.
+    """The endpoint that fast-agent uses for ``provider``; None for one that needs an account instead.
 
     The key comes from the configuration or, ``from_environ``, from the environment.
     """
     api = PROVIDERS.get(provider)
-    if api is None or (provider == "google" and _is_vertex(settings)):
+    if api is None or needs_account(settings, provider):
         return None
     blocks = list(_blocks(settings, (provider, api.also)))
     key = next((key for block in blocks if (key := _text(block, "api_key")) and key != _NO_KEY), "")
     if not key and from_environ:
         key = environ.get(api.variable, "").strip()
-    url = next((url for block in blocks if (url := _text(block, "base_url"))), "")
-    url = url or environ.get(api.url_variable, "") or api.url
+    of_url = list(_blocks(settings, (api.url_block,))) if api.url_block else blocks
+    url = next((url for block in of_url if (url := _text(block, "base_url"))), "")
+    url = url or environ.get(api.url_variable, "") or api.url or _of_azure(blocks)
+    version = next((text for block in blocks if (text := _text(block, "api_version"))), AZURE_API_VERSION)
     headers = next((given for block in blocks if (given := block.get("default_headers"))), None)
-    return Endpoint(api, url.rstrip("/"), key or api.key, _pairs(headers))
+    return Endpoint(api, url.rstrip("/"), key or api.key, _pairs(headers), version)
 
 
 def _blocks(settings: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
@@ -159,11 +185,9 @@ def _blocks(settings: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Map
             yield block
 
 
-def _is_vertex(settings: Mapping[str, Any]) -> bool:
-    return any(
-        isinstance(vertex := block.get("vertex_ai"), Mapping) and bool(vertex.get("enabled"))
-        for block in _blocks(settings, ("google",))
-    )
+def _of_azure(blocks: list[Mapping[str, Any]]) -> str:
+    name = next((name for block in blocks if (name := _text(block, "resource_name"))), "")
+    return f"https://{name}.openai.azure.com" if name else ""
 
 
 def _text(settings: Mapping[str, Any], key: str) -> str:
