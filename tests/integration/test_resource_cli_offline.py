@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support import pallas_process
-from support.live import write_project
+from support.live import agent_module, write_project
 from support.ports import free_ports
 
 from pallas.cli.app import run
@@ -52,6 +52,33 @@ def test_things_are_made_shown_and_deleted_without_a_fleet(
     assert status == 1
     assert "model" in err
     assert typed(root, capsys, "delete", "agent", "made")[1] == "agent/made deleted\n"
+
+
+def test_the_models_of_agents_are_read_in_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    modules = {
+        "literal": agent_module("literal", model="anthropic.claude-haiku-4-5?reasoning=low"),
+        "plain": agent_module("plain", model="passthrough"),
+        "referred": agent_module("referred", model="$system.fast"),
+        "projects": agent_module("projects"),
+        "computed": agent_module("computed").replace("servers=[]", "model=chosen()"),
+        "several": agent_module("several")
+        + "\n\n@fast.agent(name='other', model='groq.x')\nasync def o(): ...\n",
+    }
+    config = {"default_model": "openai.gpt-4.1", "model_references": {"system": {"fast": "groq.quick"}}}
+    root = write_project(tmp_path / "project", modules, config=config)
+    head, *lines = typed(root, capsys, "get", "agents")[1].splitlines()
+    begin, end = head.index("LLM"), head.index("PROJECT")
+    assert {line.split()[0]: line[begin:end].strip() for line in lines} == {
+        "literal": "claude-haiku-4-5",
+        "plain": "passthrough",
+        "referred": "quick",
+        "projects": "gpt-4.1",
+        "computed": "",
+        "several": "",
+    }
 
 
 def test_connect_knows_agents_that_were_made_without_a_fleet_that_runs(

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
 from pallas.config import AgentConfig, Mistake, Project, Where
-from pallas.config.agent_code import read_agents
+from pallas.config.agent_code import read_agents, referred_model
 from pallas.config.envfile import read_env
 from pallas.config.notes import Notes
 from pallas.health.cloud_account import ALWAYS
@@ -55,17 +55,9 @@ def _models(project: Project) -> Iterator[tuple[str, tuple[Where, str]]]:
 def _models_of(project: Project, agent: AgentConfig) -> Iterator[tuple[str, Where]]:
     for found in read_agents(project.root, agent):
         if found.model is not None:
-            yield _referred(found.model.text, project).partition("?")[0], found.model.where
+            yield referred_model(found.model.text, project).partition("?")[0], found.model.where
     for provider in agent.providers:
         yield from ((spec.partition("?")[0], agent.where) for spec in provider.models)
-
-
-def _referred(model: str, project: Project) -> str:
-    """``$group.name`` by ``model_references``; any other text as it is."""
-    group, _, name = model[1:].partition(".")
-    references = project.settings.get("model_references") if model.startswith("$") else None
-    inner = references.get(group) if isinstance(references, Mapping) else None
-    return str(inner.get(name, model)) if isinstance(inner, Mapping) else model
 
 
 def _own_hosts(project: Project) -> frozenset[str]:

@@ -17,6 +17,7 @@ from .notes import Notes, allowed, did_you_mean
 from .project_imports import find_imports
 from .textfile import read_text
 from .tree import Items, Leaf, Node, Table
+from .upstream import PROVIDERS
 from .yamlfile import read_documents
 
 FILTERS: Final = ("tools", "resources", "prompts")
@@ -25,6 +26,8 @@ _REGISTERS: Final = frozenset({"add_tool", "add_tool_transformation", "mount", "
 """Methods by which a server gets tools that its text does not show."""
 _CONNECT: Final = "mcp_connect"
 """Where an agent has servers that the configuration does not name."""
+_AGENTS: Final = frozenset({"agent", "custom", "smart"})
+"""The decorators of agents that ask a model themselves."""
 _RULE: Final = "---"
 
 
@@ -45,6 +48,10 @@ class AgentText:
     model: Name | None = None
     has_all_servers: bool = True
     """Whether ``servers`` are all of them, and not what could be read."""
+    computes_model: bool = False
+    """Whether it has a model that could not be read."""
+    has_default_model: bool = False
+    """Whether it is an agent of a module that names no model."""
 
 
 def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
@@ -55,6 +62,32 @@ def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
         return _of_card(config.card, shown(root, config.card))
     files = find_imports(root, config.module).files if config.module else ()
     return tuple(found for path in files for found in _of_module(path, shown(root, path)))
+
+
+def model_of(project: Project, config: AgentConfig) -> str:
+    """The model that an agent's files name, or the project's, without its provider.
+
+    Empty if they name several or compute it, and for what is no agent of fast-agent.
+    """
+    if config.kind != "llm":
+        return ""
+    found = read_agents(project.root, config)
+    named = {agent.model.text for agent in found if agent.model is not None}
+    defaults = any(agent.has_default_model for agent in found)
+    if len(named) + defaults > 1 or any(agent.computes_model for agent in found):
+        return ""
+    spec = referred_model(next(iter(named), ""), project)
+    text = (spec or project.model).partition("?")[0]
+    provider, dot, model = text.partition(".")
+    return model if spec and dot and provider in PROVIDERS else text
+
+
+def referred_model(model: str, project: Project) -> str:
+    """``$group.name`` by ``model_references``; any other text as it is."""
+    group, _, name = model[1:].partition(".")
+    references = project.settings.get("model_references") if model.startswith("$") else None
+    inner = references.get(group) if isinstance(references, Mapping) else None
+    return str(inner.get(name, model)) if isinstance(inner, Mapping) else model
 
 
 def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
@@ -207,8 +240,9 @@ class _ModuleReader:
         """What a decorator such as ``@fast.agent(...)`` says."""
         given = {each.arg: each.value for each in call.keywords if each.arg is not None}
         model = self._name(given.get("model"))
+        computed = model is None and "model" in given
         if _CONNECT in given:
-            return AgentText(model=model)
+            return AgentText(model=model, computes_model=computed)
         servers, whole = self._names(given.get("servers"))
         filters = tuple(
             (name, self._names(value)[0] if kind == "tools" else ())
@@ -222,6 +256,8 @@ class _ModuleReader:
             filters,
             model,
             whole and len(given) == len(call.keywords),
+            computed,
+            "model" not in given and isinstance(call.func, ast.Attribute) and call.func.attr in _AGENTS,
         )
 
     def _names(self, node: ast.expr | None) -> tuple[tuple[Name, ...], bool]:

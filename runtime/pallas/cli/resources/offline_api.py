@@ -4,12 +4,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.client import FleetAddress, NoFleetAnswers, RestClient
 from pallas.config import Project
+from pallas.config.agent_code import model_of
 from pallas.model import FleetSnapshot, FleetState, Principal
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class _Asleep:
     """A stopped fleet, as the catalog sees it: agents start with the fleet."""
 
     files: Project
+    models: dict[str, str] = field(default_factory=dict)
+    """What was read in the files of agents, by name."""
 
     async def update(self) -> None: ...
     async def remove(self, name: str) -> None: ...
@@ -47,7 +50,11 @@ class _Asleep:
 
     def status(self, name: str) -> Mapping[str, Any]:
         agent = self.files.agents.get(name)
-        return {"kind": agent.kind, "capabilities": agent.capabilities} if agent is not None else {}
+        if agent is None:
+            return {}
+        if name not in self.models:
+            self.models[name] = model_of(self.files, agent)
+        return {"kind": agent.kind, "capabilities": agent.capabilities, "model": self.models[name]}
 
     def shadow(self, name: str) -> str:
         slug = name.replace("_", "-")
