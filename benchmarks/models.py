@@ -29,6 +29,7 @@ from .report import Figure
 ROUNDS = 10
 TURNS = 20
 CONVERSATIONS = 10
+LONG = 100
 QUESTION = "What does the next line of this file say, and why does it say so? " * 6
 PROJECT = "name: bench\nport: {port}\nagents:\n  talker: {{module: talker}}\n"
 AGENT = """
@@ -91,6 +92,12 @@ def measure() -> Iterator[Figure]:
             until_http(f"http://127.0.0.1:{port}/")
             yield from run(_figures(f"http://127.0.0.1:{port}"))
             yield run(_recorded(Path(folder), f"http://127.0.0.1:{port}"))
+        with (
+            tempfile.TemporaryDirectory() as other,
+            process("model_server.py", str(port), cwd=Path(folder)),
+        ):
+            until_http(f"http://127.0.0.1:{port}/")
+            yield run(_long(Path(other), f"http://127.0.0.1:{port}"))
 
 
 async def _figures(base: str) -> list[Figure]:
@@ -114,12 +121,43 @@ async def _figures(base: str) -> list[Figure]:
     ]
 
 
-async def _recorded(folder: Path, base: str) -> Figure:
-    """Turns of kept conversations with and without the record of their model steps, one after the other."""
+async def _long(folder: Path, base: str) -> Figure:
+    """Turns of conversations of ``LONG`` turns, the last beside the first."""
+    fleet = _fleet(folder, base)
+    await fleet.start()
+    taken: list[list[float]] = []
+    try:
+        for conversation in range(CONVERSATIONS):
+            turns = []
+            for _ in range(LONG):
+                processor = process_time()
+                await fleet.kernel.run(RunRequest("talker", QUESTION, conversation=f"long {conversation}"))
+                turns.append(process_time() - processor)
+            taken.append(turns)
+    finally:
+        await fleet.stop()
+    last, first = (
+        median(part for turns in taken[1:] for part in turns[n : n + 10 or None]) * 1e3 for n in (-10, 0)
+    )
+    return Figure(
+        f"processor time of turn {LONG} of a kept conversation against turn 1",
+        last / first,
+        1.5,
+        "x",
+        f"{last:.2f} ms against {first:.2f} ms; medians of ten turns each",
+    )
+
+
+def _fleet(folder: Path, base: str) -> Fleet:
     (folder / "agents.yaml").write_text(PROJECT.format(port=free_ports(1)[0]), "utf-8")
     (folder / "talker.py").write_text(AGENT, "utf-8")
     (folder / "fastagent.config.yaml").write_text(SETTINGS.format(base=base), "utf-8")
-    fleet = Fleet(load_project(folder, {}), database=f"sqlite:///{folder}/ledger.db")
+    return Fleet(load_project(folder, {}), database=f"sqlite:///{folder}/ledger.db")
+
+
+async def _recorded(folder: Path, base: str) -> Figure:
+    """Turns of kept conversations with and without the record of their model steps, one after the other."""
+    fleet = _fleet(folder, base)
     await fleet.start()
     begin: Any = fleet.kernel.steps.open
     begins = {True: begin, False: lambda run_id, scope: None}

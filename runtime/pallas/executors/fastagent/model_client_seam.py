@@ -11,6 +11,7 @@ from pallas.executors.model_client.provider_connections import ClientKey, provid
 from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.step_record import model_step
 
+from . import plain_requests_seam
 from .provider_errors import is_lost
 
 CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
@@ -52,6 +53,7 @@ def _recorded(llm: Any, call: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
 def _with_ours(make: Callable[[], Any]) -> Callable[[], Any]:
     def client() -> Any:
         found = make()
+        plain_requests_seam.install()
         if not hasattr(found, "with_options"):  # Amazon's
             return found
         theirs: Any = found._client
