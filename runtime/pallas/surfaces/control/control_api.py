@@ -51,7 +51,7 @@ SEND_TIMEOUT: Final = 20.0
 MAX_STREAMS: Final = 16
 
 _MAX_SEQ: Final = 10**15
-_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+EVERYWHERE: Final = ("0.0.0.0", "::", "")
 """Addresses that include loopback."""
 
 
@@ -217,7 +217,7 @@ def open_control(
         log.error("the control API is off: %s", "; ".join(problems))
         return None
     path: Path | None = None
-    if not tokens.full and (is_loopback(bind) or bind in _EVERYWHERE):
+    if not tokens.full and (is_loopback(bind) or bind in EVERYWHERE):
         new_token = make_token()
         try:
             path = store_token(new_token, project, port)
