@@ -41,12 +41,14 @@ HOSTS: Final = {
     "my-host.example.com": "an example in an error",
     "json-schema.org": "the dialect of a JSON Schema",
     "static.modelcontextprotocol.io": "schemas of the protocol",
+    "www.googleapis.com": "the name of a right that Google's credentials are asked for",
     "www.w3.org": "namespaces of XML",
     "xml-pipeline.org": "namespaces of messages",
 }
 PORTS: Final = {
     11434: "where fast-agent finds Ollama",
     1024: "the first port that needs no privilege",
+    3000: "where fast-agent finds TensorZero",
     8024: "pallas dev --web",
     8080: "an example in a help text",
     8765: "the default of organism.yaml",
