@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionMessage, completion_create_params
 from openai.types.responses import response_create_params
 
 from pallas.executors.fastagent import plain_requests_seam
-from pallas.executors.fastagent.plain_requests_seam import MODULES, PARAMETERS, hook_of, is_plain
+from pallas.executors.fastagent.plain_requests_seam import MAX_DEPTH, MODULES, PARAMETERS, hook_of, is_plain
 from pallas.mcp_client import library_hooks
 
 REQUESTS = [
@@ -108,5 +108,13 @@ def test_only_jsons_own_types_are_plain() -> None:
         pass
 
     assert is_plain({"a": [1, 2.5, True, None, "x", {"b": []}]})
+    deep: Any = "x"
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+    assert is_plain(deep)
+    assert not is_plain({"a": deep})
+    for _ in range(100_000):
+        deep = [deep]
+    assert not is_plain(deep)
     for odd in (Text("x"), ("a",), {"a": {"b": [Text("x")]}}, {1}, b"x", object()):
         assert not is_plain(odd)

@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from support.fake_downstreams import FakeDownstream, serving, status
 from support.ports import free_ports
+from support.waiting import until
 
+from pallas.config.kinds import BackendConfig, LlmRouting
 from pallas.config.models import Project
 from pallas.health import cloud_account
-from pallas.health.cloud_account import account_problem
+from pallas.health.cloud_account import MAX_LOOKUPS, account_problem
 from pallas.health.preflight import preflight
 
 KEY = "key-canary-8a1f"
@@ -157,16 +160,35 @@ async def test_googles_credentials_are_found_where_the_environment_names_them(no
 async def test_a_library_of_a_cloud_that_never_answers_costs_one_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    never = threading.Event()
+    never, asked = threading.Event(), list[int]()
 
     def hangs(*_: Any) -> str:
+        asked.append(1)
         never.wait(60)
         return ""
 
     monkeypatch.setattr(cloud_account, "_LOOKUPS", {"bedrock": hangs})
-    problem = await account_problem({}, "bedrock", {}, timeout=0.05)
+    late = "no account was found within 0.05 s; set AWS_PROFILE"
+    for _ in range(MAX_LOOKUPS + 2):
+        problem, certain = await account_problem({}, "bedrock", {}, timeout=0.05)
+        assert (problem.startswith(late), certain) == (True, False)
+    # What hangs for good is not asked again and again.
+    assert len(asked) == MAX_LOOKUPS
     never.set()
-    assert problem.startswith("no account was found within 0.05 s; set AWS_PROFILE")
+    await until(lambda: not [each for each in threading.enumerate() if each.name == "account-bedrock"])
+    assert await account_problem({}, "bedrock", {}, timeout=60) == ("", True)
+
+
+async def test_accounts_of_backends_that_handlers_ask_are_looked_for() -> None:
+    backends = (
+        BackendConfig("near", "codexresponses", api_key=KEY),
+        BackendConfig("far", "codexresponses"),
+    )
+    project = replace(_project("", {}), llm=LlmRouting(backends=backends))
+    near, far = await preflight(project, environ={}, advice="")
+    assert (near.provider, near.ok, near.message) == ("backend near", True, "")
+    assert (far.provider, far.active, far.ok) == ("backend far", False, False)
+    assert far.message.startswith("backend far: nobody is signed in; run `fast-agent auth")
 
 
 async def test_without_boto3_bedrock_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,5 +210,7 @@ async def test_accounts_of_aws_are_found_where_boto3_finds_them(
     (no_accounts / "aws").write_text(f"[work]\naws_access_key_id={KEY}\naws_secret_access_key={KEY}\n")
     assert await _message("bedrock", {"bedrock": {"profile": "work"}}) == ""
     assert await _message("bedrock", {}, {"AWS_PROFILE": "work"}) == ""
+    # A profile that is named comes before keys, for boto3 too.
+    assert "(ProfileNotFound)" in await _message("bedrock", {"bedrock": {"profile": "absent"}}, keys)
     message = await _message("bedrock", {"bedrock": {"profile": "absent"}})
     assert message.startswith("bedrock: its account cannot be read (ProfileNotFound); set")

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 ALWAYS: Final = frozenset({"anthropic-vertex", "bedrock", "codexresponses", "copilot"})
 """The providers that always need an account. Google and Azure need one if their block says so."""
+MAX_LOOKUPS: Final = 4
+"""Lookups of one provider that may run at the same time, in this process."""
 
 _GOOGLE_PROJECT: Final = (
     "ANTHROPIC_VERTEX_PROJECT_ID",
@@ -43,47 +45,53 @@ def needs_account(settings: _Settings, provider: str) -> bool:
 
 async def account_problem(
     settings: _Settings, provider: str, environ: Mapping[str, str], *, timeout: float
-) -> str:
+) -> tuple[str, bool]:
     """Return why ``provider`` has no account on this machine and how it gets one; empty if it has one.
 
-    After ``timeout`` seconds there is none. An error of a library is a problem, never raised.
+    Also whether that is certain: a library that fails, or takes longer than ``timeout`` seconds, may find the
+    account the next time. Such a library may hang for good, so only some lookups run at the same time.
     """
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[str] = loop.create_future()
+    found: asyncio.Future[tuple[str, bool]] = loop.create_future()
+    late = f"no account was found within {timeout:g} s; {_CURES[provider]}", False
+    name = f"account-{provider}"
 
-    def settle(problem: str) -> None:
+    def settle(outcome: tuple[str, bool]) -> None:
         if not found.done():
-            found.set_result(problem)
+            found.set_result(outcome)
 
     def look() -> None:
-        problem = _problem(settings, provider, environ)
+        outcome = _outcome(settings, provider, environ)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, problem)
+            loop.call_soon_threadsafe(settle, outcome)
 
+    if sum(each.name == name for each in threading.enumerate()) >= MAX_LOOKUPS:
+        return late
     # Not in the loop's pool: a program that ends would wait for its threads.
-    threading.Thread(target=look, name=f"account-{provider}", daemon=True).start()
+    threading.Thread(target=look, name=name, daemon=True).start()
     try:
         async with asyncio.timeout(timeout):
             return await found
     except TimeoutError:
-        return f"no account was found within {timeout:g} s; {_CURES[provider]}"
+        return late
 
 
-def _problem(settings: _Settings, provider: str, environ: Mapping[str, str]) -> str:
+def _outcome(settings: _Settings, provider: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     try:
-        missing = _LOOKUPS[provider](settings, environ)
+        missing, certain = _LOOKUPS[provider](settings, environ), True
     except Exception as error:
         # Its text may repeat what is in a file of credentials.
-        missing = f"its account cannot be read ({type(error).__name__})"
-    return f"{missing}; {_CURES[provider]}" if missing else ""
+        missing, certain = f"its account cannot be read ({type(error).__name__})", False
+    return f"{missing}; {_CURES[provider]}" if missing else "", certain
 
 
 def _bedrock(settings: _Settings, environ: Mapping[str, str]) -> str:
     if not _installed("boto3"):
         return "boto3 is not installed (`pip install boto3`)"
-    if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
-        return ""
     profile = _text(_block(settings, "bedrock"), "profile") or environ.get("AWS_PROFILE") or None
+    # A profile that is named comes before keys of the environment.
+    if not profile and environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
+        return ""
     session = import_module("boto3").Session(profile_name=profile)
     return "" if session.get_credentials() is not None else "there are no AWS credentials"
 

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -92,18 +92,37 @@ async def preflight(
     """
     environ = os.environ if environ is None else environ
     used = _used(project, models)
-    accounts = [name for name in _named(project, used) if needs_account(project.settings, name)]
     of_accounts, of_endpoints = await asyncio.gather(
-        asyncio.gather(*(_account_report(project, name, environ) for name in accounts)),
+        asyncio.gather(*(_account_report(each, environ) for each in _accounts(project, used))),
         _endpoint_reports(_checks(project, used, environ), advice, frozenset(skip)),
     )
     return (*of_endpoints, *of_accounts)
 
 
-async def _account_report(project: Project, provider: str, environ: Mapping[str, str]) -> ProviderReport:
-    problem = await account_problem(project.settings, provider, environ, timeout=TIMEOUT)
-    message = f"{provider}: {problem}" if problem else ""
-    return ProviderReport(provider, project.provider == provider, not problem, message)
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """A provider whose account is looked for, by these settings, and how its report is called."""
+
+    label: str
+    provider: str
+    settings: Mapping[str, Any]
+    active: bool = False
+
+
+def _accounts(project: Project, used: Iterable[str]) -> Iterator[_Account]:
+    for name in _named(project, used):
+        if needs_account(project.settings, name):
+            yield _Account(name, name, project.settings, project.provider == name)
+    for backend in project.llm.backends:
+        settings = _settings_of(project, backend)
+        if needs_account(settings, backend.provider):
+            yield _Account(backend_label(backend), backend.provider, settings)
+
+
+async def _account_report(account: _Account, environ: Mapping[str, str]) -> ProviderReport:
+    problem, certain = await account_problem(account.settings, account.provider, environ, timeout=TIMEOUT)
+    message = f"{account.label}: {problem}" if problem else ""
+    return ProviderReport(account.label, account.active, not problem, message, certain)
 
 
 async def _endpoint_reports(
@@ -150,14 +169,19 @@ def _checks(project: Project, used: Mapping[str, list[str]], environ: Mapping[st
 def _of_backends(project: Project, environ: Mapping[str, str]) -> Iterator[_Check]:
     """The checks of what handlers ask; which handler asks which backend is not known."""
     for backend in project.llm.backends:
-        given = {"api_key": backend.api_key, "base_url": backend.base_url}
-        block = project.settings.get(backend.provider)
-        block = {
-            **(block if isinstance(block, Mapping) else {}),
-            **{key: text for key, text in given.items() if text},
-        }
-        if endpoint := endpoint_of({**project.settings, backend.provider: block}, backend.provider, environ):
+        if endpoint := endpoint_of(_settings_of(project, backend), backend.provider, environ):
             yield _Check(backend_label(backend), endpoint, False, "", variable=endpoint.api.variable)
+
+
+def _settings_of(project: Project, backend: BackendConfig) -> Mapping[str, Any]:
+    """The project's settings with the backend's own key and address in its provider's block."""
+    given = {"api_key": backend.api_key, "base_url": backend.base_url}
+    block = project.settings.get(backend.provider)
+    block = {
+        **(block if isinstance(block, Mapping) else {}),
+        **{key: text for key, text in given.items() if text},
+    }
+    return {**project.settings, backend.provider: block}
 
 
 def backend_label(backend: BackendConfig) -> str:

@@ -24,6 +24,8 @@ PARAMETERS: Final = frozenset(
     }
 )
 """The names of the requests that are sent as they are."""
+MAX_DEPTH: Final = 100
+"""Levels of a request that is sent as it is. Schemas of tools come from outside, and may be deep."""
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 _OMITTED: Final = frozenset({"NotGiven", "Omit"})
 
@@ -49,14 +51,15 @@ def hook_of(module: Any) -> Hook:
     )
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a value is made of JSON's own types alone."""
+def is_plain(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Whether a value is made of JSON's own types alone, at most ``depth`` of them within each other."""
     kind = type(value)
     if kind in _ATOMS:
         return True
-    if kind is dict:
-        return all(type(each) in _ATOMS or is_plain(each) for each in value.values())
-    return kind is list and all(type(each) in _ATOMS or is_plain(each) for each in value)
+    if depth == 0 or kind not in (dict, list):
+        return False
+    inner = value.values() if kind is dict else value
+    return all(type(each) in _ATOMS or is_plain(each, depth - 1) for each in inner)
 
 
 def _plain_as_they_are(transform: Any) -> Any:
