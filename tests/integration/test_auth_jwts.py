@@ -38,7 +38,7 @@ async def test_a_jwt_is_its_issuers_subject(algorithm: str) -> None:
         assert first.principal.fingerprint != again.principal.fingerprint
         assert (first.scopes, again.scopes, other.scopes) == ({"run", "read"}, {"run", "x"}, set())
         # Who it is in person stands nowhere.
-        assert re.fullmatch("jwt:corp:[0-9a-f]{20}", first.principal.id)
+        assert re.fullmatch("jwt:corp:[0-9a-f]{24}", first.principal.id)
         assert "ada@" not in repr(first)
         assert len(first.principal.name) == len("jwt:corp:") + 8
         assert issuer.asked == 1

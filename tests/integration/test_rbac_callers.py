@@ -123,7 +123,7 @@ async def test_a_jwt_is_taken_by_its_issuer_and_not_while_that_is_away(tmp_path:
         async with standing(tmp_path / "there", auth=auth, rbac=RULES) as asked:
             assert await asked.statuses(issuer.token(), issuer.token(exp=1_000)) == [200, 401]
             said: dict[str, Any] = (await asked.get(issuer.token("ada@example.com"), "/whoami")).json()
-            assert re.fullmatch("jwt:corp:[0-9a-f]{20}", said["principal"])  # no name, no address
+            assert re.fullmatch("jwt:corp:[0-9a-f]{24}", said["principal"])  # no name, no address
             assert said["grants"] == ["view:*"]
 
 
