@@ -29,6 +29,8 @@ from .report import Figure
 ROUNDS = 10
 TURNS = 20
 CONVERSATIONS = 10
+EACH = 4
+"""Turns of each conversation in a round with or without the record."""
 LONG = 100
 QUESTION = "What does the next line of this file say, and why does it say so? " * 6
 PROJECT = "name: bench\nport: {port}\nagents:\n  talker: {{module: talker}}\n"
@@ -168,8 +170,8 @@ async def _recorded(folder: Path, base: str) -> Figure:
             for recorded in (True, False, False, True):
                 fleet.kernel.steps.open = begins[recorded]  # type: ignore[method-assign]
                 processor = process_time()
-                for conversation in range(CONVERSATIONS):
-                    handle = f"{recorded} {conversation} of a benchmark"
+                for turn in range(CONVERSATIONS * EACH):
+                    handle = f"{recorded} {turn % CONVERSATIONS} of a benchmark"
                     await fleet.kernel.run(RunRequest("talker", QUESTION, conversation=handle))
                 await asyncio.sleep(GATHER + 0.05)  # until its records are written
                 taken[recorded] += process_time() - processor
@@ -177,10 +179,11 @@ async def _recorded(folder: Path, base: str) -> Figure:
     finally:
         await fleet.stop()
     warm = rounds[TURNS // 4 :]
-    with_it, without = (median(each[n] for each in warm) / CONVERSATIONS / 2 * 1e3 for n in (0, 1))
+    turns = 2 * CONVERSATIONS * EACH
+    with_it, without = (median(each[n] for each in warm) / turns * 1e3 for n in (0, 1))
     return Figure(
         "processor time of a kept turn with its steps recorded",
-        median(recorded / bare for recorded, bare in warm),
+        with_it / without,
         1.03,
         "x",
         f"{with_it:.2f} ms against {without:.2f} ms",

@@ -27,9 +27,10 @@ def request_of(messages: list[dict[str, Any]]) -> bytes:
 def asked(record: StepRecord, run: str, thread: str, messages: list[dict[str, Any]]) -> RunSteps:
     steps = record.open(run, thread)
     step = steps.begin(provider="generic")
-    step.send("http://127.0.0.1/v1", [("content-type", "application/json")], request_of(messages))
+    body, headers = request_of(messages), [("content-type", "application/json")]
+    step.send(len(body), lambda: ("http://127.0.0.1/v1", headers, body))
     step.answered(200)
-    step.attempted('{"choices":[]}', StepUsage(3, 2))
+    step.attempted(14, lambda: ('{"choices":[]}', StepUsage(3, 2)))
     step.finish("done")
     return steps
 
@@ -38,7 +39,7 @@ async def keep(ledger: Ledger, steps: RunSteps, thread: str) -> int:
     """Store a run with its steps; returns the bytes that its blobs take."""
     run = RunRecord(steps.run_id, "echo", "anonymous", thread, started_at=time())
     await ledger.threads.begin(thread, run, Message("user", "hi"))
-    parts = steps.unstored(0.1)
+    parts = steps.unstored(0.1, set())
     new = [Blob(p.scope, p.digest, p.parent.digest if p.parent else "", p.body) for p in parts]
     await ledger.runs.record([EndedRun(run.id, None, (), steps.stored(), new)])
     for part in parts:

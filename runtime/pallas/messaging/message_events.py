@@ -147,7 +147,7 @@ class MessageEvents:
             self._steps[frame.id] = run.steps.begin(
                 "agent",
                 name=frame.agent,
-                parent=caller.value.number if caller is not None else 0,
+                parent=caller.number if caller is not None else 0,
                 call_id=frame.id,
                 span_id=frame.span,
                 request=run.steps.split_call(frame.agent, {"payload": frame.opened_with}),

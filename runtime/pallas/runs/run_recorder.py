@@ -124,7 +124,8 @@ class RunRecorder:
                 self._lost = 0
             now = time()
             since = now - STORED_FOR
-            parts = [each.steps.unstored(since) if each.steps is not None else [] for each in taken]
+            seen: set[RequestPart] = set()
+            parts = [each.steps.unstored(since, seen) if each.steps is not None else [] for each in taken]
             rows = [_ended_run(each, new) for each, new in zip(taken, parts, strict=True)]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT):
@@ -166,11 +167,11 @@ class StepReader:
         """A step with its texts; None if it is not known."""
         kept = self._in_memory(run_id)
         if kept is not None:
-            return next((step.detail for step in kept.steps if step.value.number == number), None)
+            return next((step.detail for step in kept.steps if step.number == number), None)
         return await self.ledger.steps.get(run_id, number) if self.ledger is not None else None
 
     def _in_memory(self, run_id: str) -> RunSteps | None:
         """The run, unless steps of it were dropped that the ledger has."""
         kept = self._record.of(run_id)
-        is_whole = kept is not None and bool(kept.steps) and kept.steps[0].value.number == 1
+        is_whole = kept is not None and bool(kept.steps) and kept.steps[0].number == 1
         return kept if is_whole or self.ledger is None else None

@@ -121,15 +121,19 @@ class RequestParts:
         found = dict(self.fields).get(name, "")
         return found if isinstance(found, str) else ""
 
-    def unstored(self, since: float) -> Iterator[RequestPart]:
-        """The parts that were not stored, and shared ones that were not stored ``since`` then."""
+    def unstored(self, since: float, taken: set[RequestPart]) -> Iterator[RequestPart]:
+        """The parts that were not stored, and shared ones that were not stored ``since`` then.
+
+        Messages in ``taken`` are left out, with those before them; the others are added to it.
+        """
         for _, value in self.fields:
             shared = value.leading if isinstance(value, MessageChain) else (value,)
             for part in shared:
                 if isinstance(part, RequestPart) and part.stored_at < since:
                     yield part
             message = value.last if isinstance(value, MessageChain) else None
-            while message is not None and not message.stored_at:
+            while message is not None and not message.stored_at and message not in taken:
+                taken.add(message)
                 yield message
                 message = message.parent
 
@@ -159,10 +163,15 @@ class PartCache:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._new = 0
+        self._known: tuple[str, ...] = ()
 
-    def split(self, body: bytes, scope: str) -> RequestParts:
-        """The parts of a request; those of its conversation belong to ``scope``."""
+    def split(self, body: bytes, scope: str, known: tuple[str, ...] = ()) -> RequestParts:
+        """The parts of a request; those of its conversation belong to ``scope``.
+
+        ``known`` as in ``redaction.redact_text``.
+        """
         self._new = 0
+        self._known = known
         try:
             raw = {name: bytes(value) for name, value in _FIELDS.decode(body).items()}
             fields = tuple((self._small(name), self._value(name, each, scope)) for name, each in raw.items())
@@ -178,6 +187,7 @@ class PartCache:
     def split_call(self, name: str, arguments: bytes) -> RequestParts:
         """The parts of a call with these arguments, a JSON object. Ids among them count in its digest."""
         self._new = 0
+        self._known = ()
         is_small = len(arguments) < _SHARED_FROM
         value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
         body = value if isinstance(value, str) else value.body
@@ -196,13 +206,14 @@ class PartCache:
         if found is None:
             if len(self._texts) >= _MAX_TEXTS:
                 self._texts.clear()
-            found = self._texts[text] = masked(text)
+            found = self._texts[text] = masked(text, self._known)
         return found
 
     def _messages(self, raw: bytes, scope: str) -> MessageChain:
         before, known = self._chains.get(scope, _NO_CHAIN)
-        if known.last is not None and raw.startswith(before + b","):  # only what follows is new
-            items = _ITEMS.decode(b"[" + raw[len(before) + 1 :])
+        at = len(before)
+        if known.last is not None and raw[at : at + 1] == b"," and raw.startswith(before):
+            items = _ITEMS.decode(b"[" + raw[at + 1 :])  # only these are new
             leading, last, count = known.leading, known.last, known.count
         else:
             items = _ITEMS.decode(raw)
@@ -234,7 +245,7 @@ class PartCache:
         key = (scope, parent.digest if parent is not None else "", raw)
         found = self._parts.get(key)
         if found is None:
-            found = self._parts[key] = _part(scope, parent, raw)
+            found = self._parts[key] = _part(scope, parent, raw, self._known)
             self._new += len(found.body)
             self._bytes += len(raw) + len(found.body)
             while len(self._parts) > 1 and (len(self._parts) > MAX_PARTS or self._bytes > self._max_bytes):
@@ -245,8 +256,8 @@ class PartCache:
         return found
 
 
-def _part(scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
-    body = _clean(raw)
+def _part(scope: str, parent: RequestPart | None, raw: bytes, known: tuple[str, ...]) -> RequestPart:
+    body = _clean(raw, known)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
     meaning = sha256(f"{meant}\n{_canonical(body)}".encode()).hexdigest()
@@ -267,13 +278,13 @@ def _role(item: bytes) -> str:
         return ""
 
 
-def _clean(raw: bytes) -> str:
+def _clean(raw: bytes, known: tuple[str, ...]) -> str:
     if len(raw) > MAX_STRING:
         try:
             raw = msgspec.json.encode(_shortened(msgspec.json.decode(raw)))
         except (msgspec.DecodeError, RecursionError):
             raw = json.dumps(shortened(raw.decode("utf-8", "replace"))).encode()
-    return masked(raw.decode("utf-8", "replace"))
+    return masked(raw.decode("utf-8", "replace"), known)
 
 
 def _shortened(value: Any) -> Any:

@@ -6,7 +6,7 @@ There is one recorder for all readers; executors report to it. Steps of the last
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -15,6 +15,7 @@ from time import perf_counter, time
 from typing import Any, Final
 
 from pallas.model import Step, StepAttempt, StepDetail, StepKind, StepState, StepUsage, StoredStep
+from pallas.model.redaction import known_spellings
 from pallas.safe_text import one_line
 
 from .request_parts import PartCache, RequestPart, RequestParts, shortened
@@ -40,78 +41,152 @@ _IN_URL: Final = re.compile(r"/models/([^/:?]+):")
 """Where Google's requests name their model."""
 _OVERHEAD: Final = 1_000
 """About how many bytes a step takes without its texts."""
+MAX_UNSETTLED: Final = 64
+"""Most steps whose texts are not cleaned yet."""
+MAX_UNSETTLED_BYTES: Final = 256 * 1024
+
+type ReadRequest = Callable[[], tuple[str, Headers, bytes]]
+"""Returns the URL, the headers and the body of a request."""
+type ReadAnswer = Callable[[], tuple[str, StepUsage]]
+"""Returns an answer as JSON text, not masked yet, and what it used."""
+
+
+class _Attempt:
+    """A ``StepAttempt`` that is not over."""
+
+    __slots__ = ("at", "reason", "seconds", "status", "wait")
+
+    def __init__(self) -> None:
+        self.at = time()
+        self.status: int | None = None
+        self.seconds: float | None = None
+        self.reason = ""
+        self.wait = 0.0
+
+    @property
+    def value(self) -> StepAttempt:
+        return StepAttempt(self.at, self.status, self.seconds, self.reason, self.wait)
 
 
 class OpenStep:
-    """A step from its begin on."""
+    """A step from its begin on.
 
-    __slots__ = ("_began", "_changes", "_run", "_sent", "_value", "headers", "request", "response", "size")
+    The texts of a model's step are split and cleaned when they are read, together with those of other steps:
+    one at a time, between other work, that takes five times as long. ``redaction.known_spellings`` of the
+    time when they arrived are kept for it.
+    """
+
+    __slots__ = (
+        "_attempts", "_began", "_changes", "_headers", "_known", "_read_answer", "_read_request", "_request",
+        "_response", "_run", "_sent", "_value", "is_open", "number", "size",
+    )  # fmt: skip
 
     def __init__(self, run: "RunSteps", value: Step, request: RequestParts | None = None) -> None:
         self._run = run
         self._began = self._sent = perf_counter()
         self._value = value
         self._changes: dict[str, Any] = {}
-        self.request = request
-        self.response = ""
-        self.headers: tuple[tuple[str, str], ...] = ()
+        self._attempts: list[_Attempt] = []
+        self._request = request
+        self._response = ""
+        self._headers: tuple[tuple[str, str], ...] = ()
+        self._known: tuple[str, ...] = ()
+        self._read_request: ReadRequest | None = None
+        self._read_answer: ReadAnswer | None = None
+        self.number = value.number
+        self.is_open = True
         self.size = _OVERHEAD + (request.new if request is not None else 0)
 
     @property
     def value(self) -> Step:
         """Its current state."""
+        self.settle()
         if self._changes:  # made when it is read: a step changes more often
+            if self._attempts:
+                self._changes["attempts"] = tuple(each.value for each in self._attempts)
             self._value, self._changes = replace(self._value, **self._changes), {}
         return self._value
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has not ended."""
-        return self._now("seconds") is None
+    def request(self) -> RequestParts | None:
+        """What was sent; None if nothing was."""
+        self.settle()
+        return self._request
+
+    @property
+    def response(self) -> str:
+        """What came back, as JSON text; empty without it."""
+        self.settle()
+        return self._response
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers that one needs to send the request again."""
+        self.settle()
+        return self._headers
 
     @property
     def detail(self) -> StepDetail:
         """The step with its texts."""
         request = self.request.text() if self.request is not None else ""
-        return StepDetail(self.value, request, self.response, self.headers)
+        return StepDetail(self.value, request, self._response, self._headers)
 
-    def send(self, url: str, headers: Headers, body: bytes) -> None:
-        """Record that a request was sent: the first, or one after a failed attempt."""
-        attempts = self._now("attempts")
-        if len(attempts) == MAX_ATTEMPTS:
+    def send(self, size: int, read: "ReadRequest") -> None:
+        """Record that a request of ``size`` bytes was sent: the first, or one after a failed attempt."""
+        if len(self._attempts) == MAX_ATTEMPTS:
             return
         self._sent = perf_counter()
-        changed: dict[str, Any] = {"attempts": (*attempts, StepAttempt(time()))}
-        if self.request is None:
-            self.headers = _shown_headers(tuple(each for each in headers if each[0].lower() in _SHOWN))
-            self._fill(request := self._run.split(body))
+        self._attempts.append(_Attempt())
+        if self._request is None and self._read_request is None:
+            self._read_request = read
+            self._arrived(size)
+        self._put(attempts=())
+
+    def answered(self, status: int) -> None:
+        """Record the status of a response."""
+        if self._attempts:
+            self._attempts[-1].status = status
+            self._put(attempts=())
+
+    def first_token(self) -> None:
+        """Note that a piece of the answer arrived; only the first call counts."""
+        if self._changes.get("first_token", self._value.first_token) is None:
+            self._put(first_token=perf_counter() - self._began)
+
+    def attempted(self, size: int, read: "ReadAnswer") -> None:
+        """Record the end of an attempt, and its answer of ``size`` bytes."""
+        self._read_answer = read
+        self._arrived(size)
+        if self._attempts:
+            self._attempts[-1].seconds = perf_counter() - self._sent
+        self._put(attempts=())
+
+    def settle(self) -> None:
+        """Split and clean the texts that arrived."""
+        if (read := self._read_request) is not None:
+            self._read_request = None
+            url, headers, body = read()
+            request = self._run.split(body, self._known)
             named = _IN_URL.search(url)
             name = request.value("model").strip('"') or (named[1] if named is not None else "")
-            changed |= {
+            self._headers = _shown_headers(tuple(each for each in headers if each[0].lower() in _SHOWN))
+            self._changes |= {
                 "url": one_line(url, 500),
                 "name": one_line(name, 200),
                 "messages": request.messages,
                 "digest": request.digest,
             }
-        self._put(**changed)
-
-    def answered(self, status: int) -> None:
-        """Record the status of a response."""
-        self._attempt({}, status=status)
-
-    def first_token(self) -> None:
-        """Note that a piece of the answer arrived; only the first call counts."""
-        if self._now("first_token") is None:
-            self._put(first_token=perf_counter() - self._began)
-
-    def attempted(self, response: str, usage: StepUsage) -> None:
-        """Record the end of an attempt; ``response`` is JSON, not masked yet."""
-        self._answer(masked(response))
-        self._attempt({"usage": usage}, seconds=perf_counter() - self._sent)
+            self._fill(request, len(body))
+        if (read_answer := self._read_answer) is not None:
+            self._read_answer = None
+            response, usage = read_answer()
+            self._changes["usage"] = usage
+            self._answer(masked(response, self._known))
 
     def arguments(self, arguments: Mapping[str, Any]) -> None:
         """Record the arguments of a call that were not known when it began."""
-        self._fill(request := self._run.split_call(self._value.name, arguments))
+        request = self._run.split_call(self._value.name, arguments)
+        self._fill(request)
         self._put(digest=request.digest)
 
     def content(self, content: Iterable[Mapping[str, Any]], *, is_error: bool = False) -> None:
@@ -123,22 +198,24 @@ class OpenStep:
 
     def retry(self, reason: str, wait: float) -> None:
         """Record that the last attempt failed, and the seconds until the next."""
-        attempts = self._now("attempts")
-        last = attempts[-1].seconds if attempts else None
-        took = perf_counter() - self._sent if last is None else last
-        self._attempt({"first_token": None}, seconds=took, reason=one_line(reason, 200), wait=wait)
+        if self._attempts:
+            last = self._attempts[-1]
+            if last.seconds is None:
+                last.seconds = perf_counter() - self._sent
+            last.reason, last.wait = one_line(reason, 200), wait
+            self._put(attempts=(), first_token=None)
 
     def finish(self, state: StepState, fault: str = "") -> None:
         """End it; only the first call counts."""
         if self.is_open:
+            self.is_open = False
             seconds = perf_counter() - self._began
-            self._run.open_calls.discard(self._value.number)
+            self._run.open_calls.discard(self.number)
             self._put(state=state, fault=one_line(masked(fault), 500) if fault else "", seconds=seconds)
 
     def end(self) -> None:
         """End it as its last attempt ended."""
-        attempts = self._now("attempts")
-        failed = bool(attempts) and (attempts[-1].status or 0) not in range(200, 300)
+        failed = bool(self._attempts) and (self._attempts[-1].status or 0) not in range(200, 300)
         self.finish("failed" if failed else "done")
 
     def receive(self, detail: StepDetail, parent: int) -> None:
@@ -146,38 +223,37 @@ class OpenStep:
 
         ``parent`` is the step of this record that caused it.
         """
-        if detail.request and self.request is None:
-            self.headers = detail.headers
+        if detail.request and self._request is None:
+            self._headers = detail.headers
             self._fill(self._run.split(detail.request.encode()))
         if detail.response:
             self._answer(detail.response)
-        self._value, self._changes = replace(detail.step, number=self._value.number, parent=parent), {}
+        self._value, self._changes = replace(detail.step, number=self.number, parent=parent), {}
+        self.is_open = detail.step.seconds is None
         self._run.tell(self)
+
+    def _arrived(self, size: int) -> None:
+        self._known = known_spellings()
+        self._grow(size)
+        self._run.settle_later(self, size)
 
     def _answer(self, response: str) -> None:
-        by = len(response) - len(self.response)
-        self.response = response
+        by = len(response) - len(self._response)
+        self._response = response
+        self._grow(by)
+
+    def _fill(self, request: RequestParts, arrived: int = 0) -> None:
+        self._request = request
+        self._grow((request.new or 200) - arrived)
+
+    def _grow(self, by: int) -> None:
         self.size += by
         self._run.grow(by)
-
-    def _fill(self, request: RequestParts) -> None:
-        self.request = request
-        by = request.new or 200
-        self.size += by
-        self._run.grow(by)
-
-    def _attempt(self, of_step: dict[str, Any], **changed: Any) -> None:
-        """Change the last attempt, and ``of_step`` of the step."""
-        if attempts := self._now("attempts"):
-            last = replace(attempts[-1], **changed)
-            self._put(attempts=(*attempts[:-1], last), **of_step)
 
     def _put(self, **changed: Any) -> None:
+        """Change fields of the value; ``attempts`` are those of ``_attempts``."""
         self._changes |= changed
         self._run.tell(self)
-
-    def _now(self, name: str) -> Any:
-        return self._changes[name] if name in self._changes else getattr(self._value, name)
 
 
 class RunSteps:
@@ -232,14 +308,18 @@ class RunSteps:
             self.tell(step)
         return step
 
-    def split(self, body: bytes) -> RequestParts:
-        """The parts of a request to a model."""
-        return self._record.cache.split(body, self.scope)
+    def split(self, body: bytes, known: tuple[str, ...] = ()) -> RequestParts:
+        """The parts of a request to a model; ``known`` as in ``redaction.redact_text``."""
+        return self._record.cache.split(body, self.scope, known)
 
     def split_call(self, name: str, arguments: Mapping[str, Any]) -> RequestParts:
         """The parts of a call."""
         body = json.dumps(arguments, ensure_ascii=False, default=str).encode("utf-8", "replace")
         return self._record.cache.split_call(name, body)
+
+    def settle_later(self, step: OpenStep, size: int) -> None:
+        """Clean ``size`` bytes of texts of a step together with those of others."""
+        self._record.settle_later(step, size)
 
     def grow(self, by: int) -> None:
         """Add bytes to the size of the record."""
@@ -269,13 +349,13 @@ class RunSteps:
             for step in self.steps
         ]
 
-    def unstored(self, since: float) -> list[RequestPart]:
-        """The parts of its requests to be stored; shared ones if they were not stored ``since`` then."""
-        found: dict[int, RequestPart] = {}
+    def unstored(self, since: float, taken: set[RequestPart]) -> list[RequestPart]:
+        """The parts of its requests to be stored, as ``RequestParts.unstored`` gives them, each once."""
+        found: dict[RequestPart, None] = {}
         for step in self.steps:
             if step.request is not None:
-                found |= {id(part): part for part in step.request.unstored(since)}
-        return list(found.values())
+                found |= dict.fromkeys(step.request.unstored(since, taken))
+        return list(found)
 
     def end(self) -> None:
         """Mark the steps that are still open: their run is over."""
@@ -289,6 +369,17 @@ class StepRecord(RingStore[RunSteps]):
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
         super().__init__(max_bytes, max_runs)
         self.cache = PartCache()
+        self._unsettled: list[OpenStep] = []
+        self._unsettled_bytes = 0
+
+    def settle_later(self, step: OpenStep, size: int) -> None:
+        """Clean ``size`` bytes of texts of a step when it is read, or when enough of them wait."""
+        self._unsettled.append(step)
+        self._unsettled_bytes += size
+        if len(self._unsettled) >= MAX_UNSETTLED or self._unsettled_bytes >= MAX_UNSETTLED_BYTES:
+            waiting, self._unsettled, self._unsettled_bytes = self._unsettled, [], 0
+            for each in waiting:
+                each.settle()
 
     def open(self, run_id: str, scope: str) -> RunSteps:
         """Begin the record of a run of the conversation ``scope``."""
@@ -319,7 +410,7 @@ def model_step(provider: str) -> Iterator[OpenStep | None]:
         return
     step = run.steps.begin(provider=provider, parent=enclosing_call(run.steps))
     token = _step.set(step)
-    _asked.set((run.run_id, step.value.number))
+    _asked.set((run.run_id, step.number))
     try:
         yield step
     except BaseException as error:
@@ -352,7 +443,7 @@ def begin_call_step(
         span_id=span_id,
         request=run.steps.split_call(name, arguments or {}),
     )
-    number = step.value.number
+    number = step.number
     run.steps.open_calls.add(number)
     in_run, outer = _calls.get()
     around = (each for each in outer if in_run == run.run_id and each in run.steps.open_calls)

@@ -97,9 +97,12 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
     return masked(text), False
 
 
-def masked(text: str, *, drop: int = 0) -> str:
-    """A JSON text with its secrets masked and sanitised, without its last ``drop`` characters."""
-    text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK))
+def masked(text: str, known: tuple[str, ...] = (), *, drop: int = 0) -> str:
+    """A JSON text with its secrets masked and sanitised, without its last ``drop`` characters.
+
+    ``known`` as in ``redact_text``.
+    """
+    text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK), known)
     if drop:
         text = text[:-drop]
     if MASK in text:

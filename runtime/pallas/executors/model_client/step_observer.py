@@ -24,7 +24,7 @@ async def note_request(request: httpx2.Request) -> None:
         body = request.content
     except httpx2.RequestNotRead:
         return  # a stream: no model is asked so
-    step.send(str(request.url), request.headers.multi_items(), body)
+    step.send(len(body), lambda: (str(request.url), request.headers.multi_items(), body))
     request.extensions = {**request.extensions, _STEP: step}
 
 
@@ -59,5 +59,5 @@ class _ObservedStream(httpx2.AsyncByteStream):
     def _end(self) -> None:
         if self._is_open:
             self._is_open = False
-            response, usage = answer_of(bytes(self._kept)) if self._kept else ("", StepUsage())
-            self._step.attempted(response, usage)
+            kept = bytes(self._kept)
+            self._step.attempted(len(kept), lambda: answer_of(kept) if kept else ("", StepUsage()))

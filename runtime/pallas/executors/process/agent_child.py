@@ -225,7 +225,7 @@ class AgentChild(ChildLoop):
         sent: set[int] = set()
 
         def send_update(step: OpenStep) -> None:
-            value, before = step.value, told.get(step.value.number)
+            value, before = step.value, told.get(step.number)
             now = len(value.attempts), value.state
             if now == before:
                 return

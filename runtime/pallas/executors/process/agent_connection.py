@@ -214,7 +214,7 @@ class AgentConnection(ChildConnection[AgentCall]):
         if opened is None:
             opened = records.open_steps[step.number] = records.steps.begin(step.kind)
         parent = records.open_steps.get(step.parent)
-        opened.receive(message.detail, parent.value.number if parent is not None else records.cause)
+        opened.receive(message.detail, parent.number if parent is not None else records.cause)
 
     def _resolve(self, answer: CommandDone | TurnAnswer) -> None:
         if (call := self._find(answer.call)) is not None:
