@@ -5,13 +5,11 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
-from sqlalchemy import event
 from support.databases import Server, fresh_database
 from support.turns import asked, ok, run, said, turn
 
 from pallas.ledger import Ledger, open_ledger
 from pallas.ledger.database import in_detail
-from pallas.ledger.sqlite import SqliteDatabase
 from pallas.model import Fault, FaultType
 
 
@@ -22,18 +20,12 @@ async def test_a_full_disk_is_told_and_what_was_kept_is_kept(tmp_path: object) -
         await turn(ledger, thread, "r1")
         pages = "PRAGMA max_page_count={}"
 
-        def limit(text: str) -> None:
-            assert isinstance(ledger.database, SqliteDatabase)
-            event.listen(
-                ledger.database._writer_engine,
-                "begin",
-                lambda connection: connection.exec_driver_sql(text).close(),
-                once=True,
-            )
+        async def limit(text: str) -> None:
+            await ledger.database.write(lambda connection: connection.exec_driver_sql(text).close())
 
-        limit(pages.format(1))
         begun = run("r2", thread)
         await ledger.threads.begin(thread, begun, asked())
+        await limit(pages.format(1))
         with pytest.raises(Fault) as caught:
             await ledger.threads.finish(thread, ok(begun), [asked(), said("x" * 1_000_000)])
         assert caught.value.type is FaultType.TRANSPORT
@@ -43,7 +35,7 @@ async def test_a_full_disk_is_told_and_what_was_kept_is_kept(tmp_path: object) -
         assert "x" * 10 not in caught.value.message
         # Half of it is nowhere, and there is room again.
         assert [row.status for row in (await ledger.threads.messages(thread)).items[2:]] == ["pending"]
-        limit(pages.format(1_000_000))
+        await limit(pages.format(1_000_000))
         await ledger.threads.finish(thread, ok(begun), [asked(), said("x" * 1_000_000)])
         assert len((await ledger.threads.history(thread))[0]) == 4
     finally:

@@ -7,6 +7,7 @@ neither fight for the lock nor wait for the disk sixty times.
 import asyncio
 import os
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from time import monotonic
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine, event
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from pallas.model import Fault, FaultType
 
@@ -32,6 +33,7 @@ from .database import (
     too_late,
     too_many,
 )
+from .hot_statement import driver_of, translated
 
 READERS: Final = 4
 # Most writes in one transaction.
@@ -57,8 +59,8 @@ class SqliteDatabase:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
         self._closed = False
-        self._writer_engine = _engine(path, "BEGIN IMMEDIATE", full=full)
-        self._reader_engine = _engine(path, "BEGIN", full=full) if path is not None else None
+        self._writer_engine = _engine(path, full=full)
+        self._reader_engine = _engine(path, full=full) if path is not None else None
         self._readers = ThreadPoolExecutor(READERS, "ledger-reader") if path is not None else None
         self._writer = threading.Thread(target=self._write_on, name="ledger-writer", daemon=True)
         self._writer.start()
@@ -86,6 +88,7 @@ class SqliteDatabase:
 
         def reading() -> T:
             with engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN")
                 return work(connection)
 
         if self._closed:
@@ -145,7 +148,7 @@ class SqliteDatabase:
             jobs = [job, *self._next_ones()]
             mine = [each for each in jobs if each is not None and each.done.set_running_or_notify_cancel()]
             try:
-                connection = connection or self._writer_engine.connect()
+                connection = connection or self._connect()
                 self._together(connection, mine)
             except BaseException as error:  # the waiting callers must get it
                 for each in mine:
@@ -154,6 +157,14 @@ class SqliteDatabase:
                 break
         if connection is not None:
             connection.close()
+
+    def _connect(self) -> Connection:
+        """A connection on which transactions are begun and ended by the driver, below SQLAlchemy: for it,
+        all that is written is one transaction.
+        """
+        connection = self._writer_engine.connect()
+        connection.begin()
+        return connection
 
     def _next_ones(self) -> Iterator[_Job | None]:
         for _ in range(_TOGETHER - 1):
@@ -170,13 +181,15 @@ class SqliteDatabase:
         if not jobs:
             return
         outcomes: list[Callable[[Future[Any]], None]] = []
-        with self._transaction(connection, min(job.until for job in jobs)):
+        raw = driver_of(connection)
+        assert raw is not None
+        with translated(), self._transaction(raw, min(job.until for job in jobs)):
             for job in jobs:
                 try:
                     if len(jobs) == 1:
                         result = job.work(connection)
                     else:
-                        with connection.begin_nested():
+                        with _savepoint(raw):
                             result = job.work(connection)
                 except Exception as error:
                     if len(jobs) == 1:
@@ -188,20 +201,39 @@ class SqliteDatabase:
             _settle(job, outcome)
 
     @contextmanager
-    def _transaction(self, connection: Connection, until: float) -> Iterator[None]:
+    def _transaction(self, raw: sqlite3.Connection, until: float) -> Iterator[None]:
         """A write transaction, begun as soon as no other process has one.
 
         Raises SQLite's error at the deadline, or as soon as the database is closed.
         """
         while True:
             try:
-                transaction = connection.begin()
+                raw.execute("BEGIN IMMEDIATE")
                 break
-            except OperationalError as error:
-                if not str(error.orig).startswith(_BUSY_WORDS) or self._closed or monotonic() >= until:
+            except sqlite3.OperationalError as error:
+                if not str(error).startswith(_BUSY_WORDS) or self._closed or monotonic() >= until:
                     raise
-        with transaction:
+        try:
             yield
+            raw.execute("COMMIT")
+        except BaseException:
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def _savepoint(raw: sqlite3.Connection) -> Iterator[None]:
+    """Undo what the block wrote if it fails."""
+    raw.execute("SAVEPOINT job")
+    try:
+        yield
+    except BaseException:
+        if raw.in_transaction:  # SQLite ends it itself if the disk is full
+            raw.execute("ROLLBACK TO job")
+            raw.execute("RELEASE job")
+        raise
+    raw.execute("RELEASE job")
 
 
 def _settle(job: _Job, outcome: Callable[[Future[Any]], None]) -> None:
@@ -217,10 +249,8 @@ def _returning(result: Any) -> Callable[[Future[Any]], None]:
     return lambda future: future.set_result(result)
 
 
-def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
-    """An engine that sets up its connections for the ledger and begins transactions with the statement
-    ``begin``.
-    """
+def _engine(path: Path | None, *, full: bool) -> Engine:
+    """An engine that sets up its connections for the ledger, and begins no transactions."""
     engine = create_engine(
         f"sqlite:///{path}" if path is not None else "sqlite://",
         poolclass=QueuePool if path is not None else StaticPool,
@@ -240,10 +270,6 @@ def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute("PRAGMA secure_delete=FAST")
         cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
 
     return engine
 

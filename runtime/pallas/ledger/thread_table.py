@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Connection, Select, case, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
@@ -13,6 +13,7 @@ from pallas.safe_text import one_line
 
 from . import turn_statements
 from .database import Database, insert_new
+from .hot_statement import HotStatement
 from .message_rows import message_record, thread_record
 from .model_context import context_of
 from .page_cursor import check_limit, cursor_of, place_of
@@ -26,6 +27,12 @@ MAX_TITLE: Final = 200
 _THREADS: Final = select(threads, agents.c.name.label("agent")).join(
     agents, agents.c.id == threads.c.agent_id
 )
+_OF_AGENT: Final = _THREADS.where(agents.c.name == bindparam("agent"))
+# Built once, since that takes longer than running it.
+_BY_ID: Final = _OF_AGENT.where(threads.c.id == bindparam("handle"))
+_BY_HANDLE: Final = _OF_AGENT.where(threads.c.handle == bindparam("handle"))
+_AGENT_ID: Final = HotStatement(select(agents.c.id).where(agents.c.name == bindparam("agent")))
+_INSERT_THREAD: Final = HotStatement(insert(threads))
 _MESSAGES: Final = select(
     messages.c.id,
     messages.c.thread_id,
@@ -49,13 +56,12 @@ _MESSAGES: Final = select(
 
 def agent_id(connection: Connection, name: str, now: float) -> str:
     """The id of the agent of that name; creates its row if it has none."""
-    statement = select(agents.c.id).where(agents.c.name == name)
-    found = connection.execute(statement).scalar_one_or_none()
-    if found is None:
+    found = _AGENT_ID.rows(connection, {"agent": name})
+    if not found:
         values = {"id": new_id(), "name": name, "created_at": now, "updated_at": now}
         connection.execute(insert_new(connection, agents).values(values).on_conflict_do_nothing())
-        found = connection.execute(statement).scalar_one()
-    return str(found)
+        found = _AGENT_ID.rows(connection, {"agent": name})
+    return str(found[0][0])
 
 
 class ThreadRows:
@@ -98,7 +104,7 @@ class ThreadRows:
                 "updated_at": now,
             }
             try:
-                connection.execute(insert(threads), [values])
+                _INSERT_THREAD.run(connection, values)
             except IntegrityError:
                 raise refusals.conflict(
                     f"agent {agent} has a thread of that name already; go on with it, or choose another name"
@@ -122,9 +128,8 @@ class ThreadRows:
         """As ``find``, with the caller's handle for the thread, empty if it has none."""
 
         def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
-            of_agent = _THREADS.where(agents.c.name == agent)
-            for condition in (threads.c.id == handle, threads.c.handle == handle):
-                row = connection.execute(of_agent.where(condition)).first()
+            for statement in (_BY_ID, _BY_HANDLE):
+                row = connection.execute(statement, {"agent": agent, "handle": handle}).first()
                 if row is not None:
                     return thread_record(row), row.handle or ""
             return None

@@ -6,12 +6,13 @@ Indexes come from the thread's own row, so two writers wait for each other there
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Fault, Message, MessageStatus, RunRecord, refusals
 from pallas.safe_text import one_line
 
+from .hot_statement import HotStatement
 from .message_rows import rows_of, run_values, size_of
 from .model_context import context_of, rewritten
 from .storable_text import Words, storable
@@ -21,7 +22,7 @@ from .thread_history import history_of
 MAX_TITLE: Final = 80
 """Most characters of a title that is made from a message."""
 
-_TAKE: Final = (
+_TAKE: Final = HotStatement(
     update(threads)
     .where(threads.c.id == bindparam("thread"))
     .values(
@@ -34,13 +35,15 @@ _TAKE: Final = (
 )
 _TOLD: Final = (messages.c.part, messages.c.turn_index, messages.c.role, messages.c.tool_call_id)
 _OF_RUN: Final = (messages.c.thread_id == bindparam("thread"), messages.c.run_id == bindparam("run"))
-_SETTLE: Final = (
+_SETTLE: Final = HotStatement(
     update(messages)
     .where(messages.c.run_id == bindparam("run"), PENDING)
     .values(status=bindparam("outcome"), reason=bindparam("why"))
     .returning(*_TOLD)
 )
-_MEND: Final = update(messages).where(*_OF_RUN).values(status="complete", reason="").returning(*_TOLD)
+_MEND: Final = HotStatement(
+    update(messages).where(*_OF_RUN).values(status="complete", reason="").returning(*_TOLD)
+)
 _STANDS: Final = (
     update(messages)
     .where(messages.c.thread_id == bindparam("thread"), messages.c.turn_index == bindparam("question"))
@@ -63,7 +66,7 @@ _ENDED: Final = (
     "partial",
 )
 # Built once, since that takes longer than running it.
-_STOP: Final = (
+_STOP: Final = HotStatement(
     update(runs)
     .where(runs.c.id == bindparam("run"))
     .values({name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in _ENDED})
@@ -76,8 +79,8 @@ _PROGRESS: Final = (
     )
 )
 _HOW: Final = select(runs.c.status, runs.c.finished_at).where(runs.c.id == bindparam("run"))
-_INSERT_RUN: Final = insert(runs)
-_INSERT_MESSAGES: Final = insert(messages)
+_INSERT_RUN: Final = HotStatement(insert(runs))
+_INSERT_MESSAGES: Final = HotStatement(insert(messages))
 
 
 class RunRow(NamedTuple):
@@ -97,10 +100,10 @@ def no_thread() -> Fault:
 def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
     """Reserve ``number`` indexes; returns the first. Raises Fault (not found)."""
     values = {"thread": thread, "number": number, "now": now, "first_title": title}
-    after = connection.execute(_TAKE, values).scalar_one_or_none()
-    if after is None:
+    after = _TAKE.rows(connection, values)
+    if not after:
         raise no_thread()
-    return int(after) - number
+    return int(after[0][0]) - number
 
 
 def add(
@@ -122,7 +125,7 @@ def add(
         index += len(rows_of_message)
         rows += rows_of_message
     if rows:
-        connection.execute(_INSERT_MESSAGES, rows)
+        _INSERT_MESSAGES.run_many(connection, rows)
     return first
 
 
@@ -147,7 +150,7 @@ def begin(
 def start(connection: Connection, run: RunRecord, life: str) -> None:
     """Add a run that begins. Raises Fault (conflict) if its id exists."""
     try:
-        connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
+        _INSERT_RUN.run(connection, {**run_values(run), "life": life})
     except IntegrityError:
         raise refusals.taken_run() from None
 
@@ -156,9 +159,9 @@ def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "",
     """Record the end of a run, whether it was begun, taken for dead in between, or is unknown."""
     values = {**run_values(run), "turn_index": at}
     ended = {f"new_{name}": values[name] for name in _ENDED}
-    if connection.execute(_STOP, {"run": run.id, **ended}).rowcount == 0:
+    if _STOP.run(connection, {"run": run.id, **ended}) == 0:
         start_values = {**values, "thread_id": thread or run.thread or None, "life": life}
-        connection.execute(_INSERT_RUN, [start_values])
+        _INSERT_RUN.run(connection, start_values)
 
 
 def progress(connection: Connection, under_way: Sequence[RunRecord]) -> None:
@@ -182,9 +185,9 @@ def finish(
 ) -> int:
     """Complete the run and all its rows; returns the ``turn_index`` of the answer."""
     values = {"run": run.id, "thread": thread}
-    stored = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
+    stored = _rows(_SETTLE.rows(connection, {"run": run.id, "outcome": "complete", "why": ""}))
     if not stored:  # it was taken for dead, or none of its messages was stored
-        stored = _rows(connection.execute(_MEND, values))
+        stored = _rows(_MEND.rows(connection, values))
     if replaces:
         new = rewritten(connection, thread, {row.part for row in stored}, messages)
         rest = new.rest
@@ -226,7 +229,7 @@ def fail(
     before = connection.execute(_HOW, {"run": run.id}).first()
     if before is not None and (before.status == "ok" or before.finished_at == run.finished_at):
         return
-    stored = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
+    stored = _rows(_SETTLE.rows(connection, {"run": run.id, "outcome": "error", "why": reason}))
     if partial and stored:
         connection.execute(_STANDS, {"thread": thread, "question": stored[0].turn_index})
     first = add(connection, thread, partial, run=run.id, status="complete", now=now)
@@ -254,9 +257,8 @@ def _show_from(connection: Connection, thread: str, summary: int | None, context
     connection.execute(update(threads).where(threads.c.id == thread).values(values))
 
 
-def _rows(result: CursorResult[Any]) -> list[RunRow]:
-    """All rows, read to the end: SQLite commits only then."""
-    return sorted(map(RunRow._make, result))
+def _rows(found: list[tuple[Any, ...]]) -> list[RunRow]:
+    return sorted(map(RunRow._make, found))
 
 
 def _same(stored: Sequence[RunRow], messages: Sequence[Message]) -> tuple[int, int | None]:
