@@ -47,6 +47,7 @@ HOOKS: Final = (
     log_seam.HOOK,
     *log_seam.ONE_FILTER,
     log_seam.DRAINED,
+    log_seam.READ_ONLY,
     *forward_trace.HOOKS,
     trace_seam.HOOK,
     *mcp_seam.HOOKS,
