@@ -1,12 +1,14 @@
 """Statements that go past SQLAlchemy on SQLite do the same as through it, on each database."""
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
-from pallas.ledger import Ledger
+from pallas.ledger import Ledger, open_ledger
 from pallas.ledger.hot_statement import HotStatement
 from pallas.ledger.tables import agents
 from pallas.model import Fault, FaultType
@@ -89,3 +91,29 @@ async def test_of_writes_that_wait_together_one_that_fails_fails_alone(ledger: L
     assert isinstance(results[20], Fault)
     names = [each[0] for each in await ledger.database.read(lambda c: NAMES.rows(c, {"not": ""}))]
     assert sorted(names) == sorted([f"n{n}" for n in range(20)] + [f"m{n}" for n in range(20)])
+
+
+async def test_what_a_full_disk_ends_is_not_there_and_what_succeeded_is(tmp_path: Path) -> None:
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/l.sqlite3")
+    try:
+        write = ledger.database.write
+        pages = await write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar_one())
+        await write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages + 2}").close())
+        gate = threading.Event()
+        held = asyncio.create_task(write(lambda c: gate.wait(30)))
+        sizes = [("a", 1), ("huge", 1_000_000), ("b", 1), ("huge2", 1_000_000), ("c", 1)]
+        works = [
+            asyncio.create_task(write(lambda c, n=name, s=size: INSERT.run(c, row(n, description="x" * s))))
+            for name, size in sizes
+        ]
+        await asyncio.sleep(0)
+        gate.set()
+        await held
+        results = await asyncio.gather(*works, return_exceptions=True)
+        await write(lambda c: c.exec_driver_sql("PRAGMA max_page_count=1000000").close())
+        names = {each[0] for each in await ledger.database.read(lambda c: NAMES.rows(c, {"not": ""}))}
+        assert names == {name for (name, _), result in zip(sizes, results, strict=True) if result == 1}
+        assert not names & {"huge", "huge2"}
+        assert await write(lambda c: INSERT.run(c, row("later"))) == 1
+    finally:
+        await ledger.close()

@@ -50,6 +50,10 @@ class _Job:
     until: float = 0.0
 
 
+class _EndedForAll(Exception):
+    """SQLite rolled a transaction back because one of its statements failed, as it does on a full disk."""
+
+
 class SqliteDatabase:
     """One SQLite file, or a database in memory for ``path`` None. Belongs to the loop that opened it."""
 
@@ -149,7 +153,11 @@ class SqliteDatabase:
             mine = [each for each in jobs if each is not None and each.done.set_running_or_notify_cancel()]
             try:
                 connection = connection or self._connect()
-                self._together(connection, mine)
+                try:
+                    self._together(connection, mine)
+                except _EndedForAll:
+                    for each in mine:
+                        self._alone(connection, each)
             except BaseException as error:  # the waiting callers must get it
                 for each in mine:
                     _settle(each, _raising(error))
@@ -176,8 +184,17 @@ class SqliteDatabase:
             if job is None:
                 return
 
+    def _alone(self, connection: Connection, job: _Job) -> None:
+        try:
+            self._together(connection, [job])
+        except BaseException as error:
+            _settle(job, _raising(error))
+
     def _together(self, connection: Connection, jobs: list[_Job]) -> None:
-        """Run jobs in one transaction; each fails alone, and gets its result after the commit."""
+        """Run jobs in one transaction; each fails alone, and gets its result after the commit.
+
+        Raises _EndedForAll, with nothing written and no result, if one of several ends the transaction.
+        """
         if not jobs:
             return
         outcomes: list[Callable[[Future[Any]], None]] = []
@@ -194,6 +211,8 @@ class SqliteDatabase:
                 except Exception as error:
                     if len(jobs) == 1:
                         raise
+                    if not raw.in_transaction:
+                        raise _EndedForAll from error
                     outcomes.append(_raising(error))
                 else:
                     outcomes.append(_returning(result))
@@ -229,7 +248,7 @@ def _savepoint(raw: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if raw.in_transaction:  # SQLite ends it itself if the disk is full
+        if raw.in_transaction:  # a full disk may end it
             raw.execute("ROLLBACK TO job")
             raw.execute("RELEASE job")
         raise
