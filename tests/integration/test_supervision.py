@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,10 @@ async def test_while_it_waits_to_be_started_again_everyone_is_told(tmp_path: Pat
         assert agent.restart_at is not None
         assert 500 < agent.restart_at - agent.since <= 600
         body = await refused(caller)
-        assert body["error"].startswith("one failed (its process was killed); try again in 5")
+        # 600 s less a random part, in tenths: hardly ever 600.
+        assert re.match(
+            r"one failed \(its process was killed\); try again in (5\d\d(\.\d)?|600) s", body["error"]
+        )
         assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
         assert 500 < body["data"]["retry_after"] <= 600.1
         found = await health(caller)
