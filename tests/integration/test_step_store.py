@@ -10,7 +10,8 @@ from pallas.ledger import Ledger
 from pallas.ledger.step_store import forget_unused
 from pallas.ledger.tables import blobs
 from pallas.model import Blob, EndedRun, Message, RunRecord, StepUsage
-from pallas.telemetry.step_record import MAX_TEXT, RunSteps, StepRecord
+from pallas.telemetry.open_step import MAX_TEXT
+from pallas.telemetry.step_record import RunSteps, StepRecord
 
 TOOLS = [
     {"type": "function", "function": {"name": f"tool_{number}", "description": "d" * 50}}

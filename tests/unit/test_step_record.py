@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
+from pallas.executors.model_client.answer_document import answer_of
 from pallas.model import StepUsage
-from pallas.model.redaction import forget, redact
-from pallas.telemetry.step_record import MAX_UNSETTLED, MAX_UNSETTLED_BYTES, OpenStep, StepRecord
+from pallas.model.redaction import forget, known_spellings, redact, redact_text
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import MAX_UNSETTLED, MAX_UNSETTLED_BYTES, StepRecord
 
 TOKEN = "caller-token-of-this-run"
 
@@ -85,3 +89,68 @@ def test_a_repeated_attempt_leaves_the_answer_and_the_usage_of_the_last_one() ->
     ]
     assert (step.response, value.usage, value.state, value.messages) == ("", StepUsage(), "done", 1)
     assert value.first_token is not None
+
+
+def test_a_request_is_masked_with_the_secrets_of_its_own_time() -> None:
+    step = StepRecord().open("r", "c").begin()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": TOKEN}]}).encode()
+    redact(TOKEN)
+    step.send(len(body), lambda: ("http://127.0.0.1/v1", [], body))
+    forget(TOKEN)
+    step.attempted(1, lambda: ('"no token here"', StepUsage()))
+    assert TOKEN not in step.detail.request
+    assert "[redacted]" in step.detail.request
+
+
+def test_the_longer_of_two_secrets_is_masked_whole_whichever_is_still_known() -> None:
+    longer = f"{TOKEN}-and-more"
+    for early, late in ((TOKEN, longer), (longer, TOKEN)):
+        redact(early)
+        known = known_spellings()
+        forget(early)
+        redact(late)
+        assert redact_text(f"<{longer}>", known) == "<[redacted]>"
+        forget(late)
+
+
+def test_a_text_that_cannot_be_read_is_told_and_costs_no_other_step_its_own() -> None:
+    record = StepRecord()
+    broken, whole = record.open("one", "c").begin(), record.open("two", "d").begin()
+
+    def fails() -> tuple[str, StepUsage]:
+        raise RecursionError("too deep")
+
+    broken.send(5, lambda: ("http://127.0.0.1/v1", [], b"[" * 200_000))
+    broken.attempted(5, fails)
+    asked(whole, "question", "answer")
+    assert json.loads(broken.detail.request)
+    assert json.loads(broken.response) == "[this could not be read]"
+    assert json.loads(whole.response) == {"said": "answer"}
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a":' * 5_000, b'data: {"choices":' + b"[" * 5_000, b"[" * 5_000 + b"]" * 5_000]
+)
+def test_an_answer_that_is_nested_without_end_is_recorded_as_what_it_is(body: bytes) -> None:
+    step = StepRecord().open("r", "c").begin()
+    asked(step, "question", "x")
+    step.attempted(len(body), lambda: answer_of(body))
+    assert isinstance(json.loads(step.response), str | list)
+
+
+def test_a_step_that_the_record_dropped_takes_no_room_and_reads_nothing() -> None:
+    record, read = StepRecord(max_bytes=10_000), list[str]()
+    run = record.open("r", "c")
+    first = run.begin()
+    asked(first, "first", "x" * 100, read)
+    for number in range(20):
+        asked(run.begin(), f"{number} " * 100, "y" * 500)
+    assert first not in run.steps
+    before = record.size
+    assert first.response == ""
+    first.attempted(50, lambda: ('"late"', StepUsage()))
+    assert first.value.messages == 0
+    assert (read, record.size) == ([], before)
+    assert record.size == sum(step.size for step in run.steps)
+    assert all(step.response for step in run.steps)
+    assert record.size == sum(step.size for step in run.steps) <= 10_000

@@ -23,6 +23,7 @@ class _Place(NamedTuple):
 
     name: str
     default: Any
+    is_required: bool
     convert: _Convert
 
 
@@ -32,8 +33,8 @@ class _Compiled(NamedTuple):
 
     def parameters(self, values: Mapping[str, Any]) -> list[Any]:
         found: list[Any] = []
-        for name, default, convert in self.places:
-            value = values.get(name, default)
+        for name, default, is_required, convert in self.places:
+            value = values[name] if is_required else values.get(name, default)
             found.append(value if convert is None else convert(value))
         return found
 
@@ -90,6 +91,7 @@ def _compile(statement: Any, dialect: Dialect, names: Sequence[str]) -> _Compile
             _Place(
                 name,
                 binds[name].effective_value,
+                binds[name].required,
                 binds[name].type.dialect_impl(dialect).bind_processor(dialect),
             )
             for name in compiled.positiontup or ()

@@ -206,7 +206,7 @@ class SqliteDatabase:
                     if len(jobs) == 1:
                         result = job.work(connection)
                     else:
-                        with _savepoint(raw):
+                        with translated(), _savepoint(raw):
                             result = job.work(connection)
                 except Exception as error:
                     if len(jobs) == 1:

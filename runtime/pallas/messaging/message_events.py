@@ -9,7 +9,7 @@ from pallas.model import Fault, MessagePassed, TodoChanged, ToolEvent
 from pallas.model.event_types import MessageOutcome, MessageRoute, TodoStatus, ToolPhase
 from pallas.payloads import Payload
 from pallas.safe_text import one_line
-from pallas.telemetry.step_record import OpenStep
+from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.trace_context import current_run
 
 from .frames import HandlerFrame, Passing

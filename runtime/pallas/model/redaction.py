@@ -173,11 +173,12 @@ def redact_text(text: str, known: tuple[str, ...] = ()) -> str:
 
     ``known`` are the ``known_spellings`` of the time when the text arrived. They are masked too.
     """
-    now = _known.spellings
-    for spellings in (now,) if known is now else (known, now):
-        for spelling in spellings:
-            if spelling in text:
-                text = text.replace(spelling, MASK)
+    spellings = _known.spellings
+    if known and known is not spellings:
+        spellings = tuple(sorted({*known, *spellings}, key=len, reverse=True))
+    for spelling in spellings:
+        if spelling in text:
+            text = text.replace(spelling, MASK)
     # Searching for a word takes a hundredth of the time of its pattern, and most texts do not contain it.
     if any(one in text and any(word in text for word in words) for one, words in _IN_SHAPES):
         text = _SHAPES.sub(MASK, text)

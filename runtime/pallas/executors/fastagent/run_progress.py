@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, cast
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
-from pallas.telemetry.step_record import OpenStep, begin_call_step
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import begin_call
 
 from ..base import Emit

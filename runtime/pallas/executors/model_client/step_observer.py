@@ -6,7 +6,8 @@ from typing import Any, Final
 import httpx2
 
 from pallas.model import StepUsage
-from pallas.telemetry.step_record import OpenStep, current_step
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import current_step
 
 from .answer_document import answer_of
 

@@ -18,7 +18,8 @@ from pallas.model.fingerprint import adopt_salt
 from pallas.model.redaction import forget, redact, redact_text
 from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
-from pallas.telemetry.step_record import OpenStep, RunSteps, StepRecord
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import RunSteps, StepRecord
 from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
 

@@ -13,7 +13,8 @@ from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.telemetry.log import replay
-from pallas.telemetry.step_record import OpenStep, RunSteps, enclosing_call
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import RunSteps, enclosing_call
 from pallas.telemetry.trace_context import RunTrace
 from pallas.telemetry.wire_record import OpenExchange, RunWire
 

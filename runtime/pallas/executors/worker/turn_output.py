@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
 from pallas.safe_text import one_line, sanitize
-from pallas.telemetry.step_record import OpenStep, begin_call_step
+from pallas.telemetry.open_step import OpenStep
+from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import current_run, working_for
 
 from ..base import Emit, ExecutorTurn
