@@ -28,18 +28,22 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots docs house install check clean system-packages npm
+.PHONY: help reference dev demo-tests serve test quick check conformance lint format types imports conformance-table bench simulate soak chaos rehearse fuzz screenshots docs house install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
+	@echo "make demo-tests  five recorded tests of the sample project, without a model"
 	@echo "make serve    run the same fleet headless"
 	@echo "make test     the whole test suite (WORKERS=4 processes, 0 for one without xdist; ARGS=... for pytest)"
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
-	@echo "make bench    figures of docs/figures.md, measured now"
+	@echo "make bench    figures of docs/figures.md, measured now (ARGS=peers: beside other frameworks)"
+	@echo "make simulate the claim protocol under failures (ARGS='--steps 10000000'); its invariants hold"
 	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
+	@echo "make chaos    replicas killed, stopped and updated under load for 15 minutes (ARGS=--help); nothing may be lost"
+	@echo "make rehearse a rolling update of three replicas behind HAProxy under load: a minute; nothing may be lost"
 	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
 	@echo "make house    signs of order in the source, beside their targets (ARGS='--list SIGN' for the places)"
 	@echo "make screenshots  draw the recording of the README and the pictures of docs/gallery.md"
@@ -65,14 +69,18 @@ install: $(STAMP)
 dev: $(STAMP)
 	@$(BIN)/pallas dev $(DIR)
 
+demo-tests: $(STAMP)
+	@$(BIN)/pallas test --project $(DIR)
+
 serve: $(STAMP)
 	@$(BIN)/pallas --serve --project $(DIR)
 
 # tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md, curl
-# commands of the tutorials; systemd-analyze looks at units, setpriv takes the rights away in deploy/rehearse.py;
-# PostgreSQL is started by the tests of what lasts, from Debian's folder of its programs, which are not in the path.
+# commands of the tutorials; haproxy reads deploy/haproxy.cfg and stands before the replicas of `make chaos` and of
+# `make rehearse`; systemd-analyze looks at units, setpriv takes the rights away in deploy/rehearse.py; PostgreSQL is
+# started by the tests of what lasts, from Debian's folder of its programs, which are not in the path.
 system-packages:
-	@missing() { for program in tmux jq curl chromium systemd-analyze setpriv; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; \
+	@missing() { for program in tmux jq curl chromium haproxy systemd-analyze setpriv; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; \
 	  ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || printf ' postgresql'; }; \
 	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "Installing$$(missing)"; apt-get update -qq && apt-get install -y -qq $$(missing | sed 's/systemd-analyze/systemd/; s/setpriv/util-linux/') >/dev/null || true; fi; \
@@ -130,9 +138,22 @@ format: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# Replicas that share a database, and everything that can happen to them: the status is 1 when an invariant broke.
+simulate: $(STAMP)
+	@$(BIN)/python -m benchmarks.claims_simulation $(ARGS)
+
 # A fleet under load, reloads, kills and cancels: the status is 1 when anything was lost.
 soak: $(STAMP)
 	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
+
+# Three replicas on one PostgreSQL behind HAProxy: the status is 1 when an invariant of durable runs does not hold.
+chaos: $(STAMP) system-packages
+	@$(BIN)/python -m benchmarks.chaos $(ARGS)
+
+# The replicas of deploy/compose.yaml as processes, updated one after the other under load: the status is 1 when a
+# message was lost or a caller got an error after which it may not send again.
+rehearse: $(STAMP) system-packages
+	@$(BIN)/python -m deploy.rolling_update $(ARGS)
 
 # Reads XML as strangers write it: the status is 1 when anything but a refusal was raised, or something hung.
 fuzz: $(STAMP)
@@ -148,4 +169,4 @@ docs: $(STAMP)
 	@$(BIN)/python docs/build_site.py
 
 clean:
-	rm -rf $(VENV) $(SUITE_DIR) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(SUITE_DIR) .peers .mypy_cache .pytest_cache .ruff_cache

@@ -1,9 +1,12 @@
 """`make bench`: print every figure beside its aim."""
 
+import compileall
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from . import (
+    diffs,
     drain,
     front,
     keys,
@@ -17,12 +20,19 @@ from . import (
     resources,
     restart,
     startup,
+    workers,
 )
+from .peers import comparison
+
+ROOT = Path(__file__).resolve().parent.parent
+# Installs what it compares with, and takes as long as all others.
+BY_NAME = "peers"
 
 
 def main() -> int:
     """Measure and print; the status is 0 whatever the figures are, since a busy machine is no defect."""
     parts = {
+        "diffs": diffs,
         "drain": drain,
         "front": front,
         "keys": keys,
@@ -31,17 +41,21 @@ def main() -> int:
         "load": load,
         "logs": logs,
         "models": models,
+        BY_NAME: comparison,
         "pump": pump,
         "reload": reload,
         "resources": resources,
         "restart": restart,
         "startup": startup,
+        "workers": workers,
     }
-    chosen = sys.argv[1:] or list(parts)
+    chosen = sys.argv[1:] or [name for name in parts if name != BY_NAME]
     for name in chosen:
         if name not in parts:
             print(f"no part {name!r}; there are {', '.join(parts)}", file=sys.stderr)
             return 2
+    for code in (ROOT / "runtime" / "pallas", ROOT / "pallas_tui"):
+        compileall.compile_dir(code, quiet=1)  # as pip does where Pallas is installed
     for name in chosen:
         print(f"\n{name}: {_about(parts[name])}", flush=True)
         for figure in parts[name].measure():

@@ -11,7 +11,6 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import httpx2
 from fast_agent.config import Settings
 
 from pallas.config import load_project
@@ -23,7 +22,8 @@ from pallas.fleet.fleet import Fleet
 from pallas.model import Message, RunRequest
 from pallas.runs.run_recorder import GATHER
 
-from .programs import free_ports, process, until_http
+from .model_server import answer_text, counts_of, model
+from .programs import free_ports
 from .report import Figure
 
 ROUNDS = 10
@@ -47,59 +47,16 @@ SETTINGS = (
     "default_model: generic.m\ngeneric: {{api_key: none, base_url: {base}/v1}}\nlogger: {{type: none}}\n"
 )
 CALLS = 50
-MODEL = """
-import asyncio
-import sys
-
-PIECE = 'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}'
-CHOICE = '{"index":0,"delta":{"role":"assistant","content":"word "},"finish_reason":%s}'
-LINES = [PIECE % (CHOICE % "null")] * 5 + [PIECE % (CHOICE % '"stop"'), "data: [DONE]"]
-BODY = "".join(line + chr(10) * 2 for line in LINES)
-HEAD = "HTTP/1.1 200 OK%scontent-type: {}%scontent-length: {}%s%s".replace("%s", chr(13) + chr(10))
-opened = 0
-
-
-async def serve(reader, writer):
-    global opened
-    opened += 1
-    try:
-        while True:
-            head = (await reader.readuntil(b"\\r\\n\\r\\n")).decode().lower()
-            if head.startswith("get"):
-                body, kind = str(opened), "text/plain"
-            else:
-                length = head.split("content-length:", 1)[1].split(chr(10), 1)[0]
-                await reader.readexactly(int(length))
-                body, kind = BODY, "text/event-stream"
-            writer.write((HEAD.format(kind, len(body)) + body).encode())
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
-
-
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
-    await server.serve_forever()
-
-
-asyncio.run(main())
-"""
+WORDS = 6
 
 
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
-    (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "model_server.py").write_text(MODEL, "utf-8")
-        with process("model_server.py", str(port), cwd=Path(folder)):
-            until_http(f"http://127.0.0.1:{port}/")
-            yield from run(_figures(f"http://127.0.0.1:{port}"))
-            yield run(_recorded(Path(folder), f"http://127.0.0.1:{port}"))
-        with (
-            tempfile.TemporaryDirectory() as other,
-            process("model_server.py", str(port), cwd=Path(folder)),
-        ):
-            until_http(f"http://127.0.0.1:{port}/")
-            yield run(_long(Path(other), f"http://127.0.0.1:{port}"))
+    with tempfile.TemporaryDirectory() as folder, model(WORDS) as base:
+        yield from run(_figures(base))
+        yield run(_recorded(Path(folder), base))
+    with tempfile.TemporaryDirectory() as folder, model(WORDS) as base:
+        yield run(_long(Path(folder), base))
 
 
 async def _figures(base: str) -> list[Figure]:
@@ -193,7 +150,7 @@ async def _recorded(folder: Path, base: str) -> Figure:
 async def _round(base: str, *, shared: bool) -> tuple[float, float, int]:
     """Return processor and wall seconds of some calls, and the connections that they opened."""
     install = model_client_seam.install
-    before = await _opened(base)
+    before = (await counts_of(base)).connections
     if not shared:
         model_client_seam.install = lambda llm: None
     try:
@@ -203,13 +160,8 @@ async def _round(base: str, *, shared: bool) -> tuple[float, float, int]:
         for _ in range(CALLS):
             llm = completion_seam.model(make, provider, settings, "key", f"{base}/v1")
             answer = await llm.generate(natives([Message("user", "hello")]), llm.default_request_params)
-            assert answer.last_text() == "word " * 6
+            assert answer.last_text() == answer_text(WORDS, 1)
         taken = process_time() - processor, perf_counter() - wall
     finally:
         model_client_seam.install = install
-    return *taken, await _opened(base) - before - 1
-
-
-async def _opened(base: str) -> int:
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        return int((await client.get(base)).text)
+    return *taken, (await counts_of(base)).connections - before

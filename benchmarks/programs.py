@@ -6,11 +6,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 import yaml
@@ -89,11 +89,21 @@ def project(
 @contextmanager
 def process(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """A Python program in a group of its own, ended with the block."""
+    environment = {**os.environ, "PALLAS_LOG_FILE": str(cwd / "pallas.log")}
+    with program([sys.executable, *arguments], cwd, environment) as running:
+        yield running
+
+
+@contextmanager
+def program(
+    command: list[str], cwd: Path, environment: Mapping[str, str], output: int | IO[str] = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """Any program in a group of its own, ended with the block."""
     running = subprocess.Popen(
-        [sys.executable, *arguments],
+        command,
         cwd=cwd,
-        env={**os.environ, "PALLAS_LOG_FILE": str(cwd / "pallas.log")},
-        stdout=subprocess.PIPE,
+        env=environment,
+        stdout=output,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
@@ -134,14 +144,17 @@ def until_http(url: str) -> None:
 
 @contextmanager
 def fleet(
-    count: int, *, stdio: bool = False, facts: int | None = None, **keys: int
+    count: int, *options: str, stdio: bool = False, facts: int | None = None, **keys: int
 ) -> Iterator[tuple[list[str], subprocess.Popen[str], float]]:
-    """A running fleet: its agents' URLs, its process, and the seconds until all agents were ready."""
+    """A running fleet: its agents' URLs, its process, and the seconds until all agents were ready.
+
+    ``options`` are those of the command line.
+    """
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         root = Path(folder) / "project"
         urls = project(root, count, stdio=stdio, facts=facts, **keys)
         began = perf_counter()
-        with process("-m", "pallas.server", cwd=root) as running:
+        with process("-m", "pallas.server", *options, cwd=root) as running:
             until_line(running, "running")
             yield urls, running, perf_counter() - began
 

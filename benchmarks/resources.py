@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import cycle
 
+import psutil
+
 from pallas.event_loop import run
 
 from . import facts
 from .caller import HANDSHAKE, MODERN, Caller
 from .facts import Facts
+from .first_answer import one_agent
 from .programs import bare, fleet, free_ports
 from .report import Figure
 
@@ -129,7 +132,19 @@ def _handles() -> Iterator[Figure]:
         yield Figure(f"{name} after {MANY} calls, more than after {FEW}", after - before, 0, "", detail)
 
 
+def _served() -> Iterator[Figure]:
+    """The whole process of an agent with a model, as the system counts it."""
+    with one_agent() as (url, running, _):
+        process = psutil.Process(running.pid)
+        first = process.memory_info().rss / 1e6
+        run(_spread(url, MODERN, CONVERSATIONS, _conversation))
+        last = process.memory_info().rss / 1e6
+    name = f"memory of one agent after {CONVERSATIONS} conversations"
+    yield Figure(name, last, 140, "MB", f"{first:.0f} MB after its first answer")
+
+
 def measure() -> Iterator[Figure]:
     """KiB for each idle conversation in either era; descriptors, children and tasks that calls leave."""
+    yield from _served()
     yield from _memory()
     yield from _handles()

@@ -9,6 +9,7 @@ from time import perf_counter
 
 import psutil
 
+from .first_answer import imports, one_agent, sample_project
 from .programs import fleet, project
 from .report import Figure
 from .screen import screen
@@ -18,7 +19,16 @@ MANY = 8
 
 
 def measure() -> list[Figure]:
-    """Start of eight agents against one, memory per extra agent, first paint."""
+    """Start to first answer, start of eight agents against one, memory per extra agent, first paint."""
+    answers: dict[str, list[float]] = {"one": [], "sample": [], "imports": []}
+    for _ in range(ROUNDS):
+        answers["imports"].append(imports())
+        for name, started in (("one", one_agent), ("sample", sample_project)):
+            with started() as (_, _, took):
+                answers[name].append(took)
+    base = median(answers["imports"])
+    with sample_project(pauses=True) as (_, _, took):
+        notes = {"one": "", "sample": f"; {took:.2f} s with the pauses of its scripted model"}
     seconds: dict[int, list[float]] = {1: [], MANY: []}
     rss: dict[int, list[float]] = {1: [], MANY: []}
     for _ in range(ROUNDS):
@@ -31,6 +41,17 @@ def measure() -> list[Figure]:
     paints = [first_paint() for _ in range(ROUNDS)]
     python = [_bare_textual() for _ in range(ROUNDS)]
     return [
+        *(
+            Figure(
+                f"start to first answer, {what}",
+                median(answers[name]),
+                aim,
+                unit="s",
+                detail=f"{median(answers[name]) / base:.1f}x the imports of fast-agent and FastMCP "
+                f"({base:.2f} s){notes[name]}",
+            )
+            for name, what, aim in (("one", "one agent", 1.8), ("sample", "sample project", 2.5))
+        ),
         Figure(
             f"all of {MANY} agents answering against 1",
             many / one,
@@ -41,7 +62,7 @@ def measure() -> list[Figure]:
         Figure(
             "first paint",
             median(paints),
-            1.0,
+            0.4,
             unit="s",
             detail=f"{median(paints) / median(python):.1f}x an empty Textual app ({median(python):.2f} s)",
         ),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import time
 from typing import Any, ClassVar, Final, TextIO
 
@@ -30,6 +30,7 @@ from .json_file import JsonFile
 from .palette import PaletteProvider
 from .placeholder_fleet import BrokenFleet, PlaceholderFleet
 from .runs.run_feed import MAX_RUNS, MAX_STEPS
+from .runs.runs_elsewhere import LOOK_EVERY
 from .screens.main_screen import LatePane, MainScreen
 from .screens.screen_layout import Layouts
 from .screens.sheet_screen import TextScreen
@@ -45,6 +46,7 @@ from .text import ASCII, UNICODE, count, duration
 from .ui_clock import PERIOD, Counts, UiClock
 from .widgets.filter_line import late_letter
 from .widgets.list_pane import ShowText
+from .widgets.pane import Pane
 from .widgets.start_failure import Failure
 
 __all__ = ["SIGNALS", "Workbench"]
@@ -53,9 +55,11 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends the workbench in good order."""
 
 _STYLES: Final = Path(__file__).parent / "styles"
+_FIRST_STYLES: Final[list[str | PurePath]] = [_STYLES / "base.tcss", _STYLES / "main.tcss"]
+"""The style sheets of the first paint: to parse the others takes as long as to compose it."""
 _logger = logging.getLogger("pallas_tui")
 
-_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw")
+_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw", "show.questions")
 """What works above the main screen too."""
 _BELOW: Final = frozenset(
     action.run.partition("(")[0] for action in ACTIONS if action.scope == "app" and action.id not in _ABOVE
@@ -104,7 +108,7 @@ class Workbench(FleetScreens, Look, Notices):
     """
 
     TITLE = "Pallas"
-    CSS_PATH = sorted(_STYLES.glob("*.tcss"))
+    CSS_PATH = _FIRST_STYLES
     BINDINGS: ClassVar[list[BindingType]] = bindings("app", "vim")
     COMMANDS: ClassVar[set[Any]] = {PaletteProvider}
     ENABLE_COMMAND_PALETTE = True
@@ -145,7 +149,9 @@ class Workbench(FleetScreens, Look, Notices):
         self._late = late
         self._stray = stray
         self.instances = instances or Instances()
-        self._ui_clock = UiClock(PlaceholderFleet(name), clock, self.instances.agents)
+        self._ui_clock = UiClock(
+            PlaceholderFleet(name), clock, self.instances.agents, self.runs_elsewhere.take
+        )
         self.set_class(self.glyphs is ASCII, "-ascii")
         use_scrollbars(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
@@ -178,15 +184,15 @@ class Workbench(FleetScreens, Look, Notices):
         mistake = self._layouts.load()
         if mistake:
             self.call_later(self.tell_mistake, mistake)
-        return MainScreen(self._late, self.glyphs, self._layouts)
+        styles = [path for path in sorted(_STYLES.glob("*.tcss")) if path not in _FIRST_STYLES]
+        return MainScreen(self._late, self.glyphs, self._layouts, styles)
 
     def on_mount(self) -> None:
         """Paint first; the fleet starts after that."""
         if self._stray is not None:
             # Textual's own capture would swallow prints. It restores the previous streams when it ends.
             sys.stdout, sys.stderr = self._stray
-        self.read_themes()
-        self.take_theme()
+        self.tell_theme_mistakes()
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if not self.is_headless:
@@ -199,19 +205,23 @@ class Workbench(FleetScreens, Look, Notices):
         # Back from the shell, which has written where the screen was.
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
-    @on(MainScreen.Complete)
-    async def _release_keys(self) -> None:
-        """Pass on the keys typed so far: only now there is a line for them."""
-        for key in self._early.release():
-            await super().on_event(key)
-
     @on(MainScreen.Painted)
-    async def _begin(self) -> None:
-        """The first paint is out: now what takes its time."""
+    def _begin(self) -> None:
+        """The first paint is out: from now on the screen follows the fleet."""
         self._beat()
         self.set_interval(PERIOD, self._beat)
+        self.set_interval(LOOK_EVERY, self.look_elsewhere)
+
+    @on(MainScreen.Complete)
+    async def _release_keys(self) -> None:
+        """Pass on the keys typed so far, for which there is a line only now, and start the fleet.
+
+        Its imports would take half of the time from the panes that are still to come.
+        """
+        for key in self._early.release():
+            await super().on_event(key)
         await self._start_fleet()
-        gc.enable()  # ``launch`` has it wait until now
+        gc.enable()  # ``server`` or ``launch`` has it wait until now
         for mistake in (*self.instances.restore(), await self.instances.serve_metrics()):
             if mistake:
                 self.tell_mistake(mistake)
@@ -270,13 +280,16 @@ class Workbench(FleetScreens, Look, Notices):
             self.remember(frame)
             self.main.absorb(frame)
             self.attend(frame)
+            self.follow_forks()
             if self._is_unsettled and frame.snapshot.state in (FleetState.RUNNING, FleetState.FAILED):
                 self._is_unsettled = False
                 self._settle()
 
     def panes_in_view(self) -> set[str]:
-        """The panes that can be seen now; none below another screen."""
-        return self.main.visible_panes() if self.screen is self.main else set()
+        """The panes that can be seen now; below another screen those of that one."""
+        if self.screen is self.main:
+            return self.main.visible_panes()
+        return {str(pane.id) for pane in self.screen.query(Pane)}
 
     def facts(self) -> str:
         """Versions, terminal, paths, limits and counts, as text without secrets."""

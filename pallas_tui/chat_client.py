@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import logging
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final, Literal, Protocol
 
-from pallas.model import Fault, FaultType, Image, ToolDetail
+from pallas.model import NO_COST, Cost, Fault, FaultType, Image, ToolDetail
+from pallas.model.money import cost_in
 from pallas.safe_text import one_line, sanitize
 
 from .mcp_faults import fault_from
@@ -21,12 +24,32 @@ ANSWER_LIMIT: Final = 1_000_000
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one request that an agent's server takes (beyond, it answers a bare 413)."""
 
+RETURN_S: Final = 120.0
+"""Seconds after the loss of the connection within which the run is looked for."""
+_BACKOFF: Final = (0.2, 2.0)
+"""Seconds between two tries to find it: the first pause and the longest."""
+_SETTLED_S: Final = 10.0
+"""Seconds that a call has to last until a loss after it counts as another one."""
+_CANCEL_S: Final = 5.0
+"""Seconds that a server has to take in that a run with a key is cancelled, each time it is told."""
+_CANCEL_FOR_S: Final = RETURN_S
+"""Seconds for which it is told again while it is away."""
+_END_S: Final = 1.5
+"""Seconds that ``close`` waits for that."""
+
 _ENVELOPE: Final = 8 * 1024
 _ROW: Final = 80
 _META: Final = "local.pallas/"
 _MAX_MISSING: Final = 10
 
 TOOL: Final = "send_message"
+KEY_META: Final = f"{_META}idempotency"
+CANCEL_META: Final = f"{_META}cancel"
+LOOKED_FOR: Final = "looked_for"
+"""Is in the data of the Fault of a run that was not found again."""
+LOOKING: Final = "connection lost: looking for the run again"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +58,8 @@ class AgentReply:
 
     All text is sanitised. ``seconds`` is wall time as the caller felt it. ``steps`` and ``tools`` are None
     where the agent does not report them; ``stop_reason`` is empty then. ``images`` are bounded, their kind is
-    that of their content. Tokens are those of the agent's own model. ``thread`` is the durable thread of the
+    that of their content. Tokens are those of the agent's own model, ``cost`` is that of the run and
+    those below it. ``thread`` is the durable thread of the
     answer, empty where none is reported. ``note`` is something the user should know about how the message was
     sent or answered, else empty.
     """
@@ -49,6 +73,7 @@ class AgentReply:
     images: tuple[ChatPicture, ...] = ()
     tokens_in: int | None = None
     tokens_out: int | None = None
+    cost: Cost = NO_COST
     run_id: str = ""
     thread: str = ""
     note: str = ""
@@ -103,6 +128,11 @@ class ChatClient:
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
         )
+        # Runs that the server is told to cancel.
+        self._ending: set[asyncio.Task[None]] = set()
+        self._asked: set[str] = set()
+        """The keys of runs that are waited for."""
+        self._is_closed = False
 
     @property
     def protocol(self) -> str:
@@ -119,8 +149,13 @@ class ChatClient:
         traceparent: str = "",
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
+        key: str = "",
     ) -> AgentReply:
         """Ask the agent and wait for its answer; cancelling the caller cancels the run on the server.
+
+        A server that promises to keep idempotency keys gets ``key``, which no other question has had. If the
+        connection to it is lost, the run is looked for at the same address for ``RETURN_S`` seconds, and its
+        answer is returned.
 
         ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` are the earlier
         messages that the agent does not have; the oldest are left out where they are too much for one
@@ -141,21 +176,103 @@ class ChatClient:
         if params:
             meta[f"{_META}params"] = dict(params)
         started = perf_counter()
-        result = await self._call(arguments, on_progress, meta or None)
+        found = ""
+        if key and await self._link.promises(TOOL, KEY_META):
+            self._asked.add(key)
+            try:
+                result, found = await self._found_again(arguments, on_progress, meta | {KEY_META: key}, key)
+            finally:
+                self._asked.discard(key)
+        else:
+            result = await self._call(arguments, on_progress, meta or None)
         seconds = perf_counter() - started
         pictures = list(_pictures(result))
         # A library reads their headers: never on the loop that draws.
         received_images = await asyncio.to_thread(received, pictures) if pictures else ()
         reply = _reply(result, seconds, received_images)
-        return replace(reply, note=" ".join(part for part in (note, reply.note) if part))
+        return replace(reply, note=" ".join(part for part in (note, found, reply.note) if part))
 
     async def tools(self) -> tuple[ToolDetail, ...]:
         """Return the tools of the agent's own endpoint. Raises Fault as ``send`` does."""
         return await self._link.tools()
 
     async def close(self) -> None:
-        """Close the connection; safe to call twice, done within 4 s."""
+        """Cancel the runs that are waited for, and close the connection, within 6 s; may be called twice."""
+        for key in tuple(self._asked):
+            self._give_up(key)
+        self._is_closed = True
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_END_S)
+        for task in self._ending:
+            task.cancel()
         await self._link.close()
+
+    async def _found_again(
+        self, arguments: dict[str, Any], on_progress: OnProgress | None, meta: dict[str, Any], key: str
+    ) -> tuple[Any, str]:
+        """Return the result of the run of that key, and what to tell of a loss in between. Raises Fault."""
+        lost_at, pause = 0.0, _BACKOFF[0]
+        while True:
+            asked_at = monotonic()
+            try:
+                result = await self._call(arguments, on_progress, meta)
+                fault = _left_behind(result, is_again=lost_at > 0)
+            except asyncio.CancelledError:
+                self._give_up(key)
+                raise
+            except Fault as error:
+                fault = error
+                if error.type not in (_WHEN_AWAY if lost_at else _WHEN_LOST):
+                    if error.type is FaultType.TIMEOUT:
+                        self._give_up(key)
+                    raise
+            if fault is None:
+                return result, _FOUND if lost_at else ""
+            if self._is_closed:
+                raise fault
+            now = monotonic()
+            if not lost_at or now - asked_at > _SETTLED_S:
+                lost_at, pause = now, _BACKOFF[0]
+            if now - lost_at > RETURN_S:
+                raise Fault(fault.type, f"{fault.message} {_NOT_FOUND}", data={LOOKED_FOR: True})
+            if on_progress is not None:
+                on_progress(LOOKING)
+            try:
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            except asyncio.CancelledError:
+                self._give_up(key)
+                raise
+            pause = min(pause * 2, _BACKOFF[1])
+
+    def _give_up(self, key: str) -> None:
+        """Have the server cancel the run of that key: without a caller it would go on. Returns at once."""
+        if self._is_closed:
+            return
+        self._asked.discard(key)
+        task = asyncio.create_task(self._cancel(key), name="cancel a run")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _cancel(self, key: str) -> None:
+        """Tell the server, again and again while it is away, that the run of that key is cancelled."""
+        until, pause = monotonic() + _CANCEL_FOR_S, _BACKOFF[0]
+        while True:
+            try:
+                async with asyncio.timeout(_CANCEL_S):
+                    result = await self._link.call(
+                        TOOL, {"message": ""}, meta={KEY_META: key, CANCEL_META: True}
+                    )
+                error: Fault | TimeoutError | None = _left_behind(result, is_again=True)
+            except (Fault, TimeoutError) as failed:
+                error = failed
+            if error is None:
+                return
+            is_away = not isinstance(error, Fault) or error.type in _WHEN_AWAY
+            if not is_away or monotonic() > until:
+                log.warning("a run at %s is not cancelled, and may go on: %s", self.url, error)
+                return
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 2, _BACKOFF[1])
 
     async def _call(
         self, arguments: dict[str, Any], on_progress: OnProgress | None, meta: dict[str, Any] | None
@@ -166,6 +283,26 @@ class ChatClient:
                 on_progress(sanitize(message, ANSWER_LIMIT))
 
         return await self._link.call(TOOL, arguments, hear, meta=meta)
+
+
+_WHEN_LOST: Final = frozenset({FaultType.TRANSPORT})
+_WHEN_AWAY: Final = frozenset({FaultType.TRANSPORT, FaultType.PROTOCOL, FaultType.TIMEOUT})
+"""Faults of an address at which nothing answers as it should, such as a proxy without a server behind it."""
+_FOUND: Final = "The connection was lost on the way; the run was found again, and this is its answer."
+_NOT_FOUND: Final = (
+    f"The run was looked for during {RETURN_S:.0f} s. If another replica or its fleet goes on with it, the "
+    "answer will be in its thread, and asking again joins it."
+)
+
+
+def _left_behind(result: Any, *, is_again: bool) -> Fault | None:
+    """Return the Fault of a server that left the run to another one, or is not ready to look for it."""
+    if not result.is_error:
+        return None
+    fault = fault_from("\n".join(str(block.text) for block in result.content if hasattr(block, "text")))
+    if fault.type is not FaultType.TRANSPORT:
+        return None
+    return fault if is_again or fault.data.get("reason") == "handed_over" else None
 
 
 def _pictures(result: Any) -> Iterator[tuple[str, str]]:
@@ -189,6 +326,7 @@ def _reply(result: Any, seconds: float, images: tuple[ChatPicture, ...] = ()) ->
     meta: dict[str, Any] = dict(result.meta or {})
     usage = meta.get(f"{_META}usage")
     usage = usage if isinstance(usage, dict) else {}
+    cost = meta.get(f"{_META}cost")
     return AgentReply(
         text=text,
         seconds=seconds,
@@ -198,6 +336,7 @@ def _reply(result: Any, seconds: float, images: tuple[ChatPicture, ...] = ()) ->
         images=images,
         tokens_in=_number(usage.get("inputTokens")),
         tokens_out=_number(usage.get("outputTokens")),
+        cost=cost_in(cost, tree=True) if isinstance(cost, dict) else NO_COST,
         run_id=one_line(str(meta.get(f"{_META}runId", "")), 60),
         thread=one_line(str(meta.get(f"{_META}threadId", "")), 200),
         note=_without(meta.get(f"{_META}missingServers")),

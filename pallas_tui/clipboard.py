@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from pallas.child_program import run
 from pallas.safe_text import sanitize
-
-from .helper_program import run
 
 TIMEOUT: Final = 1.0
 """Seconds that a program of the desktop gets."""

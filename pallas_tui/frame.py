@@ -12,7 +12,8 @@ class FleetFrame:
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
     take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
     the hub's ring before the clock could read them. ``attached`` are agents of instances elsewhere,
-    ``attachment`` says how the fleet itself is attached if another process runs it.
+    ``attachment`` says how the fleet itself is attached if another process runs it. ``elsewhere`` are
+    the begins and ends of runs of its other replicas.
     """
 
     snapshot: FleetSnapshot
@@ -21,3 +22,4 @@ class FleetFrame:
     dropped: int = 0
     attached: tuple[AgentSnapshot, ...] = ()
     attachment: Attachment | None = None
+    elsewhere: tuple[Event, ...] = ()

@@ -30,8 +30,10 @@ _NOT_A_TERMINAL: Final = (
 )
 
 
-def main(root: Path) -> int:
+def main(root: Path, *, faults: Path | None = None) -> int:
     """Run the workbench on the project in ``root`` until its user leaves; returns the exit status.
+
+    ``faults`` is a file with faults to be injected, by default ``faults.yaml`` of the project.
 
     0 when the user left or a signal ended it, 1 when the workbench itself broke, 2 without a terminal.
     The fleet is stopped, the terminal as it was before, and nothing printed in between has reached it.
@@ -39,11 +41,15 @@ def main(root: Path) -> int:
 
     def own(log: Path) -> WorkbenchSource:
         def make_fleet() -> "RunningFleet":
+            from pallas import import_seam
             from pallas.fleet.gc_policy import begin
-            from pallas.fleet.threaded_fleet import ThreadedFleet
 
             begin()
-            return ThreadedFleet(root, watch=True)
+            import_seam.install()
+            from pallas.agent_tests.reload_tests import ReloadTests
+            from pallas.fleet.threaded_fleet import ThreadedFleet
+
+            return ThreadedFleet(root, watch=True, faults=faults, tests=ReloadTests())
 
         return WorkbenchSource(root.absolute().name, make_fleet, log, root.absolute())
 

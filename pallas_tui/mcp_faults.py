@@ -4,11 +4,11 @@ Used only after MCP was loaded, so its imports inside the functions cost nothing
 """
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pallas.model import Fault, FaultType
+from pallas.model.fault import leaves_of
 from pallas.safe_text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def explain(error: BaseException, url: str, timeout: float) -> Fault:
     from httpx2 import ConnectError, TimeoutException, TransportError
     from mcp import MCPError
 
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
 
     def first[Kind: BaseException](*kinds: type[Kind]) -> Kind | None:
         return next((leaf for leaf in leaves if isinstance(leaf, kinds)), None)
@@ -129,11 +129,3 @@ def _broken(url: str) -> Fault:
     return Fault(
         FaultType.TRANSPORT, f"The connection to {url} broke off before the answer was complete. Send again."
     )
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

@@ -84,14 +84,24 @@ class McpLink:
         return frozenset(properties) if isinstance(properties, dict) and properties else None
 
     async def tools(self) -> tuple[ToolDetail, ...]:
-        """What the endpoint offers, asked once for each connection; empty where it does not tell in time.
+        """What the endpoint offers, asked once for each connection; empty where it does not tell in time, and
+        then asked again the next time.
 
         Raises Fault when there is no connection to be had.
         """
         connection = await self._open()
         if connection.tools is None:
-            connection.tools = await _tools(connection.client, self._connect_timeout)
+            found = await _tools(connection.client, self._connect_timeout)
+            if found is None:
+                return ()
+            connection.tools, connection.promised = found
         return connection.tools
+
+    async def promises(self, tool: str, key: str) -> bool:
+        """Whether the endpoint lists ``true`` under that key in the metadata of a tool. Raises Fault."""
+        await self.tools()
+        connection = self._connection
+        return connection is not None and (tool, key) in connection.promised
 
     async def call(
         self,
@@ -164,6 +174,7 @@ class _Connection:
     def __init__(self, url: str, era: Era, read_timeout: float, bearer: Bearer) -> None:
         self._url, self._era, self._read_timeout, self._bearer = url, era, read_timeout, bearer
         self.tools: tuple[ToolDetail, ...] | None = None
+        self.promised: frozenset[tuple[str, str]] = frozenset()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._refused = 0
@@ -268,12 +279,21 @@ class _Connection:
                 self._task.exception()  # looked at: nothing to report at exit
 
 
-async def _tools(client: "Client", timeout: float) -> tuple[ToolDetail, ...]:
+async def _tools(
+    client: "Client", timeout: float
+) -> tuple[tuple[ToolDetail, ...], frozenset[tuple[str, str]]] | None:
+    """Return the tools, and the keys of their metadata that are ``true``, each with the tool's name.
+
+    None if they are not told in time.
+    """
     try:
         async with asyncio.timeout(timeout):
             tools = (await client.list_tools()).tools
     except Exception:  # the next call reports the error better
-        return ()
+        return None
+    promised = {
+        (tool.name, key) for tool in tools for key, value in (tool.meta or {}).items() if value is True
+    }
     return tuple(
         ToolDetail(
             name=one_line(tool.name, 100),
@@ -282,7 +302,7 @@ async def _tools(client: "Client", timeout: float) -> tuple[ToolDetail, ...]:
             input_schema=sanitize(json.dumps(tool.input_schema), 64_000),
         )
         for tool in tools[:_MAX_TOOLS]
-    )
+    ), frozenset(promised)
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:

@@ -1,5 +1,6 @@
 """What the shell shows of the fleet, made of snapshots and events; nothing of the screen in here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -21,6 +22,7 @@ from pallas.model import (
     LoopBlocked,
     Notice,
     Reloaded,
+    ReloadOutcome,
     RunFinished,
     ServerSnapshot,
     TokenScope,
@@ -152,6 +154,9 @@ _SUMMARISED: Final = frozenset(
 )
 
 
+_LEVELS_OF_RELOADS: Final[Mapping[ReloadOutcome, Level]] = {"failed": "error", "held": "warning"}
+
+
 @dataclass(frozen=True, slots=True)
 class EventSummary:
     """The last thing worth a glance."""
@@ -190,7 +195,7 @@ def event_summary(event: Event, snapshot: FleetSnapshot) -> EventSummary | None:
         case Reloaded(agent=name, outcome=outcome):
             agent = snapshot.agent(name)
             text = sentence(event, agent.version if agent is not None else 0)
-            return EventSummary(event.at, text, "error" if outcome == "failed" else "info")
+            return EventSummary(event.at, text, _LEVELS_OF_RELOADS.get(outcome, "info"))
         case LoopBlocked(over=over):
             return EventSummary(event.at, blocked(event), "info" if over else "error")
         case Notice(level=level, text=text, agent=name):
@@ -210,7 +215,9 @@ class Summary:
     """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order.
 
     ``paused``: no one looks after the files now; ``waiting`` are those that changed and nothing was done
-    about; ``reloading`` are agents whose next version is being made; ``raised`` counts todos that are due.
+    about; ``reloading`` are agents whose next version is being made, ``testing`` those whose next version
+    waits for tests; ``raised`` counts todos that are due, ``asked`` the open questions to people.
+    ``has_faults``: faults are injected into calls of models, tools and agents.
     """
 
     name: str
@@ -225,8 +232,11 @@ class Summary:
     paused: bool = False
     waiting: tuple[str, ...] = ()
     reloading: tuple[str, ...] = ()
+    testing: tuple[str, ...] = ()
     raised: int = 0
+    asked: int = 0
     attachment: Attachment | None = None
+    has_faults: bool = False
 
     @property
     def runs_text(self) -> str:
@@ -243,16 +253,20 @@ class Summary:
 
     @property
     def saving(self) -> str:
-        """The agents that reload, or the saved files that wait, in words; empty when there are none."""
+        """The agents that reload or whose tests run, else the saved files that wait, in words; else empty."""
         if self.paused:
             return ""
         if self.reloading:
             return f"reloading {', '.join(self.reloading)}"
+        if self.testing:
+            return f"testing {', '.join(self.testing)}"
         files = [path.rpartition("/")[2] for path in self.waiting]
         return f"saved {', '.join(files)}" if files else ""
 
 
-def summarise(frame: FleetFrame, before: EventSummary | None = None, raised: int = 0) -> Summary:
+def summarise(
+    frame: FleetFrame, before: EventSummary | None = None, raised: int = 0, asked: int = 0
+) -> Summary:
     """Return the summary of a frame; ``before`` stays the headline until there is a newer one."""
     last_event = before
     for event in reversed(frame.events):
@@ -275,8 +289,11 @@ def summarise(frame: FleetFrame, before: EventSummary | None = None, raised: int
         paused=watch is not None and watch.mode == "paused",
         waiting=watch.waiting if watch is not None else (),
         reloading=watch.reloading if watch is not None else (),
+        testing=watch.testing if watch is not None else (),
         raised=raised,
+        asked=asked,
         attachment=frame.attachment,
+        has_faults=bool(frame.snapshot.faults),
     )
 
 

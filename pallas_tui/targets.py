@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from textual.app import App
@@ -110,6 +111,14 @@ class ScreenOpener(Protocol):
         """All of a run of the feed."""
         ...
 
+    def find_run(self, run_id: str, missing: str) -> None:
+        """Look for a run that the feed does not have, and show it there; else say ``missing``."""
+        ...
+
+    def open_diff(self, before: FeedRun, after: FeedRun) -> None:
+        """What differs between two runs of the feed."""
+        ...
+
     def open_details(
         self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
     ) -> None:
@@ -122,6 +131,26 @@ class ScreenOpener(Protocol):
 
     def open_send(self, agent: str) -> None:
         """A form for a message to an agent."""
+        ...
+
+    def record_run(self, run: FeedRun) -> None:
+        """Write a run that is over into a folder of recordings, and say where."""
+        ...
+
+    def keep_run(self, run: FeedRun) -> None:
+        """Make a test of a run that is over, by a name that is asked for."""
+        ...
+
+    def replay_run(self, run: FeedRun) -> None:
+        """Ask the question of a run that is over again, from its recording, and compare both."""
+        ...
+
+    def replay_recording(self, name: str, path: Path) -> None:
+        """The same of a recording in the project."""
+        ...
+
+    def fork_run(self, run: FeedRun, number: int) -> None:
+        """Have a run go on from a step of one that is over, other than it was."""
         ...
 
     def open_messages(self, run_id: str = "", agent: str = "") -> None:

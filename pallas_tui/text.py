@@ -1,11 +1,15 @@
 """Words and numbers as they stand on the screen: steady widths, local times, units, and the shapes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from textwrap import wrap as wrap_words
 from time import localtime, strftime
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
+
+from pallas.model import Fault
+from pallas.safe_text import one_line
 
 Part = tuple[str, str]
 """Some text and its style (theme variables; empty for the plain one)."""
@@ -113,6 +117,11 @@ def moment(at: float, now: float) -> str:
     return strftime("%H:%M:%S" if today else "%d %b %H:%M:%S", localtime(at))
 
 
+def joined(parts: Iterable[str], glyphs: Glyphs) -> str:
+    """``3 runs · 1 failed``: the parts that are not empty, with a dot between them."""
+    return f" {glyphs.dot} ".join(part for part in parts if part)
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """``1 run``, ``3 runs``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
@@ -153,3 +162,10 @@ def cropped(line: Line, width: int) -> Line:
         parts.append((set_cell_size(text, min(width, cell_len(text))), style))
         width = max(0, width - cell_len(text))
     return tuple(parts)
+
+
+def failure_text(error: Exception, seconds: float) -> str:
+    """Why a question to a fleet, local or remote, got no answer in so many seconds."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:.0f} s"
+    return error.message if isinstance(error, Fault) else f"{type(error).__name__}: {one_line(str(error))}"

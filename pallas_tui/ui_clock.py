@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, Attachment, FleetPort, FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, AgentState, Attachment, Event, FleetPort, FleetSnapshot, FleetState
 
 from .frame import FleetFrame
 
@@ -30,7 +30,8 @@ class Counts:
 class UiClock:
     """Turns a fleet into frames. It never waits and holds at most one batch of the hub's events.
 
-    ``attached`` gives the agents of instances elsewhere, the same tuple while nothing changed.
+    ``attached`` gives the agents of instances elsewhere, the same tuple while nothing changed; ``elsewhere``
+    gives what is new of the runs of other replicas.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class UiClock:
         fleet: FleetPort,
         clock: Callable[[], float],
         attached: Callable[[], tuple[AgentSnapshot, ...]] = tuple,
+        elsewhere: Callable[[], tuple[Event, ...]] = tuple,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._attached = attached
+        self._elsewhere = elsewhere
         self._last_attached: tuple[AgentSnapshot, ...] = ()
         self.counts = Counts()
         self._seq = 0
@@ -61,14 +64,19 @@ class UiClock:
         self._seq = batch.next
         self.counts.events += len(batch.events)
         self.counts.dropped += batch.dropped
-        attached = self._attached()
-        changed = bool(batch.events) or bool(batch.dropped) or (snapshot, attachment) != self._last
+        attached, elsewhere = self._attached(), self._elsewhere()
+        changed = (
+            bool(batch.events)
+            or bool(batch.dropped)
+            or bool(elsewhere)
+            or (snapshot, attachment) != self._last
+        )
         changed = changed or attached is not self._last_attached
         if not changed and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
             return None
         self._last, self._last_attached, self._sent = (snapshot, attachment), attached, now
         self.counts.frames += 1
-        return FleetFrame(snapshot, batch.events, now, batch.dropped, attached, attachment)
+        return FleetFrame(snapshot, batch.events, now, batch.dropped, attached, attachment, elsewhere)
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

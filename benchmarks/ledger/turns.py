@@ -8,8 +8,21 @@ from time import perf_counter
 
 from pallas.executors import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger
-from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
+from pallas.model import (
+    NO_PARAMS,
+    AgentState,
+    FaultType,
+    Health,
+    HealthStatus,
+    Message,
+    Params,
+    RunRequest,
+    RunVersion,
+    ServerChange,
+)
 from pallas.model.ids import mint
+from pallas.model.tool_rules import NO_TOOL_RULES
+from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
@@ -37,10 +50,17 @@ class _Instant:
     def waiting(self) -> int:
         return 0
 
+    @property
+    def full(self) -> bool:
+        return False
+
     def when_failed(self, tell: Callable[[str], None]) -> None: ...
     def release(self, lease: str) -> None: ...
 
     def problems(self) -> tuple[str, ...]:
+        return ()
+
+    def lock_changes(self) -> tuple[ServerChange, ...]:
         return ()
 
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
@@ -58,6 +78,10 @@ class _Agent:
     run_timeout: float = 60.0
     failure: FaultType | None = None
     retry_after: float | None = None
+    tool_rules = NO_TOOL_RULES
+    unfinished: UnfinishedRules = NO_RULES
+    forwards_bearer: bool = False
+    run_version: RunVersion | None = None
 
     async def health(self) -> Health:
         return Health(HealthStatus.OK)

@@ -89,7 +89,7 @@ async def _soak(folder: Path, seconds: float, callers: int, seed: int) -> int:
         await asyncio.wait([*asking, harming], timeout=90)
         stuck = [task for task in (*asking, harming) if not task.done()]
         well = await _well(control, account)
-        after = _size(fleet)
+        after = await _settled(fleet, before)
         following.cancel()
         await control.close()
         running.send_signal(signal.SIGTERM)
@@ -106,6 +106,15 @@ async def _well(control: FleetControl, account: Account) -> dict[str, Any]:
         if (set(states.values()) == {"ready"} and not account.open_runs) or monotonic() > deadline:
             return states
         await asyncio.sleep(0.2)
+
+
+async def _settled(fleet: psutil.Process, before: Size) -> Size:
+    """The size once versions that were replaced have ended their processes; what leaks stays."""
+    deadline = monotonic() + SETTLE
+    most = before.children + GROWTH.children
+    while (size := _size(fleet)).children > most and monotonic() < deadline:  # noqa: ASYNC110 - a look outside
+        await asyncio.sleep(0.5)
+    return size
 
 
 def _size(fleet: psutil.Process) -> Size:

@@ -16,6 +16,7 @@ from . import (
     fleet_actions,
     form_actions,
     log_actions,
+    question_actions,
     run_actions,
     screen_actions,
 )
@@ -28,6 +29,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *fleet_actions.ACTIONS,
     *chat_actions.ACTIONS,
     *run_actions.ACTIONS,
+    *question_actions.ACTIONS,
     *log_actions.ACTIONS,
     *form_actions.ACTIONS,
     *screen_actions.ACTIONS,

@@ -100,6 +100,14 @@ ACTIONS = (
         "K,alt+k",
     ),
     Action(
+        "show.questions",
+        "app",
+        "Questions",
+        "What agents ask people: allow or refuse a call, fill in a form",
+        "questions",
+        "Q,alt+q",
+    ),
+    Action(
         "show.messages",
         "app",
         "Messages",
@@ -114,6 +122,22 @@ ACTIONS = (
         "What handlers wait for, and whether it came",
         "todos",
         "D,alt+d",
+    ),
+    Action(
+        "show.replicas",
+        "app",
+        "Replicas",
+        "The fleets on the same database: what each does, and draining one",
+        "replicas",
+        "L,alt+l",
+    ),
+    Action(
+        "show.tests",
+        "app",
+        "Tests",
+        "The tests of the agents: run them, and see why one failed",
+        "tests",
+        "A,alt+a",
     ),
     Action(
         "changes",

@@ -6,6 +6,15 @@ from .action import Action
 
 ACTIONS = (
     Action(
+        "chat.question",
+        "chat",
+        "Question of the run",
+        "Go to the question that the run waits for",
+        "question",
+        "alt+y",
+        "answer",
+    ),
+    Action(
         "chat.cancel",
         "chat",
         "Cancel answer",

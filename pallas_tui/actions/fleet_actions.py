@@ -145,6 +145,15 @@ ACTIONS = (
         "c",
         "changes",
     ),
+    Action(
+        "agent.accept",
+        "agent",
+        "Accept tools of server",
+        "Show what the server changed, and write it into tools.lock",
+        "accept",
+        "a",
+        "accept",
+    ),
     Action("agent.copy", "agent", "Copy section", "Copy what the section shows", "copy", "y"),
     Action("agent.copy_source", "agent", "Copy source line", "Where it is configured", "copy_source", "Y"),
     Action(

@@ -26,12 +26,21 @@ _SHARED: Final[tuple[tuple[Scope, ...], ...]] = (
     ("send", "list"),
     ("exchange", "list"),
     ("step", "list"),
+    ("diff", "list"),
+    ("lock", "list"),
     ("envelope", "list"),
     *(
         (pane, "list")
         for pane in ("agents", "agent", "feed", "run", "traces", "messages", "replay", "threads", "tasks")
     ),
+    ("tests", "list"),
+    ("test_recording", "list"),
     ("todos", "list"),
+    ("replicas", "list"),
+    ("questions", "list"),
+    ("questions", "question_card"),
+    ("question_form", "tool"),
+    ("question_form", "list"),
     ("changes", "list"),
     ("instances", "list"),
     ("logs", "log_list", "list"),

@@ -1,4 +1,4 @@
-"""What can be done with what ran: runs, requests, messages, threads, tasks and todos."""
+"""What can be done with what ran: runs, requests, messages, threads, tasks, todos, tests; and replicas."""
 
 from .action import Action
 
@@ -38,6 +38,23 @@ ACTIONS = (
         "cancel",
     ),
     Action(
+        "feed.record",
+        "feed",
+        "Record run",
+        "Write the run and all that it led to into a folder of recordings",
+        "record",
+        "w",
+    ),
+    Action("feed.keep", "feed", "Keep as test", "Make a test of the run, with its recording", "keep", "s"),
+    Action(
+        "feed.replay",
+        "feed",
+        "Replay run",
+        "Ask its question again, with what it got in place of models and tools",
+        "replay",
+        "p",
+    ),
+    Action(
         "feed.logs",
         "feed",
         "Log of run",
@@ -63,6 +80,14 @@ ACTIONS = (
         "messages",
         "m",
     ),
+    Action(
+        "feed.diff",
+        "feed",
+        "Compare run",
+        "Mark the run, or compare it with the marked one",
+        "diff",
+        "d",
+    ),
     Action("feed.follow", "feed", "Follow feed", "Go to the end and stay there", "follow", "f", "follow"),
     Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "slash", "filter"),
     Action("feed.unfilter", "feed", "Show all runs", "Clear the filter", "unfilter", "escape"),
@@ -77,6 +102,15 @@ ACTIONS = (
         "open",
     ),
     Action(
+        "run.fork",
+        "run",
+        "From here",
+        "Have another run go on from the step: with another question, model or result",
+        "fork",
+        "F",
+        "from here",
+    ),
+    Action(
         "run.read",
         "run",
         "Read run again",
@@ -85,12 +119,18 @@ ACTIONS = (
         "r",
         "read",
     ),
+    Action("run.next", "run", "Next part of run", "Trace, steps, exchanges", "part(1)", "tab"),
+    Action("run.previous", "run", "Part of run before", "Back to the part before", "part(-1)", "shift+tab"),
     Action("run.details", "run", "Run as text", "Everything about the run", "full_text", "i", "details"),
+    Action("run.record", "run", "Record run", "Write it into a folder of recordings", "record", "w"),
+    Action("run.keep", "run", "Keep as test", "Make a test of the run", "keep", "s"),
+    Action("run.replay", "run", "Replay run", "Ask its question again, from its recording", "replay", "p"),
     Action("run.messages", "run", "Messages of run", "Its handlers' messages", "messages", "m", "messages"),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action(
         "run.traces", "run", "Requests of run", "Go to its credentials", "elsewhere('traces')", "t", "traces"
     ),
+    Action("run.diff", "run", "Compare run", "Mark it, or compare it with the marked run", "diff", "d"),
     Action("run.feed", "run", "Run in the feed", "Go to its line there", "elsewhere('feed')", "f"),
     Action(
         "run.copy", "run", "Copy line", "The exchange as text, else all about the run", "copy", "y", "copy"
@@ -113,6 +153,12 @@ ACTIONS = (
         "u",
         "curl",
     ),
+    Action("diff.open", "diff", "Difference in full", "All of the selected line", "choose", "enter", "open"),
+    Action("diff.next", "diff", "Next difference", "Go to the next difference", "next(1)", "n", "next"),
+    Action("diff.before", "diff", "Difference before", "Go to the difference before", "next(-1)", "N"),
+    Action("diff.all", "diff", "Only differences", "Only what differs, or all steps", "all", "o", "all"),
+    Action("diff.copy", "diff", "Copy difference", "All of the selected line", "copy", "y", "copy"),
+    Action("diff.read", "diff", "Compare again", "Read both runs again", "read", "r", "read"),
     Action(
         "traces.open",
         "traces",
@@ -276,4 +322,59 @@ ACTIONS = (
     Action("tasks.copy", "tasks", "Copy task's id", "Copy its id: a key to it", "copy_id", "y", "copy id"),
     Action("tasks.refresh", "tasks", "Read tasks again", "Ask the fleet again", "refresh", "r"),
     Action("tasks.unfilter", "tasks", "Show all tasks", "Clear the filter", "unfilter", "escape"),
+    Action("tests.run", "tests", "Run test", "Run the selected test", "choose", "enter,r", "run"),
+    Action("tests.all", "tests", "Run tests", "Run all tests that are listed", "all", "a", "run all"),
+    Action(
+        "tests.cancel", "tests", "End run of tests", "End the tests that run", "cancel", "x,ctrl+c", "end"
+    ),
+    Action(
+        "tests.watch", "tests", "Watch tests", "Run tests that a saved file affects", "watch", "w", "watch"
+    ),
+    Action(
+        "tests.recording",
+        "tests",
+        "Recording of test",
+        "Why it failed, and the steps of its recording",
+        "recording",
+        "o",
+        "recording",
+    ),
+    Action(
+        "tests.replay", "tests", "Replay test", "Ask again, and compare with its recording", "replay", "p"
+    ),
+    Action("tests.edit", "tests", "Edit test", "Open its file", "edit", "e", "edit"),
+    Action("tests.details", "tests", "Test in full", "Everything about it", "full_text", "i"),
+    Action("tests.copy", "tests", "Copy test", "Copy everything about it", "copy", "y"),
+    Action("tests.filter", "tests", "Filter tests", "Show only some", "filter", "slash", "filter"),
+    Action(
+        "tests.unfilter",
+        "tests",
+        "Show all tests",
+        "End the tests that run, else clear the filter",
+        "unfilter",
+        "escape",
+    ),
+    Action("test_recording.copy", "test_recording", "Copy recording", "All of it", "copy", "y", "copy"),
+    Action(
+        "replicas.details",
+        "replicas",
+        "Replica in full",
+        "Everything about it",
+        "choose",
+        "enter,i",
+        "details",
+    ),
+    Action(
+        "replicas.drain",
+        "replicas",
+        "Drain replica",
+        "Have the selected replica finish its runs and end, after a question",
+        "drain",
+        "x",
+        "drain",
+    ),
+    Action("replicas.copy", "replicas", "Copy replica", "Copy everything about it", "copy", "y", "copy"),
+    Action("replicas.filter", "replicas", "Filter replicas", "Show only some", "filter", "slash", "filter"),
+    Action("replicas.refresh", "replicas", "Read replicas again", "Ask the fleet again", "refresh", "r"),
+    Action("replicas.unfilter", "replicas", "Show all replicas", "Clear the filter", "unfilter", "escape"),
 )

@@ -7,7 +7,26 @@ ACTIONS = (
         "threads.leave", "threads_screen", "Leave threads", "Back to the fleet", "leave", "escape,q,T", "back"
     ),
     Action("tasks.leave", "tasks_screen", "Leave tasks", "Back to the fleet", "leave", "escape,q,K", "back"),
+    Action(
+        "questions.leave",
+        "questions_screen",
+        "Leave questions",
+        "Back to the fleet",
+        "leave",
+        "escape,q,Q",
+        "back",
+    ),
     Action("todos.leave", "todos_screen", "Leave todos", "Back to the fleet", "leave", "escape,q,D", "back"),
+    Action(
+        "replicas.leave",
+        "replicas_screen",
+        "Leave replicas",
+        "Back to the fleet",
+        "leave",
+        "escape,q,L",
+        "back",
+    ),
+    Action("tests.leave", "tests_screen", "Leave tests", "Back to the fleet", "leave", "escape,q,A", "back"),
     Action(
         "instances.leave",
         "instances_screen",
@@ -78,6 +97,31 @@ ACTIONS = (
         "settings.cancel", "setting_line", "Leave setting", "Leave it as it is", "leave", "escape", "back"
     ),
     Action("line.leave", "line_screen", "Leave line", "Back, without an answer", "leave", "escape", "back"),
+    Action(
+        "fork.go_on",
+        "fork",
+        "Go on",
+        "Have a run go on like this",
+        "go_on",
+        "enter",
+        "go on",
+    ),
+    Action(
+        "fork.again",
+        "fork",
+        "Make call again",
+        "Really make the call, or take the text as its result",
+        "again",
+        "ctrl+r",
+        "call again",
+    ),
+    Action("fork.leave", "fork", "Leave fork", "Back, and nothing goes on", "leave", "escape", "back"),
+    Action(
+        "lock.accept", "lock", "Accept tools", "Write this into tools.lock", "accept", "y,enter", "accept"
+    ),
+    Action(
+        "lock.leave", "lock", "Leave tools", "Back, and nothing is written", "leave", "escape,n,q", "back"
+    ),
     Action("choice.leave", "choice", "Leave choice", "Back, without a choice", "dismiss", "escape", "back"),
     Action(
         "choice.down", "choice", "Choice below", "Down", "move(1)", "down", priority=True, navigation=True

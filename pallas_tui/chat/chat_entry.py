@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count as counter
 from typing import Final, Literal
 
-from pallas.model import Image
+from pallas.model import NO_COST, Cost, Image
 from pallas.runs.retried_text import BEGINS_AGAIN
 from pallas.safe_text import one_line
 
@@ -50,7 +50,8 @@ class ChatEntry:
     neither. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is the type of
     the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
     are empty then. ``places`` says where in the text the calls of the ``tree`` stand. ``reasoning`` is what
-    the agent's model shows of it.
+    the agent's model shows of it. ``lost`` is the idempotency key of a question whose run was not found
+    again.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -70,9 +71,11 @@ class ChatEntry:
     reasoning: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
-    cost: float | None = None
+    cost: Cost = NO_COST
+    spent: Cost = NO_COST
     run_id: str = ""
     trace_id: str = ""
+    lost: str = ""
 
     @property
     def parts(self) -> list[AnswerPart]:
@@ -85,7 +88,8 @@ class ChatRun:
     """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
 
     ``at`` in Unix seconds; ``started`` is the time on the stopwatch of the conversation, and ``heard`` that
-    of the last progress. ``awaits_text``: its model writes, or is to write.
+    of the last progress. ``awaits_text``: its model writes, or is to write. ``idempotency`` is the key by
+    which its server finds it again.
     """
 
     question: ChatEntry
@@ -94,6 +98,7 @@ class ChatRun:
     tree: Tree
     key: int = field(default_factory=next_key)
     trace: Trace = field(default_factory=Trace)
+    idempotency: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     status: str = "sending"
     heard: float = 0.0
     awaits_text: bool = False

@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 
 from pallas import __version__
 from pallas.model import Fault, FaultType
+from pallas.model.money import cost_fields
 from pallas.safe_text import one_line, sanitize
 
 from ..pictures.images import ChatPicture, size_text
 from .call_outline import tree_details
 from .call_tree import Node, Tree
 from .conversation import ChatConversation, ChatEntry
-from .token_prices import money
 
 Form = Literal["md", "json"]
 FORMAT: Final = "pallas-conversation/1"
@@ -145,8 +145,8 @@ def _heading(entry: ChatEntry, agent: str) -> str:
         parts.append(f"{entry.seconds:.1f} s")
     if entry.tokens_in is not None or entry.tokens_out is not None:
         parts.append(f"{entry.tokens_in or 0} tokens in, {entry.tokens_out or 0} out")
-    if entry.cost is not None:
-        parts.append(money(entry.cost))
+    if not entry.cost.is_empty:
+        parts.append(entry.cost.words)
     return " · ".join(parts)
 
 
@@ -174,7 +174,7 @@ def _message(entry: ChatEntry) -> dict[str, Any]:
         "tools": entry.tools or None,
         "tokens_in": entry.tokens_in,
         "tokens_out": entry.tokens_out,
-        "cost": entry.cost,
+        **({} if entry.cost.is_empty else cost_fields(entry.cost)),
         "cut": entry.cut,
         "stopped": entry.stopped,
         "reasoning": sanitize(entry.reasoning),

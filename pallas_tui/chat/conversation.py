@@ -7,9 +7,10 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final
 
-from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
+from pallas.model import ANONYMOUS, NO_PARAMS, Cost, Fault, FaultType, Params, ThreadRecord
+from pallas.model.money import USD
 
-from ..chat_client import AgentReply
+from ..chat_client import LOOKED_FOR, AgentReply
 from ..pictures.images import MAX_PICTURE_BYTES, ChatPicture, forgotten
 from .answer_parts import moved
 from .call_tree import State, Tree
@@ -46,6 +47,10 @@ REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
 OLDER: Final = 30
 """Messages that return at once when the user scrolls up to them."""
+
+
+_UNHEARD: Final = (FaultType.TRANSPORT, FaultType.TIMEOUT, FaultType.PROTOCOL)
+"""Faults that say nothing of a run that may go on."""
 
 
 class ChatConversation:
@@ -248,13 +253,13 @@ class ChatConversation:
         """Add the answer, or the error the agent answered with. It replaces the streamed text."""
         if run is not self.run:
             return
+        run.question.lost = ""
         if reply.fault is not None:
             self.fail(run, reply.fault, at, reply.seconds)
             return
         self._untold, self.owner = False, ""
         self.thread = reply.thread or self.thread
-        known = reply.tokens_in is not None and reply.tokens_out is not None
-        cost = price.cost(reply.tokens_in or 0, reply.tokens_out or 0) if price and known else None
+        cost = _priced(reply, price)
         self._finish(
             ChatEntry(
                 "assistant",
@@ -272,6 +277,7 @@ class ChatConversation:
                 tokens_in=reply.tokens_in,
                 tokens_out=reply.tokens_out,
                 cost=cost,
+                spent=self.spent + cost,
                 run_id=reply.run_id,
                 trace_id=run.trace.trace_id,
             )
@@ -279,11 +285,20 @@ class ChatConversation:
         if reply.note:
             self.note(reply.note, at)
 
+    @property
+    def spent(self) -> Cost:
+        """What its answers cost."""
+        return Cost.sum(entry.cost for entry in self.transcript)
+
     def fail(self, run: ChatRun, fault: Fault, at: float, seconds: float | None = None) -> None:
         """Add an error: the agent could not be asked, or failed. Text that was streamed so far is kept."""
         if run is not self.run:
             return
         self.queue.hold()
+        if fault.data.get(LOOKED_FOR):
+            run.question.lost = run.idempotency
+        elif fault.type not in _UNHEARD:
+            run.question.lost = ""
         if run.text or run.tree or run.reasoning:
             self.add(self._partial(run, at, "broke off"))
         self._finish(
@@ -301,6 +316,7 @@ class ChatConversation:
     def cancel(self, run: ChatRun, at: float) -> None:
         """End the run because the user cancelled it; its text so far is kept, marked cancelled."""
         if run is self.run:
+            run.question.lost = ""
             self.queue.hold()
             self._finish(self._partial(run, at, "cancelled"))
 
@@ -323,6 +339,8 @@ class ChatConversation:
     def _start(self, question: ChatEntry, at: float) -> ChatRun:
         self.queue.held = False
         self.run = ChatRun(question, at, self._stopwatch(), Tree(self.agent, self.callers))
+        if question.lost:  # its run may go on
+            self.run.idempotency = question.lost
         self.changed()
         return self.run
 
@@ -360,3 +378,12 @@ def _handle() -> str:
 def _closed(tree: Tree, state: State = "unknown") -> Tree | None:
     tree.close(state)
     return tree or None
+
+
+def _priced(reply: AgentReply, price: TokenPrice | None) -> Cost:
+    """What an answer cost: as its fleet says, else by the price of the user's settings."""
+    if reply.cost.cost is not None or price is None:
+        return reply.cost
+    if reply.tokens_in is None or reply.tokens_out is None:
+        return reply.cost
+    return Cost(round(price.cost(reply.tokens_in, reply.tokens_out) * USD))

@@ -34,6 +34,7 @@ class ConversationClient(Protocol):
         traceparent: str = "",
         stream: bool = True,
         params: Mapping[str, Any] | None = None,
+        key: str = "",
     ) -> AgentReply:
         """Ask and wait for the answer; raises Fault."""
         ...
@@ -129,6 +130,7 @@ class Talk:
                 traceparent=run.trace.parent,
                 stream=self.options.stream,
                 params=conversation.params.to_json() or None,
+                key=run.idempotency,
             )
         except asyncio.CancelledError:
             conversation.cancel(run, clock())
@@ -168,9 +170,11 @@ class Talk:
     async def close(self) -> None:
         """Close the connection and forget the token."""
         principal = self.options.principal
-        self.options = replace(self.options, principal=NOBODY)
-        principal.release()
-        await self.hang_up()
+        try:
+            await self.hang_up()  # which may have to cancel a run, with the token
+        finally:
+            self.options = replace(self.options, principal=NOBODY)
+            principal.release()
 
     async def _connected(self, url: str) -> ConversationClient:
         made_for = (url, self.conversation.handle, self.options)

@@ -36,18 +36,6 @@ def price_of(model: str, prices: Any) -> TokenPrice | None:
     return max(fitting, key=lambda each: each[0])[1] if fitting else None
 
 
-def money(cost: float) -> str:
-    """Return ``$0.0042`` or ``$1.25``: two significant digits."""
-    if cost <= 0:
-        return "$0"
-    if cost >= 0.995:
-        return f"${cost:.2f}"
-    digits = 2
-    while digits < 8 and round(cost, digits) < 10 ** (1 - digits) * 0.9999:
-        digits += 1
-    return f"${cost:.{digits}f}"
-
-
 def tokens(number: int) -> str:
     """Return ``812``, ``1.2k`` or ``3.4M``."""
     if number < 1_000:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pallas.child_program import Ran, run
 from pallas.safe_text import sanitize
 
 from ..clipboard import is_remote, is_wsl
-from ..helper_program import Ran, run
 from .images import MAX_BYTES, pasted_images
 
 TIMEOUT: Final = 3.0

@@ -1,1 +1,1 @@
-"""Records of the fleet as the workbench knows them: threads, tasks, todos. Nothing here needs a screen."""
+"""Records of the fleet as the workbench knows them: threads, tasks, todos, replicas. Without a screen."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pallas import __version__
+from pallas.bounds.fleet_answer import read_answer
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 from pallas.surfaces.control import BASE
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT: Final = 5.0
 SILENCE: Final = 30.0
 """Seconds of silence after which a stream is lost; the fleet sends a comment every 10 s."""
-MAX_ANSWER: Final = 32 * 1024 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 
 
@@ -122,14 +122,14 @@ class ControlClient:
             ) as answer:
                 if answer.status_code not in (200, 202):
                     await self._refuse(answer)
-                return await _bounded(answer), answer.headers
+                return await read_answer(answer), answer.headers
         except httpx2.HTTPError as error:
             raise self._lost(error) from error
 
     async def _refuse(self, answer: "httpx2.Response") -> None:
         """Raise the error that the answer stands for."""
         status = answer.status_code
-        body = await _bounded(answer)
+        body = await read_answer(answer)
         if status == 401:
             raise TokenRejected
         if status == 410:
@@ -180,17 +180,6 @@ class _AudibleResponse:
 async def _messages(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage]:
     async for message in source:
         yield StreamMessage(message.event, message.id, _document(message.data))
-
-
-async def _bounded(answer: "httpx2.Response") -> bytes:
-    body = bytearray()
-    async for chunk in answer.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_ANSWER:
-            raise Fault(
-                FaultType.PROTOCOL, f"the fleet's answer is larger than {MAX_ANSWER // 1024 // 1024} MiB"
-            )
-    return bytes(body)
 
 
 def _document(text: str | bytes) -> Any:

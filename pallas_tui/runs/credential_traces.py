@@ -2,14 +2,25 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pallas.model import AgentSnapshot, AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
+from pallas.model import (
+    AgentSnapshot,
+    AuthHop,
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    ToolEvent,
+)
 
 from ..agents.fleet_tree import links_of
 from ..frame import FleetFrame
 from .run_requests import claims_of, is_connection, kind_of, short
+from .trace_line import TraceLine, question_line
 
 MAX_REQUESTS: Final = 5_000
 """Requests that are kept; the runs that began first are dropped first."""
@@ -18,87 +29,6 @@ MAX_KINDS: Final = 500
 MAX_RUNS: Final = 2_000
 _REFUSED: Final = frozenset({401, 403, 407})
 _ASKING: Final = "tools/call"
-
-Source = Literal["caller", "forwarded", "configured", "none"]
-"""``caller``: the credential that a run was asked with; the others are those of AuthHop."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceLine:
-    """One request in the table: ``source`` says where its credential came from, never its value.
-
-    ``depth`` is its indentation. ``runs`` are the ids of its run and of the runs above it. ``outcome`` is set
-    for the request that began a run, ``status`` for one to a downstream: the HTTP status, None when there was
-    no answer; then ``caller`` is the caller of the run, and ``variable`` the one that a configured key was
-    read from. ``claims`` are those of its token. ``seconds`` is the time that the run or the calls of
-    ``tool`` took, None until they are over. ``parts`` are the requests of a line that stands for those by
-    which a connection is made and kept. ``findings`` are the reasons to look at it, in words.
-    """
-
-    key: tuple[str, int]
-    depth: int
-    at: float
-    runs: tuple[str, ...]
-    sender: str
-    to: str
-    source: Source
-    fingerprint: str = ""
-    audience: tuple[str, ...] = ()
-    expires_at: float | None = None
-    claims: tuple[tuple[str, str], ...] = ()
-    variable: str = ""
-    method: str = ""
-    tool: str = ""
-    seconds: float | None = None
-    parts: tuple[str, ...] = ()
-    status: int | None = None
-    outcome: str = ""
-    times: int = 1
-    findings: tuple[str, ...] = ()
-    caller: str = ""
-
-    @property
-    def run_id(self) -> str:
-        """The run it belongs to."""
-        return self.runs[0]
-
-    @property
-    def answer(self) -> str:
-        """The result in a word: the outcome of the run, or the HTTP status."""
-        return self.outcome or ("no answer" if self.status is None else str(self.status))
-
-    def matches(self, words: Iterable[str]) -> bool:
-        """Return whether every one of the lower-case ``words`` matches.
-
-        ``agent:`` matches its sender (or the agent of a run); ``to:`` ``source:`` ``status:`` ``key:``
-        ``run:`` match that column only; any other word matches all of them.
-        """
-        return all(self._matches(word) for word in words)
-
-    def _matches(self, word: str) -> bool:
-        name, colon, wanted = word.partition(":")
-        if colon and (parts := self._parts(name)) is not None:
-            return any(wanted in part.lower() for part in parts)
-        texts = (self.sender, self.to, self.source, self.fingerprint, self.method, self.answer, self.variable)
-        claims = (text for _, text in self.claims)
-        more = (f"{self.to}/{self.tool}", *self.audience, *claims, *self.parts, *self.findings, *self.runs)
-        return any(word in text.lower() for text in (*texts, *more))
-
-    def _parts(self, name: str) -> tuple[str, ...] | None:
-        match name:
-            case "agent":
-                return (self.to,) if self.outcome else (self.sender,)
-            case "to":
-                return (self.to,)
-            case "source":
-                return (self.source,)
-            case "status":
-                return (self.answer,)
-            case "key":
-                return (self.fingerprint,)
-            case "run":
-                return self.runs
-        return None
 
 
 @dataclass(slots=True)
@@ -126,6 +56,7 @@ class _Run:
     took: dict[tuple[str, str], float] = field(default_factory=dict)
     spans: set[str] = field(default_factory=set)
     children: list["_Run"] = field(default_factory=list)
+    questions: dict[str, tuple[QuestionAsked, QuestionAnswered | None]] = field(default_factory=dict)
     left_out: int = 0
 
     @property
@@ -162,6 +93,8 @@ class Traces:
             RunStarted: self._started,
             ToolEvent: self._called,
             AuthHop: self._requested,
+            QuestionAsked: self._asked,
+            QuestionAnswered: self._answered,
             RunFinished: self._finished,
         }
 
@@ -267,6 +200,16 @@ class Traces:
             sources.add(event.source)
             self._made.clear()  # a finding may disappear
 
+    def _asked(self, event: QuestionAsked) -> None:
+        run = self._run_of(event)
+        if not event.relayed and len(run.questions) < MAX_KINDS:
+            run.questions.setdefault(event.question, (event, None))
+
+    def _answered(self, event: QuestionAnswered) -> None:
+        run = self._run_of(event)
+        if (known := run.questions.get(event.question)) is not None:
+            run.questions[event.question] = known[0], event
+
     def _finished(self, event: RunFinished) -> None:
         run = self._run_of(event, event.at - event.seconds)
         run.outcome, run.seconds = event.outcome, event.seconds
@@ -303,6 +246,10 @@ class _Group:
     def _of(self, run: _Run, above: tuple[str, ...], depth: int, asked: AuthHop | None) -> list[TraceLine]:
         runs = (run.id, *above)
         lines = [self._inbound(run, runs, depth, asked)]
+        lines += [
+            question_line(place, *each, runs=runs, depth=depth + 1, caller=run.asked_by_whom)
+            for place, each in enumerate(run.questions.values(), 1)
+        ]
         waiting = list(run.children)
         for place, requests in _folded(run.requests.values()):
             event = requests[0].event

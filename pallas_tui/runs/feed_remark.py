@@ -28,7 +28,7 @@ class FeedRemark:
 def remark_of(event: Event, versions: LiveVersions) -> FeedRemark | None:
     """Return the line of an event in the feed, None for most; ``versions`` are the live ones, by agent."""
     match event:
-        case Reloaded(outcome="live" | "failed"):
+        case Reloaded(outcome="live" | "failed" | "held"):
             name = name_of(event)
             text = sentence(event, versions.get(event.agent, 0)).removeprefix(name).lstrip(": ")
             return FeedRemark(f"version {event.seq} {event.at}", event.at, name, text, event)

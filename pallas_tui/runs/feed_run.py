@@ -5,13 +5,18 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pallas.model import (
+    NO_COST,
     AuthHop,
     BackendChosen,
     Compacted,
+    Cost,
     MessagePassed,
     ModelRetry,
+    QuestionAnswered,
+    QuestionAsked,
     Rerouted,
     Routed,
+    RunContinued,
     RunFinished,
     RunStarted,
     ServerMissing,
@@ -23,6 +28,7 @@ from pallas.safe_text import one_line
 
 from ..chat.chat_entry import QUIET_AFTER
 from ..chat.token_prices import tokens
+from ..records.question_text import answer_word, person, subject_of
 from ..text import count
 from .run_requests import DownstreamRequests
 
@@ -43,6 +49,7 @@ class RunStep:
     ``ended`` is None while it runs, and stays None when no event reported the end; ``started`` is None when
     the start was lost. ``span`` is the span that the call sent along, and ``runs`` are the runs of other
     agents that it started. ``actor`` is the agent of the step where that is an agent further down.
+    ``question`` is the id of the question to a person that this is.
     """
 
     at: float
@@ -55,6 +62,7 @@ class RunStep:
     notice: str = ""
     span: str = ""
     actor: str = ""
+    question: str = ""
     times: int = 1
     runs: "list[FeedRun] | None" = field(default=None, repr=False)
 
@@ -75,7 +83,9 @@ class FeedRun:
     is the run that called it in the step ``parent_step``, None where no known run did. ``version`` changes
     with the run, ``tree_version`` also with any run below it. ``surface`` is how its message came in,
     ``identity`` the verified caller, ``thread`` the beginning of its durable thread's id; ``partial`` the
-    text it had written when it was cut short. ``heard`` is the time of the last text of its model.
+    text it had written when it was cut short. ``replica`` is the id of the other replica that has it, empty
+    for the fleet's own. It goes on from step ``forked_at`` of the run ``forked_from``, if that is not empty.
+    ``heard`` is the time of the last text of its model.
     """
 
     id: str
@@ -95,11 +105,15 @@ class FeedRun:
     trace_id: str = ""
     span_id: str = ""
     parent_span: str = ""
+    forked_from: str = ""
+    forked_at: int = 0
+    replica: str = ""
     state: State = "running"
     seconds: float | None = None
     fault: str = ""
     warning: str = ""
     tokens: tuple[int | None, int | None] = (None, None)
+    cost: Cost = NO_COST
     cancelling: bool = False
     left_out: int = 0
     heard: float = 0.0
@@ -128,6 +142,19 @@ class FeedRun:
         return run
 
     @property
+    def whole_cost(self) -> Cost:
+        """What it and the runs below it cost that are over."""
+        return Cost.sum(run.cost for run in self.family())
+
+    @property
+    def cost_text(self) -> str:
+        """What it cost, and with the runs below it; empty before it is over, or where nothing is known."""
+        whole = self.whole_cost
+        if whole == self.cost:
+            return self.cost.text
+        return f"{self.cost.text or '$0'}, {whole.text} with the runs below it"
+
+    @property
     def nesting(self) -> int:
         """How many runs are above it."""
         return sum(1 for _ in self.ancestors())
@@ -142,6 +169,11 @@ class FeedRun:
         """The caller's own name, with the surface where that is not MCP."""
         surface = self.surface if self.surface != "mcp" else ""
         return " ".join(part for part in (surface, self.caller) if part)
+
+    @property
+    def origin(self) -> str:
+        """The run and the step from which it goes on, empty if it began by itself."""
+        return f"{self.forked_from} at step {self.forked_at}" if self.forked_from else ""
 
     @property
     def ending(self) -> str:
@@ -169,10 +201,40 @@ class FeedRun:
         self.heard = event.at + event.wait
         self._add(RunStep(event.at, retry_text(event), 1, "error", ended=event.at))
 
+    def continued(self, event: RunContinued) -> None:
+        """Note that it goes on where another fleet left it, with what becomes of calls without an answer."""
+        calls = f": {'; '.join(event.calls)}" if event.calls else ""
+        self._add(RunStep(event.at, f"continued, attempt {event.attempt}{calls}", 0, "ok"))
+
     def missed(self, event: ServerMissing) -> None:
         """Note that it runs without the tools of a server."""
         text = f"without {event.server}"
         self._add(RunStep(event.at, text, 0, "error", notice=event.why))
+
+    def asked(self, event: QuestionAsked) -> bool:
+        """Begin a line for a question to a person, and for the wait for its answer."""
+        known = f"question {event.question}"
+        if event.relayed or known in self._open:  # asked before a restart, and found again
+            return False
+        text = question_text(event)
+        step = RunStep(event.at, text, 1, started=event.at, question=event.question, notice="waits")
+        self._open[known] = step
+        self._add(step)
+        return True
+
+    def answered(self, event: QuestionAnswered) -> bool:
+        """End it, with the answer."""
+        step = self._open.pop(f"question {event.question}", None)
+        if event.relayed and step is None:
+            return False
+        ending = step or RunStep(event.at, "question", 1, question=event.question)
+        ending.state = "ok" if event.action == "accept" else "error"
+        ending.ended, ending.notice = event.at, answer_word(event)
+        if event.by and not event.reason:
+            ending.label = f"{ending.label}, {ending.notice} by {person(event.by)}"
+        if step is None:  # its beginning was lost
+            self._add(ending)
+        return step is None
 
     def passed(self, event: MessagePassed) -> bool:
         """Take in a message between handlers.
@@ -230,13 +292,28 @@ class FeedRun:
             return self.seconds
         return max(0.0, now - self.started) if self.running else None
 
+    def revive(self) -> None:
+        """Let it run on, as a fleet does with a run that another one left."""
+        self.state, self.seconds, self.fault, self.cause = "running", None, "", ""
+
+    def moves(self, event: RunStarted) -> bool:
+        """Note that another fleet has it now; whether that is so."""
+        if not self.is_begin_known or event.replica == self.replica:
+            return False
+        text = f"goes on at replica {event.replica}" if event.replica else "goes on at this fleet"
+        self._add(RunStep(event.at, text, 0, "ok"))
+        return True
+
     def begin(self, event: RunStarted) -> None:
-        """Take in the facts of its start."""
-        self.is_begin_known = True
+        """Take in the facts of its start, as far as they are told."""
+        self.is_begin_known, self.replica = True, event.replica
+        if event.replica and self.trace_id:  # another replica tells less than the fleet's own events did
+            return
         self.preview, self.images, self.conversation = event.preview, event.images, event.conversation
         self.principal, self.identity, self.caller = event.principal, event.identity, event.caller
         self.surface, self.thread = event.surface, event.thread
         self.trace_id, self.span_id, self.parent_span = event.trace_id, event.span_id, event.parent_span
+        self.forked_from, self.forked_at = event.forked_from, event.forked_at
 
     def step(self, event: StepStarted) -> None:
         """Begin the next step of a loop: the one before is over."""
@@ -288,8 +365,10 @@ class FeedRun:
         """End it, and everything in it: what was still open ended as the run did."""
         self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
         self.cause = event.cause
+        self.replica = event.replica or self.replica
         self.partial = event.partial
         self.tokens = event.tokens_in, event.tokens_out
+        self.cost = Cost.of(event)
         self._close(event.at, event.outcome)
 
     def lose(self) -> None:
@@ -328,6 +407,7 @@ class FeedRun:
             self._end_loop(actor, at, state)
         for step in self._open.values():
             step.state, step.ended = state, at
+            step.notice = "" if step.question else step.notice
         self._open.clear()
         self.cancelling = False
 
@@ -338,6 +418,11 @@ def refused_text(event: MessagePassed) -> str:
         return ""
     why = ": ".join(part for part in (event.code, event.detail) if part)
     return f"{event.sender} to {event.to or 'no one'} {event.outcome}" + (f": {why}" if why else "")
+
+
+def question_text(event: QuestionAsked) -> str:
+    """Say what a person is asked, in one line."""
+    return f"asks: {subject_of(event)}"
 
 
 def todo_text(event: TodoChanged) -> str:

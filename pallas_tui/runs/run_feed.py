@@ -16,9 +16,12 @@ from pallas.model import (
     LoopStopped,
     MessagePassed,
     ModelRetry,
+    QuestionAnswered,
+    QuestionAsked,
     Reloaded,
     Rerouted,
     Routed,
+    RunContinued,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -76,10 +79,13 @@ class Feed:
             Rerouted: self._routed,
             ServerMissing: self._missed,
             ModelRetry: self._retried,
+            RunContinued: self._continued,
             TextDelta: self._wrote,
             MessagePassed: self._passed,
             TodoChanged: lambda event: self._noted(event, FeedRun.waited),
             BackendChosen: lambda event: self._noted(event, FeedRun.chose),
+            QuestionAsked: lambda event: self._noted(event, FeedRun.asked),
+            QuestionAnswered: lambda event: self._noted(event, FeedRun.answered),
             RunFinished: self._finished,
         }
 
@@ -103,6 +109,11 @@ class Feed:
         return next((one for one in self._remarks if one.key == key), None)
 
     @property
+    def doubtful(self) -> list[str]:
+        """The ids of the runs of which it is not known how they ended, newest first."""
+        return [run.id for run in reversed(self._runs.values()) if run.state == "unknown"]
+
+    @property
     def active(self) -> int:
         """How many runs are not over."""
         return self._active
@@ -122,7 +133,7 @@ class Feed:
     def absorb(self, frame: FleetFrame) -> bool:
         """Take in a frame; return whether anything changed."""
         before = self.version
-        for event in frame.events:
+        for event in (*frame.events, *frame.elsewhere):
             if (take := self._take.get(type(event))) is not None:
                 take(event)
             elif type(event) in _REMARKED:
@@ -182,6 +193,10 @@ class Feed:
 
     def _started(self, event: RunStarted) -> None:
         run = self._run_of(event)
+        if not run.running:  # another replica, or this one, goes on with it
+            run.revive()
+            self._active += 1
+        self._grew(run, int(run.moves(event)))
         run.begin(event)
         if event.parent_span and run.parent is None:
             if (call := self._calls.get(event.parent_span)) is not None:
@@ -227,6 +242,11 @@ class Feed:
     def _retried(self, event: ModelRetry) -> None:
         run = self._run_of(event)
         run.retry(event)
+        self._grew(run, 1)
+
+    def _continued(self, event: RunContinued) -> None:
+        run = self._run_of(event)
+        run.continued(event)
         self._grew(run, 1)
 
     def _wrote(self, event: TextDelta) -> None:
@@ -292,7 +312,7 @@ class Feed:
         heard = {event.run_id for event in frame.events if isinstance(event, RunEvent)}
         doubtful = False
         for run in self._runs.values():
-            if run.running and run.id not in heard and run.agent not in busy:
+            if run.running and not run.replica and run.id not in heard and run.agent not in busy:
                 run.lose()
                 self._active -= 1
                 self._changed(run)

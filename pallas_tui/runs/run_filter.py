@@ -7,7 +7,7 @@ from typing import Final
 from .feed_remark import FeedRemark
 from .feed_run import FeedRun
 
-FIELDS: Final = ("agent", "caller", "surface", "outcome", "tool", "run", "trace")
+FIELDS: Final = ("agent", "caller", "surface", "outcome", "tool", "run", "trace", "replica")
 OUTCOMES: Final = ("ok", "error", "cancelled", "running", "unknown")
 HINT: Final = 'words, agent: caller: surface: outcome: tool: run: trace: "…" -not'
 
@@ -39,6 +39,8 @@ class Term:
                 return run.state == self.text
             case "tool":
                 return any(self.text in step.label.lower() for step in run.steps if step.call_id)
+            case "replica":
+                return bool(run.replica) and run.replica.startswith(self.text)
             case "run":
                 return run.id.startswith(self.text)
             case _:

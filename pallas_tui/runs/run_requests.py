@@ -132,6 +132,8 @@ def why_stopped(event: LoopStopped) -> str:
     if event.reason == "repeat":
         tool = event.tool or "the same tool"
         return f"loop stopped: {tool} gave the same result {count(event.count, 'time')}"
+    if event.reason == "limit":
+        return f"stopped by limits.{event.limit} of agents.yaml"
     return f"loop stopped after {count(event.count, 'step')}, the limit of one run"
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pallas.model import Step, StepAttempt, StepDetail
+from pallas.model import Cost, Step, StepAttempt, StepDetail
 from pallas.model.codec import encode_fields
 from pallas.model.step_view import StepView, view_of
 from pallas.safe_text import sanitize
@@ -39,6 +39,8 @@ def title_of(step: Step) -> str:
     shown = [f"{step.number}. {name_of(step)}"]
     if tokens.input is not None or tokens.output is not None:
         shown.append(f"{_number(tokens.input)} in, {_number(tokens.output)} out")
+    if not (cost := Cost.of(step)).is_empty:
+        shown.append(cost.words)
     if len(step.attempts) > 1:
         shown.append(count(len(step.attempts), "attempt"))
     return "  ".join(shown)
@@ -71,6 +73,7 @@ def facts_of(step: Step) -> Iterator[tuple[str, str]]:
         (tokens.reasoning, "of them reasoning"),
     )
     yield "tokens", ", ".join(f"{number} {name}" for number, name in counted if number is not None)
+    yield "cost", Cost.of(step).text
     if len(step.attempts) > 1 or any(each.reason for each in step.attempts):
         for number, attempt in enumerate(step.attempts, 1):
             yield f"attempt {number}", _attempt(attempt)

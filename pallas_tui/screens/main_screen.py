@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import on
@@ -23,7 +24,7 @@ from ..frame import FleetFrame
 from ..state import EventSummary, Tone, summarise
 from ..supervision import History
 from ..supervision.fleet_trouble import trouble_of
-from ..targets import Reveal, Target, opener_of, pane_of
+from ..targets import Reveal, RunTarget, Target, opener_of, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
 from ..widgets.agents.agent_control import fleet_of, refusal
@@ -120,9 +121,17 @@ You can drag the edges between them with the mouse.
             super().__init__()
             self.run_id = run_id
 
-    def __init__(self, late: Sequence[LatePane], glyphs: Glyphs, layouts: Layouts | None = None) -> None:
+    def __init__(
+        self,
+        late: Sequence[LatePane],
+        glyphs: Glyphs,
+        layouts: Layouts | None = None,
+        styles: Sequence[Path] = (),
+    ) -> None:
+        """``styles`` are the style sheets of the late panes and of other screens."""
         super().__init__(late, glyphs, layouts or Layouts(), "main")
         self._late = late
+        self._styles = styles
         self.history = History()
         """What became of edits, and which loops were blocked."""
         self._makers: dict[str, Callable[[], Pane]] = {
@@ -168,6 +177,8 @@ You can drag the edges between them with the mouse.
 
     async def _mount_late(self) -> None:
         self.post_message(self.Painted())
+        self.app.stylesheet.read_all(self._styles)
+        self.app.stylesheet.parse()
         zoomed = self._layouts.of(self._size_class).zoomed if self._size_class else ""
         for late in self._late:
             try:
@@ -198,8 +209,10 @@ You can drag the edges between them with the mouse.
         self._frame = frame
         if frame.events:
             self._seen = frame.events[-1].seq
-        todos = getattr(self.app, "todos", None)
-        summary = summarise(frame, self._last_event, todos.raised if todos is not None else 0)
+        todos, questions = getattr(self.app, "todos", None), getattr(self.app, "questions", None)
+        raised = todos.raised if todos is not None else 0
+        asked = questions.waiting if questions is not None else 0
+        summary = summarise(frame, self._last_event, raised, asked)
         self._last_event = summary.last_event
         self.history.absorb(frame)
         self.query_one(TopLine).tell(summary, trouble_of(frame.snapshot, self.history), frame.now)
@@ -325,8 +338,13 @@ You can drag the edges between them with the mouse.
         self.jump(name)
 
         def show(pane: Pane) -> None:
-            if not pane.reveal(target):
-                self.app.notify(f"That is no longer in the {pane.TITLE.lower()}.", markup=False)
+            if pane.reveal(target):
+                return
+            missing, opener = f"That is no longer in the {pane.TITLE.lower()}.", opener_of(self.app)
+            if opener is not None and pane is self.feed and isinstance(target, RunTarget):
+                opener.find_run(target.run_id, missing)
+            else:
+                self.app.notify(missing, markup=False)
 
         self._when_there(name, show)
 

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ..actions import binding, bindings
-from ..text import Glyphs
+from ..text import Glyphs, joined
 from ..widgets.pane import Pane, PaneLeft, SectionShown, SectionsPane
 from ..widgets.status_line import QuestionLine, StatusLine
 from ..widgets.title_bar import TitleBar
@@ -52,8 +52,7 @@ class PaneScreen[R](Screen[R]):
 
     def show_caption(self, caption: str) -> None:
         """Show the words of the pane, and those of the screen."""
-        words = f" {self._glyphs.dot} ".join(part for part in (caption, self._caption) if part)
-        self.query_one(TitleBar).tell(caption=words)
+        self.query_one(TitleBar).tell(caption=joined((caption, self._caption), self._glyphs))
 
     def action_leave(self) -> None:
         """One step back."""

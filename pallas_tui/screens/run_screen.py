@@ -1,4 +1,4 @@
-"""One run, a step and an exchange of it, on screens of their own."""
+"""One run, a step and an exchange of it, and two runs compared, on screens of their own."""
 
 from typing import TYPE_CHECKING
 
@@ -8,9 +8,11 @@ from pallas.model import Exchange, Step
 
 from ..runs.exchange_text import title_of
 from ..runs.feed_run import FeedRun
+from ..runs.run_comparison import DiffSource
 from ..runs.step_text import name_of
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
+from ..widgets.diff import DiffPane
 from ..widgets.feed.run_pane import ExchangePane, RunPane
 from ..widgets.feed.step_pane import StepPane
 from .pane_screen import SinglePane
@@ -56,3 +58,10 @@ class ExchangeScreen(SinglePane):
 
     def __init__(self, exchange: Exchange, glyphs: Glyphs) -> None:
         super().__init__(ExchangePane(exchange), glyphs, title_of(exchange))
+
+
+class DiffScreen(SinglePane):
+    """What differs between two runs, or between a recording and its replay."""
+
+    def __init__(self, source: DiffSource, glyphs: Glyphs) -> None:
+        super().__init__(DiffPane(source, glyphs), glyphs, source.names[1] if source.is_replay else "")

@@ -73,6 +73,13 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "notify when an agent breaks or recovers if you look elsewhere",
         "notices",
     ),
+    Setting(
+        "notify.questions",
+        "flag",
+        True,
+        "notify when an agent asks a person something",
+        "notices",
+    ),
     Setting("notify.after", "number", 10.0, "seconds from which on a run is long", "notices", most=86_400),
     Setting("notify.bell", "flag", True, "ring the terminal's bell with it", "notices"),
     Setting(

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from platformdirs import user_config_path
 
 from pallas.safe_text import one_line
@@ -25,6 +24,7 @@ class Notify:
 
     runs: bool = True
     agents: bool = True
+    questions: bool = True
     after: float = 10.0
     bell: bool = True
     desktop: bool = True
@@ -92,18 +92,27 @@ def load_settings(path: Path | None = None) -> Settings:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)
-        if len(raw) > MAX_FILE:
-            return Settings(mistakes=(f"{path.name}: is larger than {MAX_FILE} bytes and was not read",))
-        document = yaml.safe_load(raw.decode("utf-8"))
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
-        return Settings(mistakes=(f"{path.name}: cannot be read: {one_line(str(error))}",))
+    except OSError as error:
+        return _unread(path, error)
+    if len(raw) > MAX_FILE:
+        return Settings(mistakes=(f"{path.name}: is larger than {MAX_FILE} bytes and was not read",))
+    import yaml  # 20 ms that a user without a file does not wait for
+
+    try:
+        document = yaml.safe_load(raw.decode("utf-8"))
+    except (UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        return _unread(path, error)
     if document is None:
         return Settings()
     if not isinstance(document, dict):
         return Settings(mistakes=(f"{path.name}: must be a mapping with {', '.join(_names())}",))
     return _settings(document, path.name)
+
+
+def _unread(path: Path, error: Exception) -> Settings:
+    return Settings(mistakes=(f"{path.name}: cannot be read: {one_line(str(error))}",))
 
 
 def _settings(document: dict[Any, Any], name: str) -> Settings:

@@ -1,43 +1,79 @@
-"""The part of the workbench that opens screens: of agents, runs, threads, tasks, messages and todos."""
+"""Opens screens of the workbench: of agents, runs, threads, questions, messages, replicas, tests and more."""
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
-from pallas.model import AgentDetail, Reloaded, ThreadRecord
+from pallas.model import AgentDetail, Fault, Reloaded, ThreadRecord
+from pallas.model.questions import Question
 
 from ..frame import FleetFrame
 from ..messages import MessageBook
+from ..records.agent_test_book import AgentTestBook
+from ..records.question_book import QuestionBook
+from ..records.replica_book import ReplicaBook
 from ..records.task_book import TaskBook
 from ..records.thread_book import ThreadBook
 from ..records.todo_board import TodoBoard
 from ..runs.feed_run import FeedRun
+from ..runs.runs_elsewhere import RunsElsewhere
 from ..targets import RunTarget, Target, ThreadTarget
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
-from .fleet_actions import Overseer
+from .run_replayer import RunReplayer
+
+COMPARED_WITHIN: Final = 130.0
+"""Seconds that two runs may take to be read; the fleet gives up by itself a little before."""
 
 
-class FleetScreens(Overseer):
-    """``threads`` and ``tasks`` are those of the fleet that runs, as far as the user looked at them.
+class FleetScreens(RunReplayer):
+    """``threads``, ``tasks``, ``questions`` and ``replicas`` are those of the fleet that runs, as far as
+    the user looked, ``runs_elsewhere`` the runs of its other replicas.
 
-    ``messages`` and ``todos`` are what its events told of them.
+    ``agent_tests`` are those of its project, None before they were looked at. ``messages`` and ``todos``
+    are what its events told of them.
     """
 
     glyphs: Glyphs
+    agent_tests: AgentTestBook | None = None
     _clock: Callable[[], float]
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.threads = ThreadBook(lambda: self.fleet)
         self.tasks = TaskBook(lambda: self.fleet)
+        self.questions = QuestionBook(lambda: self.fleet)
         self.messages = MessageBook(lambda: self.fleet)
         self.todos = TodoBoard()
+        self.replicas = ReplicaBook(lambda: self.fleet)
+        self.runs_elsewhere = RunsElsewhere(lambda: self.fleet)
 
     def remember(self, frame: FleetFrame) -> None:
         """Take in a frame."""
         self.tasks.absorb(frame)
+        self.questions.absorb(frame)
+        if self.fleet is not None and self.questions.due(frame):
+            self._read_questions()
         self.messages.absorb(frame)
         self.todos.absorb(frame)
+        if self.agent_tests is not None:
+            self.agent_tests.absorb(frame)
+
+    def _read_questions(self) -> None:
+        """Learn which questions are open; a fleet that does not tell them is asked again later."""
+
+        async def read() -> None:
+            with suppress(Fault):
+                await self.questions.read_open(self.now())
+
+        self.run_worker(read(), group="questions", description="read questions", exit_on_error=False)
+
+    def look_elsewhere(self) -> None:
+        """Learn what is new of the runs of other replicas, for the feed; returns at once."""
+        feed = self.main.feed
+        if self.fleet is not None and feed is not None:
+            work = self.runs_elsewhere.look(self.fleet.snapshot(), feed.feed.doubtful)
+            self.run_worker(work, group="elsewhere", exit_on_error=False)
 
     def now(self) -> float:
         """The workbench's time, in Unix seconds."""
@@ -53,6 +89,32 @@ class FleetScreens(Overseer):
 
         if (feed := self.main.feed) is not None:
             self.push_screen(RunScreen(run, feed, self.glyphs))
+
+    def find_run(self, run_id: str, missing: str) -> None:
+        """Look in the ledger for a run that the feed does not have, and show it; else say ``missing``."""
+
+        async def find() -> None:
+            feed, fleet = self.main.feed, self.fleet
+            if fleet is not None and feed is not None:
+                await self.runs_elsewhere.find(run_id, fleet.snapshot())
+                told = self.runs_elsewhere.take()
+                feed.feed.absorb(FleetFrame(fleet.snapshot(), (), self.now(), elsewhere=told))
+            if feed is None or not feed.reveal(RunTarget(run_id)):
+                self.notify(missing, markup=False)
+
+        self.run_worker(find(), group="find run", exclusive=True, exit_on_error=False)
+
+    def open_diff(self, before: FeedRun, after: FeedRun) -> None:
+        """Show what differs between two runs of the feed."""
+        from ..runs.run_comparison import Comparison, DiffSource, compare
+        from ..screens.run_screen import DiffScreen
+
+        async def read() -> Comparison:
+            fleet: Any = self.fleet
+            return await compare(fleet, before.id, after.id)
+
+        names = f"{before.agent} {before.id[:12]}", f"{after.agent} {after.id[:12]}"
+        self.push_screen(DiffScreen(DiffSource(names, read, COMPARED_WITHIN), self.glyphs))
 
     def open_details(
         self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
@@ -110,6 +172,34 @@ class FleetScreens(Overseer):
 
         self.push_screen(TasksScreen(self.tasks, self.glyphs, self.now), chosen)
 
+    def action_questions(self) -> None:
+        """Open the questions to people; show the run or thread that the user chooses."""
+        from ..screens.record_screens import QuestionsScreen
+
+        def chosen(target: Target | None) -> None:
+            if target is not None:
+                self._show_on_main(target)
+
+        if not any(isinstance(screen, QuestionsScreen) for screen in self.screen_stack):
+            self.push_screen(QuestionsScreen(self.questions, self.glyphs, self.now, self.run_of), chosen)
+
+    def fill_in(self, question: Question) -> None:
+        """Open the form of a question."""
+        from ..screens.record_screens import QuestionFormScreen
+
+        self.push_screen(QuestionFormScreen(question, self.questions, self.glyphs, self.now))
+
+    def run_in_view(self, run_id: str) -> bool:
+        """Whether the conversation that waits for this run, or one above it, can be seen now."""
+        run = self.run_of(run_id)
+        panes = self.main.query("ChatPane") if self.screen is self.main and run is not None else ()
+        return any(getattr(pane, "shows_run", lambda run: False)(run.root.id) for pane in panes if run)
+
+    def run_of(self, run_id: str) -> FeedRun | None:
+        """A run that the feed has."""
+        feed = self.main.feed
+        return feed.feed.run(run_id) if feed is not None and run_id else None
+
     def action_messages(self) -> None:
         """What handlers said to each other in the last run in which they did."""
         self.open_messages()
@@ -131,7 +221,7 @@ class FleetScreens(Overseer):
 
         def chosen(target: RunTarget | None) -> None:
             if target is not None:
-                self._show_run(target)
+                self._show_on_main(target)
 
         self.push_screen(MessagesScreen(self.messages, feed, self.glyphs, run_id), chosen)
 
@@ -141,8 +231,8 @@ class FleetScreens(Overseer):
             return f"No messages of {agent} yet; w writes one."
         return f"No handler has written to {agent} yet: messages are what handlers say and hear."
 
-    def _show_run(self, target: RunTarget) -> None:
-        """Go to a run on the main screen, from any screen above it."""
+    def _show_on_main(self, target: Target) -> None:
+        """Go to a target on the main screen, from any screen above it."""
 
         async def show() -> None:
             while self.screen is not self.main:
@@ -165,6 +255,22 @@ class FleetScreens(Overseer):
                 self.main.reveal(RunTarget(run_id))
 
         self.push_screen(TodosScreen(self.todos, self.glyphs, self.now), chosen)
+
+    def action_replicas(self) -> None:
+        """Open the replicas of the fleet."""
+        from ..screens.record_screens import ReplicasScreen
+
+        self.push_screen(ReplicasScreen(self.replicas, self.glyphs, self.now))
+
+    def action_tests(self) -> None:
+        """Open the tests of the project."""
+        from ..screens.agent_test_screens import AgentTestsScreen
+
+        if self.agent_tests is None:
+            self.agent_tests = AgentTestBook(self.root, self.now)
+            for attempt in self.main.history.versions.all_broken:
+                self.agent_tests.note(attempt.event)
+        self.push_screen(AgentTestsScreen(self.agent_tests, self.glyphs, self.now))
 
     def thread_gone(self, thread: str) -> None:
         """A durable thread was deleted: no tab goes on with it."""

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from textual.app import App
 
+from pallas.child_program import run
+
+from ..actions import keys_of
 from ..frame import FleetFrame
-from ..helper_program import run
 from ..settings import Settings
 from ..state import Summary, summarise
 from .notifications import (
@@ -50,11 +52,20 @@ class Notices(App[int]):
         """The panes that can be seen now."""
         return set()
 
+    def run_in_view(self, run_id: str) -> bool:
+        """Whether the conversation that waits for this run can be seen now."""
+        return False
+
+    def _is_in_view(self, telling: DesktopNotification) -> bool:
+        if telling.run_id and self.run_in_view(telling.run_id):
+            return True
+        return not self.panes_in_view().isdisjoint(telling.panes)
+
     def attend(self, frame: FleetFrame) -> None:
         """Tell what a frame holds that is worth it, and keep the title true."""
         self.show_title(summarise(frame))
         for telling in self._watch.absorb(frame, self.settings.notify):
-            if self.app_focus and not self.panes_in_view().isdisjoint(telling.panes):
+            if self.app_focus and self._is_in_view(telling):
                 continue
             if (passed := self._pace.pass_on(telling, self._clock())) is not None:
                 self.tell(passed)
@@ -67,6 +78,8 @@ class Notices(App[int]):
         if self.app_focus:
             severity = "error" if telling.grave else "information"
             text = telling.text or telling.title
+            if telling.action:
+                text += f" ({keys_of(telling.action, self.settings.keys).rpartition(',')[2]})"
             title = telling.title if telling.text else ""
             self.notify(text, title=title, severity=severity, markup=False)  # type: ignore[arg-type]
             return

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from shutil import which
 from typing import Final, Literal
 
-from pallas.model import Reloaded, RunFinished, RunStarted
+from pallas.model import QuestionAsked, Reloaded, RunFinished, RunStarted
 from pallas.safe_text import one_line
 
 from ..frame import FleetFrame
 from ..isolate import LineAllowance
+from ..records.question_text import subject_of
 from ..settings import Notify
 from ..state import FAILED_TONES, Summary, Tone, reason_of, tone_of
-from ..supervision.reload_words import name_of, what_failed
+from ..supervision.reload_words import is_open, name_of, what_failed
 from ..text import count, duration
 
 RATE: Final = 0.2
@@ -32,8 +33,11 @@ _WORDS: Final = {
     Tone.CRASH_LOOP: "is in a crash loop",
 }
 
+_BECAME: Final = {"failed": "failed", "held": "is held back"}
 _ANY: Final = ("agents", "chat", "feed", "logs", "traces")
 _RUN_PANES: Final = ("chat", "feed")
+_QUESTION_PANES: Final = ("questions",)
+_SHOW: Final = "show.questions"
 
 # Sequences for the terminal. The text in them has to be sanitised; it is made so once more here, since
 # one escape in a title is a command.
@@ -45,16 +49,21 @@ _TITLE_LENGTH: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class DesktopNotification:
-    """One notification, clean and short. ``panes`` are those in which one would see it happen."""
+    """One notification, clean and short. ``panes`` are those in which one would see it happen.
+
+    ``action`` is the id of the action that shows more, if there is one, ``run_id`` the run that it is about.
+    """
 
     title: str
     text: str
     grave: bool
     panes: tuple[str, ...]
+    action: str = ""
+    run_id: str = ""
 
 
 class NotificationSource:
-    """Frames in, notifications out: long runs that ended, agents that broke or recovered.
+    """Frames in, notifications out: long runs that ended, agents that broke or recovered, questions.
 
     A run that another run of the fleet asked for is part of that one and not told. How agents are when the
     workbench first sees them is not news.
@@ -70,7 +79,8 @@ class NotificationSource:
         """What of a frame is to be told."""
         ended = self._runs(frame, wanted.after)
         changed = [*self._agents(frame), *_edits(frame)]
-        return (ended if wanted.runs else []) + (changed if wanted.agents else [])
+        asked = _questions(frame) if wanted.questions else []
+        return asked + (ended if wanted.runs else []) + (changed if wanted.agents else [])
 
     def _runs(self, frame: FleetFrame, after: float) -> list[DesktopNotification]:
         ended: list[DesktopNotification] = []
@@ -149,14 +159,38 @@ class NotificationLimit:
         return DesktopNotification(telling.title, text, telling.grave, telling.panes)
 
 
-def _edits(frame: FleetFrame) -> list[DesktopNotification]:
-    """Return notifications of broken edits. The top line shows them on every screen."""
+def _questions(frame: FleetFrame) -> list[DesktopNotification]:
+    """Return notifications of questions to people; one tells of all where there are many."""
+    asked = [event for event in frame.events if isinstance(event, QuestionAsked) and not event.relayed]
+    if len(asked) > _MANY:
+        agents = _names(f"{name} asks" for name in dict.fromkeys(event.agent for event in asked))
+        return [
+            DesktopNotification(f"{len(asked)} questions wait for you", agents, False, _QUESTION_PANES, _SHOW)
+        ]
     return [
         DesktopNotification(
-            _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
+            title=_clean(f"{event.agent} asks you", 100),
+            text=_clean(subject_of(event), 200),
+            grave=False,
+            panes=_QUESTION_PANES,
+            action=_SHOW,
+            run_id=event.run_id,
+        )
+        for event in asked
+    ]
+
+
+def _edits(frame: FleetFrame) -> list[DesktopNotification]:
+    """Return notifications of edits that failed or are held back. The top line shows them on every screen."""
+    return [
+        DesktopNotification(
+            _clean(f"{name_of(event)}: the edit {_BECAME[event.outcome]}", 100),
+            _clean(what_failed(event), 200),
+            event.outcome == "failed",
+            _ANY,
         )
         for event in frame.events
-        if isinstance(event, Reloaded) and event.outcome == "failed"
+        if isinstance(event, Reloaded) and is_open(event)
     ][-_MANY:]
 
 

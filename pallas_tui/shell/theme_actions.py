@@ -2,7 +2,7 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from textual import on
 from textual.app import App
 from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
+from textual.theme import Theme
 
 from ..fuzzy import FuzzyQuery
 from ..settings import Settings
@@ -66,6 +67,16 @@ class Look(App[int]):
         self.theme_before: str | None = None
         for theme in OWN:
             self.register_theme(theme)
+        self._theme_mistakes = [*self._read_themes(), *self._take_theme()]
+        # The style sheets are parsed later, with these colours at once.
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._first_theme: Theme | None = self.current_theme
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Parse the style sheets again, unless this is the theme that they are first parsed for."""
+        first, self._first_theme = self._first_theme, None
+        if self.current_theme is not first:
+            super().refresh_css(animate)
 
     def tell_mistake(self, mistake: str) -> None:
         """Show a mistake in a file of the user."""
@@ -76,21 +87,25 @@ class Look(App[int]):
     def keep_setting(self, key: str, value: Any) -> None:
         """Use another value for a setting from now on, and write it to the user's file."""
 
-    def read_themes(self) -> None:
-        """Register the user's own themes, and show the mistakes in them."""
+    def tell_theme_mistakes(self) -> None:
+        """Show the mistakes in the user's own themes and in the choice of one."""
+        for mistake in self._theme_mistakes:
+            self.tell_mistake(mistake)
+
+    def _read_themes(self) -> list[str]:
+        """Register the user's own themes; returns the mistakes in them."""
         if self.home is None:
-            return
+            return []
         themes, mistakes = user_themes(themes_folder(self.home))
         for theme in themes:
             self.register_theme(theme)
-        for mistake in mistakes:
-            self.tell_mistake(mistake)
+        return mistakes
 
-    def take_theme(self) -> None:
-        """The theme that the settings ask for, or the one that is readable here."""
+    def _take_theme(self) -> Iterator[str]:
+        """Use the theme of the settings, or the one that is readable here; yields a mistake in the choice."""
         wanted = self.settings.theme
         if wanted and wanted not in self.available_themes:
-            self.tell_mistake(f"theme: no such theme: {wanted}; Theme in the palette lists them")
+            yield f"theme: no such theme: {wanted}; Theme in the palette lists them"
             wanted = ""
         if not wanted:
             # On 16 colours the terminal's own are the readable ones.

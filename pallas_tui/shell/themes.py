@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import yaml
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -225,6 +224,8 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[str]]:
 
 
 def _theme_in(path: Path) -> tuple[Theme | None, list[str]]:
+    import yaml  # 20 ms that a user without themes does not wait for
+
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)

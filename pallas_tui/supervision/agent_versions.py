@@ -7,7 +7,7 @@ from typing import Final
 
 from pallas.model import AgentChanged, AgentState, Event, Reloaded
 
-from .reload_words import failed_version
+from .reload_words import failed_version, is_open
 
 MAX_ATTEMPTS: Final = 50
 """Attempts that are kept of one agent."""
@@ -18,7 +18,7 @@ MAX_TEXT: Final = 8_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempt:
-    """The outcome of an edit, and the version that ``answers`` if it failed (0: not known)."""
+    """The outcome of an edit, and the version that ``answers`` if it is open (0: not known)."""
 
     event: Reloaded
     answers: int = 0
@@ -26,8 +26,7 @@ class Attempt:
     @property
     def version(self) -> int:
         """The one that was made, or would have been; 0 where that is not known."""
-        failed = self.event.outcome == "failed"
-        return failed_version(self.event, self.answers) if failed else self.event.version
+        return failed_version(self.event, self.answers) if is_open(self.event) else self.event.version
 
 
 class Versions:
@@ -52,7 +51,7 @@ class Versions:
             elif isinstance(event, AgentChanged) and event.state is AgentState.READY:
                 # Started from what its files say now: the edit that failed before is no longer open.
                 failed = self._broken.get(event.agent)
-                if failed is not None and event.at > failed.event.at:
+                if failed is not None and event.at > failed.event.at and not _still_held(failed, live):
                     del self._broken[event.agent]
         known = {"", *live}
         for gone in [name for name in self._broken if name not in known]:
@@ -64,7 +63,7 @@ class Versions:
         return tuple(reversed(self._attempts.get(agent, ()) if agent else self._order))
 
     def broken(self, agent: str) -> Attempt | None:
-        """The attempt that failed and that nothing came after; an empty name is the project itself."""
+        """The last attempt, if it failed or is held back; an empty name is the project itself."""
         return self._broken.get(agent)
 
     @property
@@ -93,7 +92,7 @@ class Versions:
             eldest = min(self._attempts, key=lambda name: self._attempts[name][-1].event.at)
             for one in tuple(self._attempts[eldest]):
                 self._drop(one)
-        if event.outcome == "failed":
+        if is_open(event):
             if event.agent or event.place:  # else agents failed, which tell it themselves
                 self._broken[event.agent] = attempt
             return
@@ -113,6 +112,12 @@ class Versions:
         else:
             del self._attempts[agent]
         self._text -= _size(attempt.event)
+
+
+def _still_held(attempt: Attempt, live: Mapping[str, int]) -> bool:
+    """Whether an agent that was started again has the version that it had: a crash leaves it so."""
+    event = attempt.event
+    return event.outcome == "held" and live.get(event.agent) == event.version
 
 
 def _without(attempts: Iterable[Attempt], gone: Attempt) -> Iterator[Attempt]:

@@ -1,13 +1,13 @@
 """The current problem for the top line: the worst and newest one, until it is solved."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, ServerSnapshot
 
 from ..text import count, duration
 from .reload_history import History
-from .reload_words import error_of, name_of
+from .reload_words import error_of, name_of, outcome_word
 
 LINGERS: Final = 8.0
 """Seconds for which a new problem is shown instead of the current one."""
@@ -15,11 +15,15 @@ LINGERS: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One line; ``at`` (Unix seconds) is when it began. ``agent`` is whom it is about, if any."""
+    """One line; ``at`` (Unix seconds) is when it began. ``agent`` is whom it is about, if any.
+
+    Not ``grave`` is what waits for a person.
+    """
 
     text: str
     at: float
     agent: str = ""
+    grave: bool = True
 
 
 def trouble_of(snapshot: FleetSnapshot, history: History) -> Trouble | None:
@@ -30,7 +34,7 @@ def trouble_of(snapshot: FleetSnapshot, history: History) -> Trouble | None:
     first = found[0]
     if len(found) == 1:
         return first
-    return Trouble(f"(+{len(found) - 1}) {first.text}", first.at, first.agent)
+    return replace(first, text=f"(+{len(found) - 1}) {first.text}")
 
 
 def _loops(history: History) -> list[Trouble]:
@@ -64,11 +68,13 @@ def _crashing(snapshot: FleetSnapshot) -> list[Trouble]:
 
 def _broken(history: History) -> list[Trouble]:
     found = []
-    for attempt in history.versions.all_broken:
+    for attempt in sorted(history.versions.all_broken, key=lambda one: one.event.outcome == "held"):
         event, version = attempt.event, attempt.version
         which = f"{name_of(event)} v{version}" if event.agent and version else name_of(event)
         what = ": ".join(part for part in (_short(event.place), error_of(event)) if part) or "failed"
-        found.append(Trouble(f"{which} {what}", event.at, event.agent))
+        held = event.outcome == "held"
+        text = f"{which} {outcome_word(event)}: {what}" if held else f"{which} {what}"
+        found.append(Trouble(text, event.at, event.agent, not held))
     return found
 
 

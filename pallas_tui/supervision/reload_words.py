@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pallas.model import Change, LoopBlocked, Part, Reloaded
+from pallas.model.context_bill import changes_text
 
 from ..text import count, duration
 
@@ -11,6 +12,7 @@ PROJECT: Final = "project"
 """The name used instead of an agent's for changes of the whole project."""
 ISOLATION_HINT: Final = "`isolation: process` gives it a loop of its own"
 
+LETS_THROUGH: Final = "r lets it through"
 _COUNTED: Final[dict[Part, str]] = {"servers": "server", "tools": "tool", "config": "key", "file": "file"}
 _NAMED_KEYS: Final = 2
 _NAMED_PARTS: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "config")
@@ -32,8 +34,18 @@ def _of(part: Part, changes: Sequence[Change]) -> str:
     return count(len(found), _COUNTED[part]) if part in _COUNTED else part
 
 
+def is_open(event: Reloaded) -> bool:
+    """Whether what was saved does not answer: it failed, or tests hold it back."""
+    return event.outcome in ("failed", "held")
+
+
+def outcome_word(event: Reloaded) -> str:
+    """What became of an edit that is open."""
+    return "held back" if event.outcome == "held" else "failed"
+
+
 def failed_version(event: Reloaded, answers: int) -> int:
-    """Which version it was that failed; ``answers`` is the one that goes on, 0 where that is not known."""
+    """Which version failed or is held back; ``answers`` is the one that goes on, 0 where it is not known."""
     return max(event.version, answers + 1) if answers else event.version
 
 
@@ -61,10 +73,10 @@ def name_of(event: Reloaded) -> str:
 def sentence(event: Reloaded, answers: int = 0) -> str:
     """The whole of it in a line, as for the feed; ``answers`` is the version that answers now."""
     name, took = name_of(event), f"in {duration(event.seconds)}"
-    if event.outcome == "failed":
+    if is_open(event):
         failed = failed_version(event, answers)
         which = f" v{failed}" if failed and event.agent else ""
-        return f"{name}{which} failed{_goes_on(event, answers)}: {what_failed(event)}"
+        return f"{name}{which} {outcome_word(event)}{_goes_on(event, answers)}: {what_failed(event)}"
     if event.outcome == "unchanged":
         return f"{name}: saved, no difference"
     different = tally(event.changes)
@@ -72,7 +84,7 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
         return f"{name} reloaded {took}" + (f": {different or files}" if different or files else "")
     own = tally([change for change in event.changes if change.part != "agent"])
-    suffix = f": {own}" if own else ""
+    suffix = (f": {own}" if own else "") + (f"; {changes_text(event.context)}" if event.context else "")
     arrived = {change.kind for change in event.changes if change.part == "agent"}
     if "removed" in arrived:
         return f"{name} is out of the fleet"

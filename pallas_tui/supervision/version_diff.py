@@ -7,7 +7,7 @@ from typing import Final
 from pallas.model import Change, ChangeKind, Part, Reloaded
 
 from ..text import clock, duration
-from .reload_words import error_of, failed_version, name_of
+from .reload_words import LETS_THROUGH, error_of, failed_version, is_open, name_of, outcome_word
 
 Paragraph = tuple[str, str]
 
@@ -46,19 +46,23 @@ def plain(event: Reloaded, answers: int = 0) -> str:
 
 
 def _paragraphs(event: Reloaded, answers: int) -> Iterator[Paragraph]:
-    failed = event.outcome == "failed"
-    yield _heading(event, answers), _WRONG if failed else _STRONG
+    failed, held = is_open(event), event.outcome == "held"
+    yield _heading(event, answers), _CHANGED if held else _WRONG if failed else _STRONG
     yield f"{clock(event.at)}, took {duration(event.seconds)}", _DIM
     if event.files:
         yield f"saved: {', '.join(event.files)}", _DIM
     if failed:
         yield from _failure(event, answers)
+    if event.context:
+        yield from (("", _PLAIN), ("context of a request", _STRONG))
+        for more in event.context:
+            yield more.text, _ADDED if more.tokens < 0 else _CHANGED
     if not event.changes:
         if not failed:
             yield from (("", _PLAIN), ("Nothing in it is different from the version before.", _DIM))
         return
     if failed:
-        yield from (("", _PLAIN), ("What would have changed", _STRONG))
+        yield from (("", _PLAIN), ("What would change" if held else "What would have changed", _STRONG))
     ranked = sorted(event.changes, key=lambda change: _ORDER.index(change.part))
     for part, changes in groupby(ranked, key=lambda change: change.part):
         yield "", _PLAIN
@@ -69,9 +73,9 @@ def _paragraphs(event: Reloaded, answers: int) -> Iterator[Paragraph]:
 
 def _heading(event: Reloaded, answers: int) -> str:
     name = name_of(event)
-    if event.outcome == "failed":
-        version = failed_version(event, answers)
-        return f"{name} v{version} failed" if version and event.agent else f"{name}: failed"
+    if is_open(event):
+        version, word = failed_version(event, answers), outcome_word(event)
+        return f"{name} v{version} {word}" if version and event.agent else f"{name}: {word}"
     if event.outcome == "unchanged":
         return f"{name}: saved, no difference"
     version_text = f" v{event.version}" if event.version and event.agent else ""
@@ -85,7 +89,8 @@ def _failure(event: Reloaded, answers: int) -> Iterator[Paragraph]:
     yield error_of(event) or "No reason was given; see the log.", _WRONG
     if event.agent:
         still = f"v{answers}" if answers else "The version before"
-        yield f"{still} answers as before. Fix the file and save it.", _PLAIN
+        fix = f"A shows the tests; {LETS_THROUGH}" if event.outcome == "held" else "Fix the file and save it"
+        yield f"{still} answers as before. {fix}.", _PLAIN
     story = event.story.strip().removeprefix(event.error.strip()).strip()
     if story:
         yield "", _PLAIN

@@ -18,11 +18,15 @@ STOP_TIMEOUT: Final = 8.0
 
 
 class FleetProcess:
-    """`pallas dev DIR --serve`, started and stopped by us. What it says goes to our terminal."""
+    """`pallas dev DIR --serve`, started and stopped by us. What it says goes to our terminal.
 
-    def __init__(self, root: Path, token: str = "") -> None:
+    ``faults`` is a file with faults to be injected, by default ``faults.yaml`` of the project.
+    """
+
+    def __init__(self, root: Path, token: str = "", faults: Path | None = None) -> None:
         self.token = token or make_token()
         self._root = root
+        self._faults = ("--faults", str(faults)) if faults is not None else ()
         self._process: Process | None = None
 
     async def start(self, origin: str) -> None:
@@ -35,6 +39,7 @@ class FleetProcess:
         # In a group of its own: a Ctrl-C in our terminal is ours to pass on, once.
         self._process = await asyncio.create_subprocess_exec(
             *_ended_with_parent(), sys.executable, "-m", "pallas.server", "dev", str(self._root), "--serve",
+            "--allow-faults", *self._faults,
             env=environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         ended = asyncio.create_task(self._process.wait())

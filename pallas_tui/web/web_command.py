@@ -20,10 +20,20 @@ from .web_server import WebServer
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main(root: Path, *, attach: str | None, token: str, token_variable: str, host: str, port: int) -> int:
+def main(
+    root: Path,
+    *,
+    attach: str | None,
+    token: str,
+    token_variable: str,
+    host: str,
+    port: int,
+    faults: Path | None = None,
+) -> int:
     """Serve the workbench to browsers until a signal; returns the exit status.
 
-    With ``attach`` on the fleet there, else on that of the project in ``root``, which is started and stopped.
+    With ``attach`` on the fleet there, else on that of the project in ``root``, which is started and stopped,
+    with the faults in the file ``faults``.
     0 after an orderly stop, 2 for a mistake in the arguments, which a line on stderr names.
     """
     try:
@@ -37,7 +47,8 @@ def main(root: Path, *, attach: str | None, token: str, token_variable: str, hos
     hide_tokens(token_variable)
     setup_logging()
     try:
-        return asyncio.run(_serve(root, origin, attach is None, given, host, port))
+        own = FleetProcess(root, given, faults) if attach is None else None
+        return asyncio.run(_serve(root, origin, own, given, host, port))
     except Fault as fault:
         return _wrong(fault.message)
     except OSError as error:
@@ -46,12 +57,13 @@ def main(root: Path, *, attach: str | None, token: str, token_variable: str, hos
         close_logging()
 
 
-async def _serve(root: Path, origin: str, own: bool, token: str, host: str, port: int) -> int:
+async def _serve(
+    root: Path, origin: str, fleet: FleetProcess | None, token: str, host: str, port: int
+) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stopped.set)
-    fleet = FleetProcess(root, token) if own else None
     if fleet is not None:
         token = fleet.token
     else:
@@ -62,7 +74,7 @@ async def _serve(root: Path, origin: str, own: bool, token: str, host: str, port
         host=host,
         port=port,
         token=token,
-        name=_name(root, origin, own),
+        name=_name(root, origin, fleet is not None),
         tell=_say,
     )
     waiting: set[asyncio.Task[Any]] = {asyncio.create_task(stopped.wait())}

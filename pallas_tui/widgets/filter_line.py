@@ -1,6 +1,6 @@
 """The line in which a list is filtered."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from textual import events
 from textual.app import App
@@ -9,6 +9,9 @@ from textual.message import Message
 from textual.widgets import Input
 
 from ..actions import bindings
+
+NOTHING_MATCHES: Final = "Nothing matches.\nEscape clears the filter."
+"""The text of a list in which the filter found nothing."""
 
 
 class FilterLine(Input):

@@ -29,12 +29,7 @@ class FoldedLines(LineView):
             return
         self._lines = lines
         self._fold()
-        if top:
-            self.cursor = 0
-            self.scroll_to(y=0, animate=False, force=True)
-            self._remember()
-        self.reload()
-        self.refresh()
+        self.show_again(top)
 
     def on_resize(self) -> None:
         width = max(20, min(self.line_width, READABLE))

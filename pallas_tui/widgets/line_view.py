@@ -210,6 +210,15 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh_line(self.cursor)
         self.moved(scrolled=False)
 
+    def show_again(self, top: bool) -> None:
+        """Show other lines: from the first one with ``top``, else from where the reader is."""
+        if top:
+            self.cursor = 0
+            self.scroll_to(y=0, animate=False, force=True)
+            self._remember()
+        self.reload()
+        self.refresh()
+
     def at_end(self) -> bool:
         """Whether the last line is in view."""
         return self.scroll_offset.y >= self.last_top()

@@ -32,12 +32,7 @@ class TextLines(LineView):
             return
         self._paragraphs, self._wrapped_at = found, -1
         self._wrap()
-        if top:
-            self.cursor = 0
-            self.scroll_to(y=0, animate=False, force=True)
-            self._remember()
-        self.reload()
-        self.refresh()
+        self.show_again(top)
 
     def on_resize(self) -> None:
         """Text is wrapped to a width."""

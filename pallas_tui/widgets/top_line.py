@@ -42,13 +42,16 @@ class TopLine(Bar):
         wide = width >= _WIDE and not self._tells_trouble(summary)
         parts, wide = self._fitting(summary, wide)
         right, todos = _right(wide), self._todos(summary, wide)
+        asked = self._asked(summary, wide)
         has_event = summary.last_event is not None or bool(summary.saving)
         if wide and has_event and width - width_of(parts) - width_of(right) < _EVENT_WIDTH:
             parts, right = self._fitting(summary, wide=False)[0], _right(wide=False)
-        room = width - width_of(parts) - width_of(todos) - width_of(right) - 3
+        room = width - width_of(parts) - width_of((*asked, *todos)) - width_of(right) - 3
         event_part = self._event_part(summary, room - 1) if room > 8 else ()
         action = "changes" if self._tells_trouble(summary) else ""
-        due = (Button(todos, action="todos"),) if todos else ()
+        due = tuple(
+            Button(part, action=action) for part, action in ((asked, "questions"), (todos, "todos")) if part
+        )
         self.put((Button(parts), *due, Button(event_part, action=action)), right)
 
     def on_resize(self) -> None:
@@ -70,11 +73,19 @@ class TopLine(Bar):
         words = count(summary.raised, "todo") + " raised" if wide else f"{summary.raised} todo"
         return ("   " if wide else "  ", ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])
 
+    def _asked(self, summary: Summary, wide: bool) -> Line:
+        """How many questions to people are open; nothing while none is."""
+        if not summary.asked or summary.stale:
+            return ()
+        words = count(summary.asked, "question") + (" open" if wide else "")
+        return ("   " if wide else "  ", ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])
+
     def _event_part(self, summary: Summary, room: int) -> Line:
         gap: Part = ("   ", "")
         if self._tells_trouble(summary) and self._trouble is not None:
             text = fit(self._trouble.text, room - 2, self._glyphs)
-            return gap, (f"{self._glyphs.error} {text}", STYLES[Tone.ERROR])
+            tone = Tone.ERROR if self._trouble.grave else Tone.DEGRADED
+            return gap, (f"{shape(tone, self._glyphs)[0]} {text}", STYLES[tone])
         if summary.saving:
             text = f"{self._glyphs.reloading} {summary.saving}{self._glyphs.ellipsis}"
             return gap, (fit(text, room, self._glyphs), STYLES[Tone.STARTING])
@@ -140,6 +151,9 @@ class TopLine(Bar):
             word = f" {number} {tone.value}" if wide else f" {number}"
             parts += [(" " if wide else "", ""), shape(tone, self._glyphs), (word + " ", STYLES[tone])]
         parts.append((gap[1:] + f"{summary.runs_text:<6}", STRONG if summary.runs else DIM))
+        if summary.has_faults:
+            words = "faults are injected" if wide else "faults"
+            parts += [(gap, ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])]
         if summary.registry_port is not None and not (narrow and self._tells_trouble(summary)):
             parts.append((f"{gap}{'registry ' if wide else ''}:{summary.registry_port}", DIM))
         if summary.paused:

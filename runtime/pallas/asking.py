@@ -1,13 +1,13 @@
 """Lets work ask its caller something: a handler says ``answer = await ask("Which one?")``.
 
-Only the caller of a task can be asked (``pallas.tasks``). All other callers wait for one answer, and ``ask``
-raises.
+The question reaches the person who called the outermost run, wherever the call came from, and anyone else who
+may answer it (docs/questions.md).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from pallas.model import Fault, FaultType
 
@@ -19,8 +19,6 @@ _TEXT: Final[Mapping[str, Any]] = {
     "properties": {"answer": {"type": "string"}},
     "required": ["answer"],
 }
-
-Asker = Callable[[str, Mapping[str, Any], float], Awaitable["Answered"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,28 @@ class Answered:
         return found if isinstance(found, str) else ""
 
 
+class Asker(Protocol):
+    """Asks people for one run."""
+
+    async def form(
+        self,
+        message: str,
+        schema: Mapping[str, Any],
+        seconds: float | None = None,
+        *,
+        server: str = "",
+        call_id: str = "",
+    ) -> Answered:
+        """Have a person fill a form, within ``seconds`` or the project's own limit.
+
+        ``server`` is the downstream that asks. Raises Fault: TIMEOUT if there is no answer, PROTOCOL for a
+        schema that is no form, UPSTREAM if too many questions wait or the run is over.
+        """
+        ...
+
+
 asker: Final[ContextVar[Asker | None]] = ContextVar("pallas.asker", default=None)
-"""Asks the caller of the current run; None if it cannot be asked."""
+"""Asks people for the current run; None outside of a run."""
 
 
 def can_ask() -> bool:
@@ -52,13 +70,9 @@ async def ask(
     """Ask the caller of the current run, and wait ``timeout`` seconds for the answer.
 
     ``schema`` describes a form: an object of plain fields. Without one the answer is a text. Raises Fault:
-    UPSTREAM if the caller cannot be asked, TIMEOUT if it did not answer.
+    UPSTREAM outside of a run, TIMEOUT if nobody answered.
     """
-    ask_caller = asker.get()
-    if ask_caller is None:
-        raise Fault(
-            FaultType.UPSTREAM,
-            "this work wants to ask its caller something, but the caller cannot be asked: that needs a task, "
-            "made by a client that declares io.modelcontextprotocol/tasks and elicitation",
-        )
-    return await ask_caller(message, _TEXT if schema is None else schema, timeout)
+    own = asker.get()
+    if own is None:
+        raise Fault(FaultType.UPSTREAM, "ask() is for code that works for a run; there is none here")
+    return await own.form(message, _TEXT if schema is None else schema, timeout)

@@ -1,19 +1,51 @@
 """Entry point: ``python -m pallas.server`` is the same as ``pallas``."""
 
 import gc
+import os
 import sys
+from pathlib import Path
+
+from pallas.import_seam import postpone_methods
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    if sys.argv[1:2] == ["check"] and sys.argv[2:3] != ["bearer"]:
-        gc.disable()  # It ends before there is garbage, and looking for it takes a tenth of the time.
-    from pallas.cli.app import run
+    arguments = sys.argv[1:]
+    postpone_methods()
+    gc.disable()  # Imports make no garbage, and looking for it takes a tenth of their time.
+    if _opens_workbench(arguments):
+        from pallas.cli.dev import DevOptions, dev
 
-    status = run(sys.argv[1:])
+        try:
+            status = dev(DevOptions(Path(*arguments[1:])))  # It enables this after the first paint.
+        except KeyboardInterrupt:
+            status = 130
+    else:
+        from pallas.cli.app import run
+
+        if not _ends_soon(arguments) and not _may_serve(arguments):
+            gc.enable()
+        status = run(arguments)
     # The interpreter would search all that is left for cycles before it ends: half a second of nothing.
     gc.freeze()
     sys.exit(status)
+
+
+def _ends_soon(arguments: list[str]) -> bool:
+    """Whether it ends before there is garbage."""
+    return arguments[:1] == ["check"] and arguments[1:2] != ["bearer"]
+
+
+def _may_serve(arguments: list[str]) -> bool:
+    """Whether no command is given first; the command line enables the collector where one comes later."""
+    return not arguments or arguments[0].startswith("-")
+
+
+def _opens_workbench(arguments: list[str]) -> bool:
+    """Whether this is `pallas dev [DIR]` without options: it paints before typer is imported."""
+    if arguments[:1] != ["dev"] or len(arguments) > 2 or os.environ.get("CREDENTIALS_DIRECTORY"):
+        return False
+    return all(not folder.startswith("-") and Path(folder).is_dir() for folder in arguments[1:])
 
 
 if __name__ == "__main__":

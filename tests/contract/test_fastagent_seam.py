@@ -10,6 +10,7 @@ import pytest
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.config import MCPSettings
 from fast_agent.core.logging.transport import AsyncEventBus
+from mcp_types import CallToolRequest, CallToolRequestParams
 from support.live import agent_module, ask, client, running, write_project
 from support.recording import recording
 
@@ -170,6 +171,31 @@ def test_messages_have_the_fields_that_kept_copies_rely_on() -> None:
     assert changed is not kept
     assert kept.role == "user"
     assert kept.model_dump() == user_message("hi").model_dump()
+
+
+def _call_of(name: str) -> CallToolRequest:
+    return CallToolRequest(method="tools/call", params=CallToolRequestParams(name=name, arguments={}))
+
+
+def test_a_kept_answer_is_without_what_was_measured_and_shares_its_set_of_fields() -> None:
+    from fast_agent.constants import FAST_AGENT_TIMING, FAST_AGENT_USAGE, REASONING
+    from fast_agent.mcp.helpers.content_helpers import text_content
+    from fast_agent.types import PromptMessageExtended
+
+    from pallas.executors.fastagent.message_conversion import FrozenMessage, native_copy
+
+    blocks = {name: [text_content(name)] for name in (FAST_AGENT_TIMING, FAST_AGENT_USAGE, REASONING)}
+    answer = PromptMessageExtended(role="assistant", content=[text_content("42")], channels=dict(blocks))
+    kept, other = native_copy(answer), native_copy(answer.model_copy(update={"channels": None}))
+    assert kept.channels == {REASONING: blocks[REASONING]} and answer.channels == blocks
+    assert native_copy(answer.model_copy(update={"tool_calls": {}})).channels == kept.channels
+    asks = answer.model_copy(update={"tool_calls": {"1": _call_of("tool")}})
+    assert native_copy(asks).channels == blocks  # fast-agent sums these up where it shortens a history
+    assert other.model_dump(exclude={"channels"}) == answer.model_dump(exclude={"channels"})
+    assert kept.model_fields_set is other.model_fields_set == set(PromptMessageExtended.model_fields)
+    assert kept.model_copy(update={"role": "user"}).model_fields_set is not kept.model_fields_set
+    assert kept.content == answer.content
+    assert FrozenMessage.model_validate_json(kept.model_dump_json(by_alias=True)) == kept
 
 
 def test_a_models_back_off_can_be_shortened() -> None:

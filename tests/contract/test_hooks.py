@@ -41,6 +41,10 @@ def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:
     assert "await self._reconnect_and_replay_server_operation(" in source(
         MCPAggregator._handle_connection_error
     )
+    assert "return _managed_http_transport_context(" in source(client_gateway._create_transport)
+    assert "async with http_client, transport_context" in source(
+        client_gateway._managed_http_transport_context
+    )
     assert "await configure_logger(" in source(context.initialize_context)
     assert "build_oauth_provider(" in source(client_gateway._prepare_headers_and_auth)
 

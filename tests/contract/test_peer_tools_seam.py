@@ -17,6 +17,8 @@ from support.live import agent_module, write_project
 
 from pallas.config import load_project
 from pallas.executors import Emit, ExecutorTurn
+from pallas.executors.call_gate import CallGate
+from pallas.executors.fastagent.call_gate_seam import TurnGate
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.instance_turn import FastAgentInstance
 from pallas.executors.fastagent.peer_tools import PeerTool
@@ -56,7 +58,14 @@ class Calls:
         return self.now
 
     async def ask(
-        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+        self,
+        peer: str,
+        text: str,
+        turn: ExecutorTurn,
+        trace: TraceContext | None,
+        emit: Emit,
+        *,
+        call_id: str = "",
     ) -> str:
         self.asked.append((peer, text, trace))
         if self.fault is not None:
@@ -116,6 +125,7 @@ async def called(
     progress = RunProgress("run1", "one", told.append)
     progress.labels = instance.peers.labels
     params = RequestParams(tool_execution_handler=progress)
+    instance.gate = TurnGate(CallGate.of(turn), {})
     with running(RunTrace("run1", "one", child_of(None))), instance.peers.serving(turn, told.append):
         result = await instance.agent.call_tool(name, arguments, "use1", request_params=params)
     return result, [event for event in told if isinstance(event, ToolEvent)]

@@ -81,6 +81,22 @@ async def test_a_call_carries_the_span_it_was_told_to_begin_with_and_leaves_noth
     assert fastagent_llm._mcp_metadata_var.get() is None
 
 
+async def test_a_call_of_a_durable_run_carries_its_name_and_attempt() -> None:
+    library_hooks.install(trace_seam.HOOK)
+    client = Client()
+    with running(RunTrace("r", "one", CONTEXT)):
+        with trace_seam.naming_call("r", "call-7", 2):
+            assert await call(client) == "done"
+        assert await call(client) == "done"
+    named, bare = client.meta
+    assert {key: named[key] for key in trace_seam.CALL_META} == {
+        "local.pallas/runId": "r",
+        "local.pallas/callId": "call-7",
+        "local.pallas/attempt": 2,
+    }
+    assert not {*trace_seam.CALL_META} & {*bare}
+
+
 @pytest.mark.parametrize(
     "said", ["Unrecognized key(s) in object: 'traceparent'", "_meta: additional properties are not allowed"]
 )

@@ -1,5 +1,7 @@
-"""Fixtures for any test here: a ledger, or the URL of an empty database, on SQLite and PostgreSQL."""
+"""Fixtures for any test here: a ledger, the URL of an empty database, two fleets on one of these."""
 
 from support.databases import database_url as database_url
 from support.databases import ledger as ledger
 from support.databases import postgres as postgres
+from support.leased_twice import fleets as fleets
+from support.replicas import replicas as replicas

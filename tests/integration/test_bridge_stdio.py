@@ -221,8 +221,8 @@ async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_
             # That fleet has ended with the client that it was started for.
             done = await tell(stays, "tasks_delegate", prompt="still here", agentId="upper")
             assert done["text"] == "STILL HERE"
-            body = await refused(stays, "sessions_status", sessionId=mine)
-            assert body["error"] == f"Session not found: {mine}"
+            said = await tell(stays, "sessions_prompt", sessionId=mine, prompt="this too")
+            assert said["text"] == "THIS TOO"
     finally:
         end.set()
         await asyncio.wait({working}, timeout=30)

@@ -193,7 +193,7 @@ async def test_a_cancelled_call_of_an_agent_cancels_its_run(tmp_path: Path) -> N
         with pytest.raises(asyncio.CancelledError):
             await call
         await until(lambda: fleet.snapshot().agents[0].runs_active == 0, timeout=20)
-        await until(lambda: len(fleet._inspector._pending) == 0)
+        await until(lambda: len(fleet.inspector._pending) == 0)
 
 
 LARGE = '''
@@ -254,4 +254,4 @@ async def test_the_workbench_calls_from_its_own_thread(
 
 def _asked(thread: ThreadedFleet) -> int:
     fleet: Fleet | None = thread._fleet
-    return len(fleet._inspector._pending) if fleet is not None else 0
+    return len(fleet.inspector._pending) if fleet is not None else 0

@@ -33,6 +33,9 @@ rules:
     say: "turn {{ turns }}"
 """
 KINDS = ("slow tool", "slow model", "delegate")
+# What an idle instance may hold, and may not: a child with its pipes, two connections with both ends here.
+INSTANCE_DESCRIPTORS = 8
+INSTANCE_CHILDREN = 1
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)
@@ -232,12 +235,12 @@ async def test_abrupt_disconnects_under_load_leave_no_task_lock_session_or_child
 
     await burst()
     (descriptors, children), tasks = _footprint(), len(asyncio.all_tasks())
-    for _ in range(2):
+    for _ in range(3):  # 36 disconnects: one descriptor each, or one child a burst, is more than the margin
         await burst()
 
     def as_before() -> bool:
         now = _footprint()
-        return now[0] <= descriptors and now[1] <= children
+        return now[0] <= descriptors + INSTANCE_DESCRIPTORS and now[1] <= children + INSTANCE_CHILDREN
 
     await until(as_before, timeout=30)
     if era == ERAS[0]:  # a session of the older era lives until it is idle: one task group each

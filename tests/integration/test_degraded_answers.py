@@ -13,7 +13,7 @@ from support.live import ECHO, ERAS, agent_module, client, running, write_projec
 from support.outages import Outage, outages
 from support.ports import free_ports
 from support.processes import below, gone
-from support.waiting import until
+from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
@@ -57,12 +57,10 @@ async def answer(connected: Client, message: str) -> tuple[str, dict[str, str]]:
 
 async def answer_with(connected: Client, server: str) -> None:
     """Wait until a message is answered with the tool of that server and nothing is missing."""
-    async with asyncio.timeout(60):
-        while True:
-            text, missing = await answer(connected, say(server, "back"))
-            if f"{server}:back" in text and not missing:
-                return
-            await asyncio.sleep(0.05)
+    await poll(
+        lambda: answer(connected, say(server, "back")),
+        lambda given: f"{server}:back" in given[0] and not given[1],
+    )
 
 
 def health(fleet: Fleet) -> Health:
@@ -283,9 +281,9 @@ async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, iso
             assert await answer(one, "hi") == ("hi", {})
             await right.stop()
             await until(lambda: health(fleet).message == "Unreachable: right")
-            async with asyncio.timeout(30):
-                while await answer(one, "hi") != ("hi", {"right": "cannot be reached"}):
-                    pass  # the probe is told to the agent a moment later
+            # The probe is told to the agent a moment later.
+            expected = ("hi", {"right": "cannot be reached"})
+            await poll(lambda: answer(one, "hi"), lambda given: given == expected, timeout=30)
             await right.start()
             await answer_with(one, "right")
 
@@ -326,7 +324,6 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
         await end_server()
         assert await answer(one, "hi") == ("hi", {"echo": "cannot be reached"})
         script.write_text(source)
-        async with asyncio.timeout(60):
-            while "echo:x" not in (await answer(one, call))[0]:
-                pass  # it is tried again before each run
+        # It is tried again before each run.
+        await poll(lambda: answer(one, call), lambda given: "echo:x" in given[0])
         await until(lambda: health(fleet).status is HealthStatus.OK)

@@ -10,7 +10,7 @@ from mcp import Client
 from support.live import ERAS, agent_module, client, running, write_project
 from support.offline import model_record, offline_project
 from support.outages import Outage, outages
-from support.waiting import until
+from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
@@ -52,9 +52,8 @@ async def answer(connected: Client, message: str) -> tuple[str, dict[str, str]]:
 
 async def answer_with(connected: Client, server: str) -> None:
     """Wait until a message is answered with the tool of that server."""
-    async with asyncio.timeout(60):
-        while f"{server}:x" not in (await answer(connected, say(server)))[0]:
-            pass  # it is tried again before each run
+    # It is tried again before each run.
+    await poll(lambda: answer(connected, say(server)), lambda given: f"{server}:x" in given[0])
 
 
 def shown(fleet: Fleet, name: str = "one") -> AgentSnapshot:
@@ -110,9 +109,8 @@ async def test_a_server_of_an_agent_below_is_missing_like_any_other(tmp_path: Pa
             assert "left:x" in text
             assert missing == {"right": "cannot be reached"}
             await right.start()
-            async with asyncio.timeout(60):
-                while (await answer(one, "hi"))[1]:
-                    pass  # it is tried again before each run
+            # It is tried again before each run.
+            await poll(lambda: answer(one, "hi"), lambda given: not given[1])
 
 
 async def test_a_new_version_of_a_degraded_agent_answers_and_connects_what_returns(tmp_path: Path) -> None:
@@ -158,9 +156,8 @@ async def main() -> None: ...
             told = str(model_record(fleet).requests[-1])
             assert "Ask left nicely." in told and "Ask right nicely." not in told
             await right.start()
-            async with asyncio.timeout(60):
-                while (await answer(one, "hi"))[1]:
-                    pass  # it is tried again before each run
+            # It is tried again before each run.
+            await poll(lambda: answer(one, "hi"), lambda given: not given[1])
             told = str(model_record(fleet).requests[-1])
             assert "Ask left nicely." in told and "Ask right nicely." in told
             assert "right__say" in told

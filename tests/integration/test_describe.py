@@ -237,7 +237,7 @@ async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path
         with pytest.raises(asyncio.CancelledError):
             await call
         await until(lambda: set(pallas_process.below()) <= before, timeout=20)
-        await until(lambda: len(fleet._inspector._pending) == 0)
+        await until(lambda: len(fleet.inspector._pending) == 0)
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
 
 

@@ -16,7 +16,7 @@ from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, fault_in, served, text_of
 from support.turnstile import Turnstile, turnstile
-from support.waiting import until
+from support.waiting import poll, until
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -111,9 +111,8 @@ async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: P
             for caller, era in zip(callers, ERAS, strict=True)
             for each in "ab"
         ]
-        metrics = lambda: fleet.get("/metrics")  # noqa: E731
-        while 'pallas_runs_queued{agent="helper"} 2.0' not in (await metrics()).text:
-            pass
+        queued = 'pallas_runs_queued{agent="helper"} 2.0'
+        await poll(lambda: fleet.get("/metrics"), lambda page: queued in page.text)
         fleet.send(signal.SIGTERM)
         await fleet.says("draining: 4 runs in flight")
         stile.open.set()

@@ -1,6 +1,5 @@
 """Start order, readiness, failure isolation and stopping of a real fleet."""
 
-import asyncio
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import yaml
 from support import pallas_process
 from support.live import ECHO, ERAS, agent_module, all_ready, ask, client, running, write_project
 from support.ports import free_ports, is_free
+from support.waiting import poll
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
@@ -252,9 +252,8 @@ async def test_an_agent_whose_downstream_is_away_runs_degraded_and_recovers(tmp_
         assert (answered.meta or {})["local.pallas/missingServers"] == {"echo": "cannot be reached"}
         (tmp_path / "later.py").write_text((tmp_path / "echo_server.py").read_text())
         call = '***CALL_TOOL echo__echo {"text": "back"}'
-        async with asyncio.timeout(30):
-            while "echo:back" not in await ask(one, call):
-                pass  # each question has the missing server tried again
+        # Each question has the missing server tried again.
+        await poll(lambda: ask(one, call), lambda answer: "echo:back" in answer, timeout=30)
         assert (await one.call_tool("get_health", {})).content[0].text.startswith('{"status": "ok"')  # type: ignore[union-attr]
 
 

@@ -421,11 +421,11 @@ async def test_sessions_of_a_handler_are_told_to_it_and_fail_as_it_does(tmp_path
         assert session.status == "active"
         assert (await sessions.prompt(session.id, "hi", ANONYMOUS)).text == "HI"
         assert (await sessions.prompt(session.id, "who", ANONYMOUS)).text == "blue 2"
-        assert sessions.status(session.id, ANONYMOUS).status == "idle"
+        assert (await sessions.status(session.id, ANONYMOUS)).status == "idle"
         # DR-9
         with pytest.raises(Fault, match="upper failed; the log"):
             await sessions.prompt(session.id, "fail", ANONYMOUS)
-        assert sessions.status(session.id, ANONYMOUS).status == "failed"
+        assert (await sessions.status(session.id, ANONYMOUS)).status == "failed"
         assert await sessions.close(session.id, ANONYMOUS, "done with it")
         assert sessions.active == 0
     assert told == ["create upper", "close done with it"]

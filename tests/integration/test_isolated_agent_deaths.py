@@ -302,7 +302,7 @@ async def test_a_process_may_end_while_it_loads(tmp_path: Path) -> None:
         await executor.load()
     assert caught.value.retryable
     await executor.close(3.0)
-    assert below() == []
+    await until(lambda: not below())
 
 
 async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp
         agent = fleet.agents[0].snapshot()
     assert "agents/frail.py:4: ValueError: an egg" in agent.error.splitlines()[0]
     assert 'frail.py", line 6, in <module>' in agent.error
-    assert below() == []
+    await until(lambda: not below())
 
 
 @pytest.mark.parametrize("parked", [False, True])
@@ -356,7 +356,7 @@ async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await loading
     await early.close(0.1)
-    assert below() == []
+    await until(lambda: not below())
     blocked = ProcessExecutor(loaded, loaded.agents["frail"])
     heard = Heard()
     await blocked.load()
@@ -368,7 +368,7 @@ async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
         await asyncio.gather(blocked.close(600.0), blocked.close(0.5))
     with pytest.raises(Fault):
         await asked
-    assert below() == []
+    await until(lambda: not below())
     with pytest.raises(Fault, match="loaded already"):
         await blocked.load()
 
@@ -456,7 +456,7 @@ async def test_a_process_of_another_release_is_not_spoken_to(
         await executor.load()
     assert told.value.type is FaultType.CONFIG
     await executor.close(3.0)
-    assert below() == []
+    await until(lambda: not below())
 
 
 async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
     before = held()
     await asyncio.gather(*(cycle() for _ in range(2)))
     assert held() == before
-    assert below() == []
+    await until(lambda: not below())
 
 
 async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:

@@ -10,15 +10,22 @@ from pathlib import Path
 import pytest
 from support import mortal_writer
 from support.databases import fresh_database
-from support.mortal_writer import FOUND, LOOKING
-from support.turns import turn
+from support.mortal_writer import FOUND, LOOKING, go_on_with
+from support.turns import all_rows, turn
+from support.waiting import poll
 
 from pallas.ledger import Ledger, open_ledger
-from pallas.model import MessageRecord
+from pallas.ledger.claims import MAX_DEATHS
+
+MOST_ATTEMPTS = 1 + 3 * (MAX_DEATHS - 1)
+"""Deaths are counted anew at each of the three messages that a run has before its answer."""
 
 
-async def kill_again_and_again(url: str, times: int) -> None:
-    """Kill writers, each at another moment, and look at what is left."""
+async def kill_again_and_again(url: str, times: int) -> int:
+    """Kill writers, each at another moment, and look at what is left.
+
+    Returns how many runs were answered by another process than the one that began them.
+    """
     chance = random.Random(times)
     ledger = await open_ledger(url)
     threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(4)]
@@ -40,8 +47,9 @@ async def kill_again_and_again(url: str, times: int) -> None:
 
     assert len(kept) > times / 3
     ledger = await open_ledger(url)
+    went_on = 0
     try:
-        await until_recovered(ledger)
+        await inherit_all(ledger)
         for thread in threads:
             rows = {row.turn_index: row for row in await all_rows(ledger, thread)}
             mine = {index: run for (of, index), run in kept.items() if of == thread}
@@ -52,6 +60,15 @@ async def kill_again_and_again(url: str, times: int) -> None:
             assert all(
                 "stopped in the middle" in row.reason for row in rows.values() if row.status == "error"
             )
+            # A run that went on elsewhere is written once, and one that ended each child is given up.
+            assert sorted(rows) == list(range(len(rows)))
+            whole = [row.run for row in rows.values() if row.status == "complete"]
+            assert {whole.count(run_id) for run_id in whole} <= {5}
+            for run_id in set(whole):
+                found = await ledger.runs.get(run_id)
+                assert found is not None
+                assert found.status == "ok"
+                went_on += found.attempt > 1
             # AG-7: whole turns and nothing else.
             history = (await ledger.threads.history(thread))[0]
             assert len(history) % 4 == 0
@@ -62,6 +79,7 @@ async def kill_again_and_again(url: str, times: int) -> None:
             assert len((await ledger.threads.history(thread))[0]) == before + 2
     finally:
         await ledger.close()
+    return went_on
 
 
 async def one_life(said: StreamReader, enough: int, kept: dict[tuple[str, int], str]) -> None:
@@ -76,27 +94,26 @@ async def one_life(said: StreamReader, enough: int, kept: dict[tuple[str, int], 
                 kept[rest[0], int(rest[2])] = rest[1]
                 seen += 1
             elif word == "gone":
+                assert int(rest[1]) == signal.SIGKILL, "it ended by itself: its stderr says why"
                 return
             if pid and seen >= enough:
                 os.kill(pid, signal.SIGKILL)
                 pid = 0
 
 
-async def all_rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
-    rows: list[MessageRecord] = []
-    cursor = ""
-    while True:
-        page = await ledger.threads.messages(thread, limit=200, cursor=cursor)
-        rows += page.items
-        if not (cursor := page.next):
-            return rows
+async def inherit_all(ledger: Ledger) -> None:
+    """Go on with what the last child left, or put it into error.
 
+    A server may notice a moment later that somebody is gone; a file system knows at once.
+    """
 
-async def until_recovered(ledger: Ledger) -> None:
-    """A server may notice a moment later that somebody is gone; a file system knows at once."""
-    async with timeout(30):
-        while (await ledger.runs.list(status="running")).items:
-            await ledger.recover()
+    async def nothing_is_left() -> bool:
+        for claimed in (await ledger.inherit(lambda agent: True)).claimed:
+            assert 1 < claimed.record.attempt <= MOST_ATTEMPTS
+            await go_on_with(ledger, claimed)
+        return not (await ledger.runs.list(status="running")).items
+
+    await poll(nothing_is_left, timeout=30)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -105,7 +122,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def test_eighty_kills_on_sqlite(tmp_path: Path) -> None:
     # AG-6
-    await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 80)
+    assert await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 80) > 0
     # Locks of the dead are not left lying about.
     assert names_in(tmp_path) == ["ledger.sqlite3"]
 

@@ -13,12 +13,15 @@ import pytest
 from support.databases import Server, fresh_database, new_server
 from support.executors import FakeAgent, FakeExecutor, Gate
 from support.live import ECHO, write_project
+from support.turns import error, turn
+from support.waiting import poll
 
 from pallas.access.grants import Grants
 from pallas.config import load_project
 from pallas.fleet.storage import Storage
 from pallas.ledger import Ledger, open_ledger
-from pallas.model import Fault, RunRequest
+from pallas.ledger.claims import ClaimedRun
+from pallas.model import Fault, Message, RunRequest
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
@@ -105,19 +108,32 @@ async def left_hanging(
             await lasting.close(2.0)
     assert "does not answer and is left" in caplog.text
 
-    async def again() -> Ledger:
-        """As soon as who died is seen to be dead."""
-        async with asyncio.timeout(30):
-            while True:
-                opened = await open_ledger(url)
-                if not (await opened.runs.list(status="running")).items:
-                    return opened
-                await opened.close()
-
-    after = await again()
+    after = await open_ledger(url)
     try:
+        # A server notices some seconds later that the fleet is gone.
+        await poll(lambda: nothing_is_left(after, handle), timeout=30)
+        # Or the database was told in the end.
         rows = (await after.threads.messages(handle)).items
-        assert {row.status for row in rows} == {"error"}
+        assert [(row.content, row.status) for row in rows] == [("go", "error")]
         assert {run.status for run in (await after.runs.list()).items} <= {"error", "cancelled"}
+        assert await turn(after, handle, "next") == 2
     finally:
         await after.close()
+
+
+async def nothing_is_left(ledger: Ledger, thread: str) -> bool:
+    """Claim what the fleet left, and say whether no run is under way any more."""
+    estate = await ledger.inherit(lambda agent: True)
+    assert estate.ended == ()
+    for claimed in estate.claimed:
+        await check_it_can_go_on(ledger, claimed, thread)
+    return not (await ledger.runs.list(status="running")).items
+
+
+async def check_it_can_go_on(ledger: Ledger, claimed: ClaimedRun, thread: str) -> None:
+    """The run has its thread and what was said; here it is put into error."""
+    assert (claimed.record.thread, claimed.record.attempt) == (thread, 2)
+    stored = await ledger.threads.said(claimed.record.id)
+    assert stored is not None
+    assert stored.messages == (Message("user", "go"),)
+    await ledger.threads.fail(thread, error(claimed.record), "it was not continued")

@@ -6,12 +6,15 @@ import sys
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from support.databases import fresh_database
-from support.turns import turn
+from support.turns import FOUND, LOOKING, asked, ok, said, turn
+from support.waiting import poll
 
 from pallas.ledger import open_ledger
+from pallas.ledger.claims import Estate
 from pallas.ledger.database import Database
 from pallas.ledger.ledger_address import address_of
 from pallas.ledger.migrate import configuration, upgrade
@@ -112,6 +115,80 @@ async def test_older_tables_are_brought_up_to_date(
     ledger = await open_ledger(database_url)
     await ledger.close()
     assert len(asked) == 1
+
+
+BEFORE_ATTEMPTS = """
+INSERT INTO agents (id, name, created_at, updated_at) VALUES ('a1', 'jarvis', 1, 1);
+INSERT INTO threads (id, agent_id, owner, created_at, updated_at) VALUES ('t1', 'a1', 'me', 1, 1);
+INSERT INTO runs (id, agent, owner, thread_id, status, life, started_at)
+    VALUES ('r1', 'jarvis', 'me', 't1', 'running', '0123456789abcdef', 1)
+"""
+
+
+async def test_runs_of_a_release_that_did_not_continue_any_are_put_into_error(database_url: str) -> None:
+    database = await opened(database_url)
+
+    def before(connection: Connection) -> None:
+        config = configuration()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        for statement in BEFORE_ATTEMPTS.split(";"):
+            connection.execute(text(statement))
+
+    await database.write(before)
+    await database.close()
+    ledger = await open_ledger(database_url)
+    try:
+        # A life that only the run mentions has a moment in PostgreSQL.
+        estate = await poll(lambda: ledger.inherit(lambda agent: True), lambda found: found != Estate())
+        assert estate == Estate(ended=("r1",))
+        found = await ledger.runs.get("r1")
+        assert found is not None
+        assert (found.status, found.attempt) == ("error", 1)
+        assert await turn(ledger, "t1", "r2") == 1
+    finally:
+        await ledger.close()
+
+
+BEFORE_CLAIMS = """
+INSERT INTO agents (id, name, created_at, updated_at) VALUES ('a1', 'jarvis', 1, 1);
+INSERT INTO threads (id, agent_id, owner, created_at, updated_at, next_index, run_id, attempt)
+    VALUES ('t1', 'a1', 'me', 1, 1, 1, 'r1', 2);
+INSERT INTO runs (id, agent, owner, thread_id, status, life, started_at, attempt, request)
+    VALUES ('r1', 'jarvis', 'me', 't1', 'running', '', 1, 2, '{}');
+INSERT INTO messages (thread_id, turn_index, part, role, content, status, run_id, created_at)
+    VALUES ('t1', 0, 0, 'user', 'hello', 'pending', 'r1', 1)
+"""
+
+
+async def test_a_run_that_has_no_claim_goes_on(database_url: str) -> None:
+    database = await opened(database_url)
+
+    def before(connection: Connection) -> None:
+        config = configuration()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0010")
+        for statement in BEFORE_CLAIMS.split(";"):
+            connection.execute(text(statement))
+
+    await database.write(before)
+    await database.close()
+    ledger = await open_ledger(database_url)
+    try:
+        as_it_was = await ledger.runs.get("r1")
+        assert as_it_was is not None
+        assert (as_it_was.claim, await ledger.threads.has("t1", as_it_was)) == ("", True)
+        ((claimed,), *_) = await ledger.inherit(lambda agent: True)
+        record = claimed.record
+        assert (record.attempt, record.claim != "") == (3, True)
+        assert not await ledger.threads.has("t1", as_it_was)
+        await ledger.threads.add_message("t1", record, LOOKING)
+        await ledger.threads.add_message("t1", record, FOUND)
+        whole = (asked(), LOOKING, FOUND, said())
+        await ledger.threads.finish("t1", ok(record), whole)
+        assert (await ledger.threads.history("t1"))[0] == whole
+    finally:
+        await ledger.close()
 
 
 async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None:

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
+from support.turns import FOUND, LOOKING, SUMMARY, asked, error, ok, refused, run, said, tool_turn, turn
 
 from pallas.ledger import Ledger, open_ledger
-from pallas.model import Fault, FaultType, Image, Message, ToolAnswer
+from pallas.model import Fault, FaultType, Image, Message, NewThread, RunRecord, ToolAnswer
 from pallas.model.packed import Packed
+from pallas.model.run_values import PEER, ROUTER
 
 
 async def new_thread(ledger: Ledger, **fields: str) -> str:
@@ -19,8 +20,8 @@ async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledge
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     assert await ledger.threads.begin(thread, begun, asked("find it")) == 0
-    await ledger.threads.add_message(thread, "r1", LOOKING)
-    await ledger.threads.add_message(thread, "r1", FOUND)
+    await ledger.threads.add_message(thread, begun, LOOKING)
+    await ledger.threads.add_message(thread, begun, FOUND)
     page = await ledger.threads.messages(thread)
     assert [row.status for row in page.items] == ["pending"] * 4
     assert await ledger.threads.history(thread) == ((), 4)
@@ -46,11 +47,30 @@ async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledge
     assert (record.title, record.messages, record.last_turn_at is not None) == ("find it", 5, True)
 
 
+async def test_a_thread_is_created_with_its_first_turn_or_not_at_all(ledger: Ledger) -> None:
+    new = NewThread("my-own", "rest")
+    assert await ledger.threads.begin("t1", run("r1", "t1"), asked("find it"), new=new) == 0
+    record = await ledger.threads.find("jarvis", "my-own")
+    assert record is not None
+    assert (record.id, record.owner, record.origin, record.title) == ("t1", "me", "rest", "find it")
+    begun = await ledger.runs.get("r1")
+    assert begun is not None
+    assert (begun.thread, begun.status) == ("t1", "running")
+    # The id of the thread, its handle, the id of the run.
+    for thread, handle, run_id in (("t1", "other", "r2"), ("t2", "my-own", "r2"), ("t2", "other", "r1")):
+        with pytest.raises(Fault) as refused:
+            await ledger.threads.begin(thread, run(run_id), asked(), new=NewThread(handle, ""))
+        assert refused.value.data["reason"] == "conflict"
+        assert await ledger.threads.get("t2") is None
+        assert await ledger.runs.get("r2") is None
+    assert (await ledger.threads.messages("t1")).items[-1].turn_index == 0
+
+
 async def test_what_was_not_told_on_the_way_is_added_at_the_end(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.add_message(thread, "r1", LOOKING)
+    await ledger.threads.add_message(thread, begun, LOOKING)
     whole = (asked(), LOOKING, FOUND, said())
     assert await ledger.threads.finish(thread, ok(begun), whole) == 4
     assert (await ledger.threads.history(thread))[0] == whole
@@ -61,7 +81,7 @@ async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
     # The message with the calls could not be written down.
-    await ledger.threads.add_message(thread, "r1", FOUND)
+    await ledger.threads.add_message(thread, begun, FOUND)
     whole = (asked(), LOOKING, FOUND, said())
     await ledger.threads.finish(thread, ok(begun), whole)
     assert (await ledger.threads.history(thread))[0] == whole
@@ -69,12 +89,72 @@ async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:
     assert indexes == sorted(set(indexes))
 
 
-async def test_a_turn_that_nobody_began_is_kept_all_the_same(ledger: Ledger) -> None:
+async def test_a_turn_that_did_not_begin_cannot_finish_and_its_failure_is_recorded(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
-    assert await ledger.threads.finish(thread, ok(run("r1")), [asked(), said()]) == 1
+    never = run("r1", thread)
+    for work in (
+        ledger.threads.add_message(thread, never, LOOKING),
+        ledger.threads.finish(thread, ok(never), [asked(), said()]),
+        ledger.threads.finish(thread, ok(never), [SUMMARY, said()], replaces=True),
+        ledger.threads.summarise(thread, SUMMARY, 0, before=never),
+    ):
+        assert await refused(work) == "taken_over"
+    assert (await ledger.threads.messages(thread)).items == ()
+    assert await ledger.runs.get("r1") is None
+
+    await ledger.threads.fail(thread, error(never), "why", [asked(), said("half")])
     found = await ledger.runs.get("r1")
     assert found is not None
-    assert (found.status, found.thread, found.turn_index) == ("ok", thread, 1)
+    assert (found.status, found.fault, found.thread, found.turn_index) == ("error", "it broke", thread, 1)
+    assert (await ledger.threads.history(thread))[0] == (asked(), said("half"))
+
+
+async def test_a_thread_has_one_run_at_a_time(ledger: Ledger) -> None:
+    # AG-19: the other one is refused at once; it does not wait.
+    thread = await new_thread(ledger)
+    first, second = run("r1", thread), run("r2", thread)
+    for number, end in enumerate(("finish", "fail", "cut")):
+        mine, other = replace(first, id=f"mine{number}"), replace(second, id=f"other{number}")
+        before = await ledger.threads.get(thread)
+        assert before is not None
+        await ledger.threads.begin(thread, mine, asked())
+        rows = (await ledger.threads.messages(thread)).items
+        with pytest.raises(Fault) as busy:
+            await ledger.threads.begin(thread, other, asked("me too"), before=[said("earlier")])
+        assert (busy.value.type, busy.value.data["reason"]) == (FaultType.TRANSPORT, "busy")
+        assert await refused(ledger.threads.add_message(thread, other, said())) == "taken_over"
+        assert await ledger.runs.get(other.id) is None
+        assert (await ledger.threads.messages(thread)).items == rows
+        assert [await ledger.threads.has(thread, each) for each in (mine, other)] == [True, False]
+
+        if end == "finish":
+            await ledger.threads.finish(thread, ok(mine), [asked(), said()])
+        else:
+            await ledger.threads.fail(thread, error(mine), "why", [said("half")] if end == "cut" else [])
+        # It is over: it writes nothing more, and the next one may begin.
+        assert not await ledger.threads.has(thread, mine)
+        assert await refused(ledger.threads.add_message(thread, mine, said())) == "taken_over"
+        assert await refused(ledger.threads.finish(thread, ok(mine), [asked(), said()])) == "taken_over"
+        await ledger.threads.begin(thread, other, asked("me too"))
+        await ledger.threads.finish(thread, ok(other), [asked("me too"), said()])
+
+
+async def test_a_message_that_is_written_again_is_stored_once(ledger: Ledger) -> None:
+    thread = await new_thread(ledger)
+    begun = run("r1", thread)
+    await ledger.threads.begin(thread, begun, asked())
+    # The first write failed before it was done.
+    assert await ledger.threads.add_message(thread, begun, LOOKING, again=True) == 1
+    # It was done, and only its caller was told that it failed.
+    assert await ledger.threads.add_message(thread, begun, LOOKING, again=True) == 1
+    assert await ledger.threads.add_message(thread, begun, FOUND) == 2
+    assert await ledger.threads.add_message(thread, begun, FOUND, again=True) == 2
+    # The same words in the next step are another message.
+    assert await ledger.threads.add_message(thread, begun, LOOKING, again=True) == 4
+    assert [row.turn_index for row in (await ledger.threads.messages(thread)).items] == [0, 1, 2, 3, 4]
+    stored = await ledger.threads.said("r1")
+    assert stored is not None
+    assert stored.messages == (asked(), LOOKING, FOUND, LOOKING)
 
 
 async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledger: Ledger) -> None:
@@ -86,9 +166,9 @@ async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledg
     for number in range(3):
         calls = tuple(replace(call, id=f"{number}{call.id}") for call in LOOKING.calls)
         answers = tuple(replace(answer, call_id=f"{number}{answer.call_id}") for answer in FOUND.answers)
-        await ledger.threads.add_message(thread, "r1", replace(LOOKING, calls=calls))
+        await ledger.threads.add_message(thread, begun, replace(LOOKING, calls=calls))
         if number < 2:
-            await ledger.threads.add_message(thread, "r1", replace(FOUND, answers=answers))
+            await ledger.threads.add_message(thread, begun, replace(FOUND, answers=answers))
     await ledger.threads.fail(thread, error(begun), "the model said 500")
     rows = (await ledger.threads.messages(thread)).items
     assert [row.status for row in rows] == ["complete"] * 5 + ["error"] * 8
@@ -112,7 +192,7 @@ async def test_what_a_run_had_written_when_it_was_cut_short_stands_behind_its_qu
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.add_message(thread, "r1", LOOKING)
+    await ledger.threads.add_message(thread, begun, LOOKING)
     half = said("half [cut short]")
     await ledger.threads.fail(thread, replace(error(begun), status="cancelled"), "cancelled", [half])
     assert (await ledger.threads.history(thread))[0] == (asked(), half)
@@ -190,7 +270,7 @@ async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None:
         ledger.threads.rename("none", "x"),
         ledger.threads.delete("none"),
         ledger.threads.begin("none", run("r1"), asked()),
-        ledger.threads.add_message("none", "r1", said()),
+        ledger.threads.add_message("none", run("r1"), said()),
         ledger.threads.finish("none", ok(run("r1")), [asked(), said()]),
         ledger.threads.fail("none", error(run("r1")), "why"),
         ledger.threads.summarise("none", said(), 1),
@@ -199,6 +279,27 @@ async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None:
             await verb
         assert caught.value.data["reason"] == "not_found"
     assert await ledger.runs.get("r1") is None
+
+
+async def test_a_deleted_thread_takes_the_threads_of_nested_runs_along(ledger: Ledger) -> None:
+    for name, within, origin in (
+        ("top", "", "mcp"),
+        ("below", "top", PEER),
+        ("deep", "below", PEER),
+        ("routed", "top", ROUTER),
+        ("called", "top", "mcp"),
+        ("other", "elsewhere", PEER),
+    ):
+        begun = RunRecord(name, "jarvis", "me", surface=origin, started_at=1.0, within=within)
+        await ledger.threads.begin(f"thread {name}", begun, asked(), new=NewThread(None, origin))
+    await ledger.threads.delete("thread top")
+    there = [
+        name
+        for name in ("below", "deep", "routed", "called", "other")
+        if await ledger.threads.get(f"thread {name}")
+    ]
+    assert there == ["called", "other"]
+    assert {run.id for run in (await ledger.runs.list()).items} == {"called", "other"}
 
 
 async def test_a_deleted_thread_takes_its_messages_and_runs_along(ledger: Ledger) -> None:
@@ -258,6 +359,7 @@ async def test_messages_come_in_pages_from_either_end(ledger: Ledger) -> None:
             if not (cursor := page.next):
                 break
         assert found == (list(range(9, -1, -1)) if newest_first else list(range(10)))
+    assert [await ledger.threads.text_at(thread, place) for place in (0, 3, 10)] == ["q0", "a1", ""]
 
 
 @pytest.mark.parametrize("cursor", ["rubbish", "é", "W10", "WyJ0aHJlYWRzIiwgMSwgMl0", "A" * 5000, "bnVsbA"])
@@ -286,6 +388,12 @@ async def test_events_and_keys_of_runs(ledger: Ledger) -> None:
     with pytest.raises(Fault) as caught:
         await ledger.runs.add_events("none", [(1, {})])
     assert caught.value.data["reason"] == "not_found"
+    await ledger.runs.begin(run("r3", claim="mine"))
+    with pytest.raises(Fault) as caught:
+        await ledger.runs.add_events("r3", [(1, {})], claim="theirs")
+    assert caught.value.data["reason"] == "taken_over"
+    await ledger.runs.add_events("r3", [(4, {})], claim="mine")
+    assert await ledger.runs.events("r3") == [(4, {})]
 
     assert await ledger.runs.claim_key("me", "k", "r1", "digest") == "r1"
     assert await ledger.runs.claim_key("me", "k", "r2", "digest") == "r1"
@@ -326,7 +434,6 @@ async def test_what_was_said_outlasts_the_fleet(database_url: str) -> None:
         assert second.salt == first.salt
         assert len(second.salt) == 32
         assert second.life != first.life
-        assert second.recovered == ()
     finally:
         await second.close()
 

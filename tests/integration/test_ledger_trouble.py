@@ -113,7 +113,7 @@ async def test_two_transactions_that_wait_for_each_other_both_end(
     await other.execute("UPDATE threads SET title = 'theirs' WHERE id = $1", second)
     await holding.commit()
     await asyncio.wait_for(mine, 30)
-    assert len(tries) == 2
+    assert len(tries) > 1
     found = await ledger.threads.get(first)
     assert found is not None
     assert found.title == "ours"

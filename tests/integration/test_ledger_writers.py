@@ -12,43 +12,48 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 from support import mortal_writer
-from support.turns import FOUND, LOOKING, asked, ok, run, said, tool_turn, turn
+from support.executors import FakeAgent, FakeExecutor, echo
+from support.turns import FOUND, LOOKING, all_rows, asked, ok, refused, run, said, turn
 
 from pallas.ledger import Ledger, open_ledger
 from pallas.ledger import database as bounds
+from pallas.ledger.database import Database
 from pallas.ledger.hot_statement import driver_of
 from pallas.ledger.sqlite import SqliteDatabase
-from pallas.model import Fault, FaultType, Message
+from pallas.model import Fault, FaultType, Message, RunRequest
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.event_hub import EventHub
 
 
-async def test_twenty_writers_in_one_thread_each_get_a_place_of_their_own(database_url: str) -> None:
+async def test_of_twenty_that_begin_in_one_thread_one_gets_it_and_then_the_next(database_url: str) -> None:
     # AG-4
     first, second = await open_ledger(database_url), await open_ledger(database_url)
     try:
         thread = (await first.threads.create("jarvis", "me")).id
-        each = 3
-
-        async def write(number: int) -> list[int]:
-            mine = (first, second)[number % 2]
-            return [await tool_turn(mine, thread, f"r{number}-{again}") for again in range(each)]
-
-        answers = await asyncio.gather(*(write(number) for number in range(20)))
-        rows = []
-        cursor = ""
-        while True:
-            page = await second.threads.messages(thread, limit=200, cursor=cursor)
-            rows += page.items
-            if not (cursor := page.next):
-                break
-        assert [row.turn_index for row in rows] == list(range(20 * each * 5))
+        waiting = {number: run(f"r{number}", thread) for number in range(20)}
+        order: list[str] = []
+        while waiting:
+            begins = (
+                refused((first, second)[number % 2].threads.begin(thread, each, asked("find it")))
+                for number, each in waiting.items()
+            )
+            outcomes = dict(zip(waiting, await asyncio.gather(*begins), strict=True))
+            assert sorted(outcomes.values()) == ["", *["busy"] * (len(waiting) - 1)]
+            winner = next(number for number, reason in outcomes.items() if not reason)
+            mine = waiting.pop(winner)
+            # Any fleet may write for it: the thread knows the run and its attempt.
+            for message, its in ((LOOKING, first), (FOUND, second)):
+                await its.threads.add_message(thread, mine, message)
+            whole = [asked("find it"), LOOKING, FOUND, said("there")]
+            assert await first.threads.finish(thread, ok(mine), whole) == 5 * len(order) + 4
+            order.append(mine.id)
+        rows = await all_rows(second, thread)
+        assert [row.turn_index for row in rows] == list(range(20 * 5))
         assert {row.status for row in rows} == {"complete"}
-        places = {row.turn_index: (row.run, row.content) for row in rows}
-        for number, mine in enumerate(answers):
-            assert mine == sorted(mine)
-            assert [places[index] for index in mine] == [(f"r{number}-{n}", "there") for n in range(each)]
-        # AG-7: their rows lie among each other, and a model is told run after run all the same.
+        assert [row.run for row in rows] == [each for each in order for _ in range(5)]
+        # AG-7
         messages = (await first.threads.history(thread))[0]
-        assert messages == (asked("find it"), LOOKING, FOUND, said("there")) * 20 * each
+        assert messages == (asked("find it"), LOOKING, FOUND, said("there")) * 20
     finally:
         await first.close()
         await second.close()
@@ -72,17 +77,20 @@ async def test_two_processes_write_to_one_database_at_a_time(database_url: str) 
         there = int((await writer.stdout.readline()).split()[1])
         kept = {}
         for number in range(30):
-            # Each waits for the other's: neither is kept from writing for long.
+            # Each waits until the thread is free: neither is kept from writing for long.
             word, _, name, index = (await asyncio.wait_for(writer.stdout.readline(), 30)).decode().split()
             assert word == "kept"
             kept[int(index)] = f"answer of {name}"
+            begun, answer = run(f"r{number}", thread), said(f"mine {number}")
             async with asyncio.timeout(30):
-                kept[await turn(here, thread, f"r{number}", answer=f"mine {number}")] = f"mine {number}"
+                while reason := await refused(here.threads.begin(thread, begun, asked())):
+                    assert reason == "busy"
+                place = await here.threads.finish(thread, ok(begun), [asked(), answer])
+            kept[place] = answer.text
         os.kill(there, signal.SIGKILL)
-        rows = [
-            row for row in (await here.threads.messages(thread, limit=200)).items if row.turn_index in kept
-        ]
-        assert {row.turn_index: row.content for row in rows}.items() <= kept.items()
+        rows = await all_rows(here, thread)
+        assert [row.turn_index for row in rows] == list(range(len(rows)))
+        assert {row.turn_index: row.content for row in rows if row.turn_index in kept} == kept
         assert len(kept) == 60
     finally:
         writer.kill()
@@ -96,13 +104,15 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
     other = (await ledger.threads.create("jarvis", "me")).id
     begun = run("slow", thread)
     await ledger.threads.begin(thread, begun, asked())
-    await ledger.threads.add_message(thread, "slow", LOOKING)
+    await ledger.threads.add_message(thread, begun, LOOKING)
     replica = await open_ledger(database_url)
     try:
         for number, each in enumerate((ledger, replica)):
             async with asyncio.timeout(30):
                 await turn(each, other, f"quick{number}")
-                await turn(each, thread, f"same{number}")
+                # The thread itself has one run at a time, which is told at once.
+                same = run(f"same{number}", thread)
+                assert await refused(each.threads.begin(thread, same, asked())) == "busy"
         found = await replica.runs.get("quick1")
         assert found is not None
         assert found.status == "ok"
@@ -111,9 +121,10 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
         assert slow.status == "running"
     finally:
         await replica.close()
-    await ledger.threads.add_message(thread, "slow", FOUND)
+    await ledger.threads.add_message(thread, begun, FOUND)
     await ledger.threads.finish(thread, ok(begun), [asked(), LOOKING, FOUND, said()])
-    assert len((await ledger.threads.history(thread))[0]) == 8
+    assert len((await ledger.threads.history(thread))[0]) == 4
+    assert len((await ledger.threads.history(other))[0]) == 4
 
 
 async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:
@@ -130,14 +141,15 @@ async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:
 
 async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:
     thread = (await ledger.threads.create("jarvis", "me")).id
-    await ledger.threads.begin(thread, run("r0", thread), asked())
+    begun = run("r0", thread)
+    await ledger.threads.begin(thread, begun, asked())
 
     async def one(number: int) -> object:
         if number % 3 == 0:
-            return await ledger.threads.add_message("none", "r0", said())
+            return await ledger.threads.add_message("none", begun, said())
         if number % 3 == 1:
             return await ledger.threads.create("jarvis", "me", handle="the same")
-        return await ledger.threads.add_message(thread, "r0", said(str(number)))
+        return await ledger.threads.add_message(thread, begun, said(str(number)))
 
     outcomes = await asyncio.gather(*(one(number) for number in range(30)), return_exceptions=True)
     faults = [each for each in outcomes if isinstance(each, Fault)]
@@ -148,13 +160,14 @@ async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:
 
 
 async def test_what_nobody_waits_for_any_more_leaves_the_rest_as_it_is(ledger: Ledger) -> None:
-    thread = (await ledger.threads.create("jarvis", "me")).id
-    tasks = [asyncio.create_task(turn(ledger, thread, f"r{number}")) for number in range(20)]
+    threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(20)]
+    tasks = [asyncio.create_task(turn(ledger, each, f"r{number}")) for number, each in enumerate(threads)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await turn(ledger, thread, "last")
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert outcomes[1::2] == [1] * 10
+    await turn(ledger, threads[1], "last")
     finished = {run.id for run in (await ledger.runs.list(status="ok")).items}
     assert finished >= {f"r{number}" for number in range(1, 20, 2)} | {"last"}
     for run_id in finished:
@@ -219,8 +232,8 @@ async def test_a_database_that_does_not_keep_up_takes_no_more(
         await database.read(lambda connection: 3)
 
 
-async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> None:
-    database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown", full=True)
+async def traced(database: Database) -> list[str]:
+    """The statements of the connection that writes, from this one's own commit on."""
     statements: list[str] = []
 
     def trace(connection: Connection) -> None:
@@ -228,9 +241,40 @@ async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) 
         assert raw is not None
         raw.set_trace_callback(statements.append)
 
+    await database.write(trace)
+    return statements
+
+
+async def test_a_stored_turn_without_tools_is_three_commits(tmp_path: Path) -> None:
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/l.sqlite3")
+    kernel = Kernel(EventHub())
+    kernel.use_ledger(ledger)
+    kernel.attach(FakeAgent(FakeExecutor(echo)))
+    try:
+        statements = await traced(ledger.database)
+        for conversation in ("new", "new", "another"):
+            statements.clear()
+            await kernel.run(RunRequest("echo", "hi", conversation=conversation))
+            # The question, the answer, and a moment later its events and steps with those of other turns.
+            assert kernel.recorder is not None
+            await kernel.recorder.settle()
+            assert statements.count("COMMIT") == 3, statements
+        statements.clear()
+        turns = (kernel.run(RunRequest("echo", "hi", conversation=f"c{number}")) for number in range(50))
+        await asyncio.gather(*turns)
+        await kernel.recorder.settle()
+        assert statements.count("COMMIT") < 3 * 50  # turns at once share them
+    finally:
+        await kernel.close(0.1)
+        await kernel.close_records()
+        await ledger.close()
+
+
+async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) -> None:
+    database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown", full=True)
     gate = threading.Event()
     try:
-        await database.write(trace)
+        statements = await traced(database)
         first = asyncio.create_task(database.write(lambda connection: gate.wait(30)))
         rest = [asyncio.create_task(database.write(lambda connection: 1)) for _ in range(50)]
         await asyncio.sleep(0)
@@ -240,6 +284,96 @@ async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) 
     finally:
         gate.set()
         await database.close()
+
+
+async def test_writes_that_are_committed_together_wake_the_loop_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown")
+    gate, loop = threading.Event(), asyncio.get_running_loop()
+    wake, woken = loop.call_soon_threadsafe, 0
+
+    def count(*given: Any, **more: Any) -> asyncio.Handle:
+        nonlocal woken
+        woken += 1
+        return wake(*given, **more)
+
+    try:
+        first = asyncio.create_task(database.write(lambda connection: gate.wait(30)))
+        rest = [asyncio.create_task(database.write(lambda connection, n=n: n)) for n in range(50)]
+        await asyncio.sleep(0)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+        gate.set()
+        assert await asyncio.gather(first, *rest) == [True, *range(50)]
+        assert woken <= 3  # one to three groups
+    finally:
+        gate.set()
+        await database.close()
+
+
+class Busy:
+    """A write that takes as long as it is wanted to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.end = threading.Event()
+
+    def __call__(self, connection: Connection) -> None:
+        self.begun.set()
+        self.end.wait(30)
+
+    async def at(self, database: Database) -> asyncio.Task[None]:
+        """Begin it there."""
+        task = asyncio.create_task(database.write(self))
+        assert await asyncio.to_thread(self.begun.wait, 30)
+        return task
+
+
+async def test_a_write_that_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
+    database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown")
+    busy, done = Busy(), list[int]()
+    try:
+        first = await busy.at(database)
+        late = [asyncio.create_task(database.write(lambda connection, n=n: done.append(n))) for n in (1, 2)]
+        await asyncio.sleep(0)
+        late[0].cancel()
+        await asyncio.wait({late[0]})
+        busy.end.set()
+        await asyncio.gather(first, late[1])
+        assert done == [2]
+    finally:
+        busy.end.set()
+        await database.close()
+
+
+async def test_a_write_that_is_late_is_told_and_not_begun(tmp_path: Path) -> None:
+    database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown")
+    busy, done = Busy(), list[int]()
+    try:
+        first = await busy.at(database)
+        with pytest.raises(Fault) as caught:
+            await database.write(lambda connection: done.append(1), seconds=0.01)
+        assert caught.value.type is FaultType.TIMEOUT
+        busy.end.set()
+        await first
+        await database.write(lambda connection: None)
+        assert not done
+    finally:
+        busy.end.set()
+        await database.close()
+
+
+def test_a_loop_that_is_closed_leaves_the_writing_thread_alone(tmp_path: Path) -> None:
+    busy = Busy()
+
+    async def left() -> SqliteDatabase:
+        database = await SqliteDatabase.open(tmp_path / "l.sqlite3", "shown")
+        (await busy.at(database)).cancel()
+        return database
+
+    database = asyncio.run(left())
+    busy.end.set()
+    asyncio.run(database.close())
 
 
 async def test_the_file_is_for_this_user_alone_and_is_all_that_stays(tmp_path: Path) -> None:
@@ -259,8 +393,9 @@ async def test_a_long_thread_costs_no_more_than_a_short_one_to_look_into(ledger:
     thread = (await ledger.threads.create("jarvis", "me")).id
     other = (await ledger.threads.create("jarvis", "me")).id
     many = [Message("user" if n % 2 == 0 else "assistant", str(n)) for n in range(4_000)]
-    await ledger.threads.finish(thread, ok(run("l")), many)
-    await ledger.threads.finish(other, ok(run("m")), many[:100])
+    for name, its, whole in (("l", thread, many), ("m", other, many[:100])):
+        await ledger.threads.begin(its, run(name, its), whole[0])
+        await ledger.threads.finish(its, ok(run(name, its)), whole)
     await ledger.database.write(lambda connection: connection.exec_driver_sql("ANALYZE") and None)
 
     asked_for: list[tuple[str, Any]] = []

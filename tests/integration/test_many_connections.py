@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,17 @@ async def test_who_keeps_a_connection_between_calls_or_waits_for_an_answer_is_no
             assert before == 2 == len(listener._server.server_state.connections)
         held.transport.abort()
         left.transport.abort()
+
+
+async def test_a_connection_that_is_not_used_again_is_closed_after_its_time() -> None:
+    async with serving(Counting(), bounds=replace(PATIENT, idle=0)) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        assert b"connection: close" not in answer
+        assert answer.endswith(b"hello\r\n0\r\n\r\n")
+        writer.close()
 
 
 async def test_those_that_wait_without_a_request_make_room_and_those_at_work_do_not() -> None:

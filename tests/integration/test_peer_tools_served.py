@@ -11,19 +11,22 @@ from support.live import ERAS
 from support.peered import peered_project
 from support.processes import below, gone
 from support.served import Served, served, text_of
-from support.waiting import until
+from support.waiting import poll, until
 
 
 async def until_in_flight(fleet: Served, agent: str, *calls: asyncio.Task[Any]) -> None:
     """Until that agent answers something because of each of these calls."""
-    async with asyncio.timeout(60):
-        while True:
-            answer = await fleet.get("/api/v1/runs?status=running")
-            assert answer.status_code == 200, answer.text
-            if [each["agent"] for each in answer.json()["items"]].count(agent) == len(calls):
-                return
-            for call in calls:
-                assert not call.done(), text_of(call.result())
+
+    async def in_flight() -> bool:
+        answer = await fleet.get("/api/v1/runs?status=running")
+        assert answer.status_code == 200, answer.text
+        if [each["agent"] for each in answer.json()["items"]].count(agent) == len(calls):
+            return True
+        for call in calls:
+            assert not call.done(), text_of(call.result())
+        return False
+
+    await poll(in_flight)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -33,9 +36,7 @@ async def test_a_fleet_that_ends_lets_its_models_ask_and_one_that_dies_takes_the
     root = peered_project(tmp_path / "p", isolation="process", top={"bind": "127.0.0.1"})
     with served(root, PALLAS_DATABASE_URL=f"sqlite:///{tmp_path}/ledger.sqlite3") as fleet:
         await fleet.says("] running")
-        async with asyncio.timeout(60):
-            while (await fleet.get("/readyz")).status_code != 200:
-                pass
+        await poll(lambda: fleet.get("/readyz"), lambda answer: answer.status_code == 200)
         if how is signal.SIGTERM:
             async with fleet.client("desk", ERAS[0]) as one, fleet.client("desk", ERAS[1]) as two:
                 calls = [

@@ -18,6 +18,7 @@ from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished
+from pallas.surfaces.direct_calls import _Exchange
 
 SCRIPT = """
 rules:
@@ -68,7 +69,12 @@ async def test_a_connection_that_raises_for_each_notification_changes_nothing(
             tried.append(notification.params.message)
             raise anyio.BrokenResourceError
 
+        async def broken_directly(self: _Exchange, *, message: str, **more: Any) -> None:
+            tried.append(message)
+            raise anyio.BrokenResourceError
+
         monkeypatch.setattr(ServerSession, "_notify", broken)
+        monkeypatch.setattr(_Exchange, "_progress", broken_directly)
         seen = fleet.hub.seq
         result = await boss.call_tool("send_message", {"message": "use the tool"}, progress_callback=hear)
     assert (result.is_error, text_of(result)) == (False, expected)

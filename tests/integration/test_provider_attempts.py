@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from support.failing_models import FailingModels, failing_models
+from support.failing_models import soon_again as soon_again
 from support.live import agent_module, client, running, write_project
 from support.ports import free_ports
 
-from pallas.executors.fastagent import seam
 from pallas.fleet.fleet import Fleet
 from pallas.model import ModelRetry
 
@@ -38,15 +38,7 @@ EXPECTED = {
     "half": ("TRANSPORT", True, ATTEMPTS, "answer broke off after 4 characters: the connection was lost"),
 }
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def soon_again() -> Iterator[None]:
-    """The seconds between two attempts are asked of ``seam`` elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seam, "RETRY_SECONDS", 0.02)
-        yield
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("soon_again")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -7,19 +7,12 @@ import pytest
 import pytest_asyncio
 from support.backends import backend, project
 from support.live import ERAS, agent_module, ask, client, running, write_project
-from support.providers import Asked, Provider, provider
+from support.providers import MODELS, Asked, Provider, provider
 
 from pallas.fleet.fleet import Fleet
 from pallas.invocation import Completion
 from pallas.llm.llm_service import LlmService
 
-MODELS = {
-    "chat": "generic.qwen3",
-    "openai": "openai.gpt-4.1",
-    "messages": "anthropic.claude-haiku-4-5",
-    "responses": "responses.gpt-5-mini",
-    "gemini": "google.gemini-2.5-flash",
-}
 ABOUT_TOOLS = frozenset(
     {"tools", "tool_choice", "parallel_tool_calls", "functions", "toolConfig", "tool_config"}
 )

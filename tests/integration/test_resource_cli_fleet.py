@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import httpx2
 import pytest
@@ -135,6 +135,9 @@ def test_the_seeds_commands_work_as_typed_and_the_key_is_shown_nowhere(fleet: Se
         "Threads:",
     ):
         assert fact in described
+    declared = typed("describe", "agent", "research").out
+    assert "Context:\n" in declared and " of 131,072 tokens (0.0 %), estimated\n" in declared
+    assert "  PART          TOKENS   SHARE\n  instruction" in declared
     answer = httpx2.post(
         f"{fleet.registry}/api/v1/agents/reviewer/chat", json={"message": "hi"}, timeout=60, trust_env=False
     )
@@ -430,6 +433,7 @@ def test_describe_shows_that_the_llm_of_a_made_agent_cannot_be_reached(
         if health.split(None, 1)[1].startswith("degraded"):
             break
         assert monotonic() < deadline, described.out
+        sleep(0.05)
     assert health.split(None, 1)[1] == says
     body = json.loads(typed("get", "agent", name, "-o", "json").out)
     assert KEY not in json.dumps(body)

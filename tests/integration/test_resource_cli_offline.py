@@ -1,7 +1,10 @@
 """The same commands where no fleet runs: over the project's ledger, with nothing started."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
+from time import time
 
 import pytest
 import yaml
@@ -10,6 +13,11 @@ from support.live import agent_module, write_project
 from support.ports import free_ports
 
 from pallas.cli.app import run
+from pallas.config import load_project
+from pallas.ledger import database_url_of, open_ledger
+from pallas.limits.account import DayAccount, Estimate, day_of
+from pallas.model.questions import AuditRecord, Question
+from pallas.model.spend_limits import NOTHING, Amount, SpendLimits
 
 KEY = "sk-a-key-that-nobody-must-see"
 
@@ -52,6 +60,31 @@ def test_things_are_made_shown_and_deleted_without_a_fleet(
     assert status == 1
     assert "model" in err
     assert typed(root, capsys, "delete", "agent", "made")[1] == "agent/made deleted\n"
+
+
+def test_questions_the_audit_log_and_limits_are_read_in_the_ledger(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "agents.yaml").write_text(
+        (root / "agents.yaml").read_text() + "limits: {per_agent: {tokens_per_day: 1000}}\n"
+    )
+    now = time()
+    question = Question(
+        "q-1", "approval", "r1", "one", tool="shop__refund", asked_at=now, expires_at=now + 60
+    )
+
+    async def ask() -> None:
+        ledger = await open_ledger(database_url_of(load_project(root, {}), os.environ))
+        await ledger.questions.add(question, AuditRecord(now, "one", "asked", "q-1"))
+        account = DayAccount("agent:one", day_of(now), SpendLimits(tokens=1000))
+        assert (await ledger.spending.reserve(account, Estimate(NOTHING, Amount(tokens=9)))).what == "admit"
+        ledger.spending.settle(account, Amount(tokens=9), Amount(tokens=7))
+        await ledger.close()
+
+    asyncio.run(ask())
+    assert "shop__refund" in typed(root, capsys, "get", "questions", "--status", "all")[1]
+    assert "asked" in typed(root, capsys, "get", "audit")[1]
+    assert "1000" in typed(root, capsys, "get", "limits")[1].replace(",", "")
 
 
 def test_the_models_of_agents_are_read_in_their_files(

@@ -246,7 +246,7 @@ async def test_a_run_that_came_another_way_is_followed_from_where_it_is(tmp_path
         await running
         assert chunks[0] == {"type": "text", "delta": "So "}
         assert chunks[-1]["type"] == "final" and chunks[-1]["turnIndex"] == 1
-        # Once it is over and forgotten here, its end is what is known.
+        # Once it is over and forgotten here, its answer is what is known.
         served.rest._replay._logs.clear()
         late = chunks_in((await streamed(served, f"/runs/{run.id}/events")).body)
-        assert late == [chunks[-1]]
+        assert late == [{"type": "text", "delta": "0:hi"}, chunks[-1]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.executors import Gate, echo
 from support.rest import Api, Wire, api, chunks_in, text_in
-from support.waiting import until
+from support.waiting import poll, until
 
 from pallas.bounds.sizes import MAX_BODY
 from pallas.executors import Emit, ExecutorTurn, TurnResult
@@ -425,15 +425,6 @@ async def test_a_reader_who_takes_nothing_for_too_long_is_cut_off(
 
 
 async def _over(served: Api, run: str) -> Any:
-    found: list[Any] = []
-
-    async def look() -> None:
-        while True:
-            record = await served.ledger.runs.get(run)
-            if record is not None and record.status != "running":
-                found.append(record)
-                return
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(look(), 20)
-    return found[0]
+    return await poll(
+        lambda: served.ledger.runs.get(run), lambda found: found and found.status != "running", timeout=20
+    )

@@ -11,7 +11,7 @@ import pytest_asyncio
 from support.live import agent_module, client, running
 from support.offline import model_record, offline_project
 from support.rest import chunks_in, text_in
-from support.waiting import until
+from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState
@@ -83,11 +83,12 @@ async def streamed(http: httpx2.AsyncClient, **body: Any) -> list[dict[str, Any]
 
 async def over(http: httpx2.AsyncClient, run: str) -> dict[str, Any]:
     """The run when its end is written down."""
-    async with asyncio.timeout(20):
-        while True:
-            record: dict[str, Any] = (await http.get(f"/runs/{run}")).json()
-            if record["status"] != "running":
-                return record
+
+    async def now() -> dict[str, Any]:
+        record: dict[str, Any] = (await http.get(f"/runs/{run}")).json()
+        return record
+
+    return await poll(now, lambda record: record["status"] != "running", timeout=20)
 
 
 async def test_a_stream_and_a_whole_answer_say_the_same(http: httpx2.AsyncClient) -> None:

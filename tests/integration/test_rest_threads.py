@@ -43,6 +43,8 @@ async def test_a_thread_is_begun_named_read_and_deleted(served: Api) -> None:
             "createdAt": "",
             "updatedAt": "",
             "lastTurnAt": None,
+            "cost": None,
+            "unpriced": 0,
         }
         assert (await http.post("/agents/echo/threads")).json()["title"] == ""
         assert (await http.post("/agents/echo/threads", json={"name": 1})).json()["data"]["key"] == "name"

@@ -120,7 +120,7 @@ async def test_a_session_expires_by_itself_and_its_thread_is_answered_by_all_oth
     sessions = fleet.surfaces.sessions
     made = await sessions.create("boss", ANONYMOUS)
     first = await sessions.prompt(made.id, "hello", ANONYMOUS)
-    assert (first.text, sessions.status(made.id, ANONYMOUS).thread) == ("turn 1", first.thread)
+    assert (first.text, (await sessions.status(made.id, ANONYMOUS)).thread) == ("turn 1", first.thread)
     assert shown(fleet, "boss").sessions == 1
     limits(idle=0.001)
     await until(lambda: shown(fleet, "boss").sessions == 0)
@@ -204,7 +204,7 @@ async def test_a_handler_that_raises_fails_its_session_which_is_opened_again(fle
     made = await sessions.create("upper", ANONYMOUS)
     fault = await fault_of(sessions.prompt(made.id, "break", ANONYMOUS))
     assert fault.data["sessionValid"] is False
-    assert sessions.status(made.id, ANONYMOUS).status == "failed"
+    assert (await sessions.status(made.id, ANONYMOUS)).status == "failed"
     assert "resume" in (await fault_of(sessions.prompt(made.id, "hi", ANONYMOUS))).message
     again = await sessions.create("upper", ANONYMOUS, metadata={"resume": made.id})
     assert again.id == made.id

@@ -1,6 +1,7 @@
 """Model steps in the ledger, on each database: requests are put together again, and take no room twice."""
 
 import json
+from dataclasses import replace
 from time import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from pallas.ledger.step_store import forget_unused
 from pallas.ledger.tables import blobs
 from pallas.model import Blob, EndedRun, Message, RunRecord, StepUsage
 from pallas.telemetry.open_step import MAX_TEXT
-from pallas.telemetry.step_record import RunSteps, StepRecord
+from pallas.telemetry.step_record import RunSteps, StepRecord, stored
 
 TOOLS = [
     {"type": "function", "function": {"name": f"tool_{number}", "description": "d" * 50}}
@@ -31,7 +32,7 @@ def asked(record: StepRecord, run: str, thread: str, messages: list[dict[str, An
     body, headers = request_of(messages), [("content-type", "application/json")]
     step.send(len(body), lambda: ("http://127.0.0.1/v1", headers, body))
     step.answered(200)
-    step.attempted(14, lambda: ('{"choices":[]}', StepUsage(3, 2)))
+    step.attempted(14, lambda: '{"choices":[]}', StepUsage(3, 2))
     step.finish("done")
     return steps
 
@@ -39,16 +40,18 @@ def asked(record: StepRecord, run: str, thread: str, messages: list[dict[str, An
 async def keep(ledger: Ledger, steps: RunSteps, thread: str) -> int:
     """Store a run with its steps; returns the bytes that its blobs take."""
     run = RunRecord(steps.run_id, "echo", "anonymous", thread, started_at=time())
-    await ledger.threads.begin(thread, run, Message("user", "hi"))
+    question, answer = Message("user", "hi"), Message("assistant", "ho")
+    await ledger.threads.begin(thread, run, question)
+    await ledger.threads.finish(thread, replace(run, status="ok", finished_at=time()), [question, answer])
     parts = steps.unstored(0.1, set())
     new = [Blob(p.scope, p.digest, p.parent.digest if p.parent else "", p.body) for p in parts]
-    await ledger.runs.record([EndedRun(run.id, None, (), steps.stored(), new)])
+    await ledger.runs.record([EndedRun(run.id, None, (), [stored(each) for each in steps.steps], new)])
     for part in parts:
         part.stored_at = time()
     return sum(len(blob.body) for blob in new)
 
 
-def stored(connection: Connection) -> int:
+def blobs_in(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(blobs)).scalar_one()
 
 
@@ -66,7 +69,7 @@ async def test_each_request_is_put_together_again_and_a_step_takes_as_much_in_tu
         assert (detail.step.messages, detail.step.usage) == (2 * turn + 2, StepUsage(3, 2))
         messages.append({"role": "assistant", "content": f"answer {turn:02}"})
     assert len({*sizes[1:]}) == 1
-    assert await ledger.database.read(stored) == 2 + 50 + 49
+    assert await ledger.database.read(blobs_in) == 2 + 50 + 49
     assert len(await ledger.steps.list("r3")) == 1
     assert await ledger.steps.get("r3", 2) is None
 
@@ -75,10 +78,10 @@ async def test_a_process_without_memory_of_it_adds_to_the_same_chain(ledger: Led
     thread = (await ledger.threads.create("echo", "anonymous")).id
     messages = [{"role": "user", "content": f"question {number}"} for number in range(5)]
     await keep(ledger, asked(StepRecord(), "first", thread, messages), thread)
-    before = await ledger.database.read(stored)
+    before = await ledger.database.read(blobs_in)
     messages.append({"role": "user", "content": "one more"})
     await keep(ledger, asked(StepRecord(), "second", thread, messages), thread)
-    assert await ledger.database.read(stored) == before + 1
+    assert await ledger.database.read(blobs_in) == before + 1
     detail = await ledger.steps.get("second", 1)
     assert detail is not None
     assert json.loads(detail.request) == json.loads(request_of(messages))
@@ -91,14 +94,14 @@ async def test_steps_go_with_their_thread_and_what_conversations_share_with_the_
     for name in ("one", "two"):
         thread = (await ledger.threads.create("echo", "anonymous")).id
         await keep(ledger, asked(record, name, thread, [{"role": "user", "content": name}]), thread)
-    assert await ledger.database.read(stored) == 2 + 2
+    assert await ledger.database.read(blobs_in) == 2 + 2
     for left, name in ((2 + 1, "one"), (0, "two")):
         run = await ledger.runs.get(name)
         assert run is not None
         await ledger.threads.delete(run.thread)
         assert await ledger.steps.list(name) == ()
         await ledger.database.write(forget_unused)
-        assert await ledger.database.read(stored) == left
+        assert await ledger.database.read(blobs_in) == left
 
 
 async def test_the_same_question_has_the_same_digest_in_another_conversation() -> None:

@@ -14,7 +14,7 @@ from support import pallas_process
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.mortal import moves, reaches, shown
 from support.processes import below
-from support.waiting import until
+from support.waiting import poll, until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import ANONYMOUS, AgentState, Fault, FaultType
@@ -45,9 +45,9 @@ async def test_a_stdio_server_that_hangs_fails_no_start_and_its_next_process_is_
     async with running(root) as fleet, client(fleet, "one") as caller:
         assert moves(fleet) == [AgentState.IMPORTING, AgentState.CONNECTING, AgentState.READY]
         assert await ask(caller, "hi") == "hi"
-        async with asyncio.timeout(60):
-            while "echo:hi" not in await ask(caller, '***CALL_TOOL echo__echo {"text": "hi"}'):
-                pass  # it is connected beside the runs
+        call = '***CALL_TOOL echo__echo {"text": "hi"}'
+        # It is connected beside the runs.
+        await poll(lambda: ask(caller, call), lambda answer: "echo:hi" in answer)
         assert len(_servers("hangs_once.py")) == 1  # that of the attempt that was given up is gone
 
 

@@ -12,7 +12,8 @@ from support.recording import Recorder, recording
 from pallas.fleet.fleet import Fleet
 from pallas.model.fingerprint import fingerprint
 from pallas_tui.frame import FleetFrame
-from pallas_tui.runs.credential_traces import TraceLine, Traces
+from pallas_tui.runs.credential_traces import Traces
+from pallas_tui.runs.trace_line import TraceLine
 
 NOTE = "***CALL_TOOL rec__note " + json.dumps({"text": "x"})
 DELEGATE = "***CALL_TOOL worker__send_message " + json.dumps({"message": NOTE})

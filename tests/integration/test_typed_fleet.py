@@ -487,7 +487,7 @@ async def test_what_a_handler_takes_and_whom_it_asks_can_be_looked_up(fleet: Fle
 
 async def test_every_message_of_a_run_is_kept_for_operators(fleet: Fleet) -> None:
     result = await fleet.kernel.run(RunRequest("greeter", "Carl"))
-    kept = fleet.envelopes(result.run_id)
+    kept = fleet.messages.envelopes(result.run_id)
     assert [(each.sender, each.to, each.route) for each in kept] == [
         ("system.caller", "greeter", "call"),
         ("greeter", "shouter", "call"),
@@ -495,7 +495,7 @@ async def test_every_message_of_a_run_is_kept_for_operators(fleet: Fleet) -> Non
         ("greeter", "system.caller", "result"),
     ]
     assert "hello Carl" in kept[1].xml
-    assert fleet.envelopes(result.run_id, after=3) == kept[3:]
+    assert fleet.messages.envelopes(result.run_id, after=3) == kept[3:]
     (step,) = await fleet.kernel.step_reader.list(result.run_id)
     assert (step.kind, step.name, step.state, step.parent) == ("agent", "shouter", "done", 0)
     assert fleet.messaging.open_frames == 0

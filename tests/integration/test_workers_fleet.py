@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from support.asked import accepting, asked_client, url_of
 from support.live import ERAS, ask, client, running, write_project
 from support.offline import offline_project
 from support.processes import gone
-from support.waiting import until
+from support.waiting import poll, until
 from support.workers import ACP, SIMPLE
 
 from pallas.executors import Executor
@@ -28,6 +29,7 @@ from pallas.model import (
     Fault,
     FaultType,
     Notice,
+    Principal,
     RunFinished,
     TextDelta,
     ToolEvent,
@@ -79,6 +81,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     }
     asking = {**plain, "command": ["python", str(ACP)]}
     keys |= {"asking": asking, "trusted": {**asking, "permissions": "allow"}}
+    keys |= {"refusing": {**asking, "permissions": "reject"}}
     offline_project(root, dict.fromkeys(keys), SCRIPT, keys=keys)
     async with running(root) as fleet:
         yield fleet
@@ -115,15 +118,48 @@ async def test_what_a_worker_asks_leave_for_is_refused_unless_its_entry_allows_i
     # DR-30
     chosen, cancelled = '{{"optionId":"{}","outcome":"selected"}}', '{"outcome":"cancelled"}'
     seen = fleet.hub.seq
-    async with client(fleet, "asking", era=era) as asking, client(fleet, "trusted", era=era) as trusted:
-        assert await ask(asking, "permit") == chosen.format("no")
-        assert await ask(asking, "permit allow_always reject_always") == chosen.format("reject_always")
-        assert await ask(asking, "permit allow_once allow_always") == cancelled
+    async with client(fleet, "refusing", era=era) as refusing, client(fleet, "trusted", era=era) as trusted:
+        assert await ask(refusing, "permit") == chosen.format("no")
+        assert await ask(refusing, "permit allow_always reject_always") == chosen.format("reject_always")
+        assert await ask(refusing, "permit allow_once allow_always") == cancelled
         assert await ask(trusted, "permit") == chosen.format("yes")
         assert await ask(trusted, "permit reject_once reject_always") == cancelled
     notices = [each for each in fleet.hub.since(seen, 10_000).events if isinstance(each, Notice)]
     told = [each.agent for each in notices if "asked leave for" in each.text]
-    assert told == ["asking"] * 3
+    assert told == ["refusing"] * 3
+
+
+@both_eras
+async def test_what_a_worker_asks_leave_for_a_person_allows_or_refuses(fleet: Fleet, era: str) -> None:
+    chosen, seen = '{{"optionId":"{}","outcome":"selected"}}', list[Any]()
+    decisions = ["allow once", "refuse", "nonsense", "allow once"]
+
+    async def decide(params: Any) -> Any:
+        seen.append(params)
+        return accepting({"decision": decisions.pop(0)})
+
+    async with asked_client(url_of(fleet, "asking"), era, decide) as asking:
+        assert await ask(asking, "permit") == chosen.format("yes")
+        assert await ask(asking, "permit") == chosen.format("no")
+        assert await ask(asking, "permit") == chosen.format("no")
+        # Once is not always.
+        assert await ask(asking, "permit allow_always reject_once") == chosen.format("no")
+    assert "asking wants to call worker__Delete" in seen[0].message
+    assert "\x1b" not in seen[0].message
+    assert seen[0].requested_schema["properties"]["decision"]["enum"] == ["allow once", "refuse"]
+
+
+@both_eras
+async def test_a_turn_that_is_cancelled_withdraws_what_its_worker_asks(fleet: Fleet, era: str) -> None:
+    async with client(fleet, "asking", era=era) as asking:
+        call = asyncio.create_task(ask(asking, "permit"))
+        (question,) = await until(lambda: fleet.kernel.questions.open_here)
+        call.cancel()
+        await asyncio.wait({call})
+        await poll(
+            lambda: fleet.kernel.questions.get(question.id, Principal()),
+            lambda found: found.state == "withdrawn",
+        )
 
 
 async def test_a_conversation_goes_on_with_a_worker_that_was_killed(fleet: Fleet) -> None:

@@ -1,11 +1,12 @@
 """The screen of one agent: what it shows, what it waits for, and what strangers' words cannot do on it."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from support.fake_fleet import FakeFleet
 from support.shell import screen_text, workbench
-from support.tools import detail, fleet_with_tools, tool
+from support.tools import BILL, detail, fleet_with_tools, tool
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -64,6 +65,24 @@ async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet() 
             assert app.is_running
 
 
+async def test_what_instruction_tools_and_history_take_of_the_window_is_shown() -> None:
+    fleet = fleet_with_tools()
+    fleet.change("research", context=BILL)
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        for size in SIZES[1:]:
+            await pilot.resize_terminal(*size)
+            await opened(app, pilot)
+            await until(lambda: "3,412 of 131,072 tokens (2.6 %), last request" in screen_text(app), pilot)
+            rows = [line.split() for line in screen_text(app).splitlines() if "2,600" in line]
+            assert rows and "tools of docs 2,600 ███████████████" in " ".join(rows[0])
+            fleet.change("research", context=replace(BILL, is_estimated=True, total=3_413))
+            await until(lambda: "3,413 of 131,072 tokens (2.6 %), estimated" in screen_text(app), pilot)
+            fleet.change("research", context=BILL)
+            await pilot.press("escape")
+            await until(lambda: app.screen is app.main, pilot)
+
+
 async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be_clicked() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=(120, 40)) as pilot:
@@ -81,6 +100,17 @@ async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be
         at = screen_text(app).splitlines()[0].index("2 Tools")
         await pilot.click("#agent-detail-title", offset=(at, 0))
         await until(lambda: pane._section == "tools", pilot)
+
+
+async def test_a_tool_shows_the_rule_that_decides_about_its_calls() -> None:
+    fleet, rule = fleet_with_tools(), "ask of the project: docs__search (agents.yaml:7)"
+    fleet.details["research"] = detail(ServerDetail("docs", (tool("search", rule=rule),)))
+    app = workbench(fleet)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(app, pilot, "t")
+        tools = app.screen.query_one(ToolList)
+        await until(lambda: tools.select("docs", "search"), pilot)
+        await until(lambda: "ask of the project: docs__search" in screen_text(app), pilot)
 
 
 async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:

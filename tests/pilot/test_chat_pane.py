@@ -518,6 +518,62 @@ async def test_a_question_entered_before_anybody_is_ready_is_sent_then(server: E
         await until(lambda: "you said: well?" in app.screen_text(), pilot)
 
 
+async def test_a_question_entered_before_there_are_agents_is_sent_to_the_front_agent(
+    server: EchoAgent,
+) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        await until(lambda: "no agents yet" in app.screen_text(), pilot)
+        pane.focus_pane()
+        await pilot.press(*"well?", "enter")
+        await until(lambda: "What you wrote is sent" in app.screen_text(), pilot)
+        app.feed(agent("front", server.port, url=server.url, state=AgentState.WAITING))
+        await until(lambda: "1 queued" in app.screen_text(), pilot)
+        app.feed(agent("front", server.port, url=server.url))
+        await until(lambda: "you said: well?" in app.screen_text(), pilot)
+
+
+async def test_a_question_entered_before_there_are_agents_is_sent_to_one_that_is_ready_at_once(
+    server: EchoAgent,
+) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        pane.focus_pane()
+        await pilot.press(*"well?", "enter")
+        app.feed(agent("front", server.port, url=server.url))
+        app.feed(agent("front", server.port, url=server.url, runs_total=1))
+        await until(lambda: "you said: well?" in app.screen_text(), pilot)
+        assert len(pane._views) == 1
+
+
+async def test_a_question_that_is_changed_after_it_was_entered_waits_for_another_enter(
+    server: EchoAgent,
+) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        pane.focus_pane()
+        await pilot.press(*"well", "enter", "?")
+        await until(lambda: "They appear here" in app.screen_text(), pilot)
+        app.feed(agent("front", server.port, url=server.url))
+        await until(lambda: pane._current is not None and pane._current.draft == "well?", pilot)
+
+
+async def test_a_name_entered_before_there_are_agents_opens_its_agent(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        pane.focus_pane()
+        await pilot.press(*"bac", "enter")
+        front = agent("front", server.port, url=server.url, depends_on=("back",))
+        app.feed(front, agent("back", server.port, url=server.url))
+        await until(lambda: pane._current is not None, pilot)
+        assert pane._current is not None
+        assert (pane._current.conversation.agent, pane._current.draft) == ("back", "")
+
+
 async def test_a_part_of_a_name_typed_early_stays_a_search(server: EchoAgent) -> None:
     pane = ChatPane()
     app = PaneApp(pane)

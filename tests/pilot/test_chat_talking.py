@@ -13,6 +13,7 @@ from textual.widgets import Input, OptionList
 
 from pallas.model import (
     AgentDetail,
+    Cost,
     Exchange,
     Health,
     HealthStatus,
@@ -200,7 +201,7 @@ async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat
     chat.app.feed(chat.snapshot(runs_total=1))
     await chat.ask("delegate")
     answer = chat.conversation.entries[-1]
-    assert answer.cost == pytest.approx(0.0045)
+    assert answer.cost == Cost(4_500_000)
     await chat.until(lambda: "3 steps · 3 tool calls · $0.0045 · 1.0k in 100 out" in chat.app.screen_text())
 
 

@@ -154,7 +154,7 @@ LARGE, SMALL = (120, 40), (60, 20)
 
 async def resize(app: Workbench, pilot: Pilot[Any], size: tuple[int, int]) -> None:
     await pilot.resize_terminal(*size)
-    await until(lambda: app.screen.size == size, pilot)
+    await until(lambda: app.screen.size == size == app.screen._compositor.size, pilot)
     await pilot.pause()
 
 

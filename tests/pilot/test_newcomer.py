@@ -11,6 +11,8 @@ from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
+from textual.color import Color
+from textual.css.stylesheet import Stylesheet
 from textual.events import Key
 from textual.screen import ModalScreen
 from textual.signal import Signal
@@ -56,6 +58,27 @@ async def test_a_letter_pressed_with_alt_is_an_action_also_while_one_types() -> 
         assert (chat.fresh, line.value) == (1, "")
         app.post_message(pressed("g"))
         await until(lambda: line.value == "g", pilot)
+
+
+async def test_the_style_sheets_are_parsed_for_the_theme_of_the_settings_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    again: list[str] = []
+    reparse = Stylesheet.reparse
+
+    def note(sheet: Stylesheet) -> None:
+        again.append(app.theme)
+        reparse(sheet)
+
+    monkeypatch.setattr(Stylesheet, "reparse", note)
+    app = workbench(FakeFleet(), settings=Settings(theme="pallas-light"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: app.query(FakeChat), pilot)
+        light = app.screen.styles.background
+        assert (app.theme, light, again) == ("pallas-light", Color.parse("#fafafa"), [])
+        app.theme = "pallas-dark"
+        await until(lambda: app.screen.styles.background == Color.parse("#101214"), pilot)
+        assert again == ["pallas-dark"]
 
 
 async def test_what_is_typed_before_the_panes_stand_is_text_and_no_shortcut() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.control import FULL, READ, serving
-from support.fake_fleet import INSTRUCTION, NEW_TOOL, NOON, FakeFleet, failed
+from support.fake_fleet import INSTRUCTION, NEW_TOOL, NOON, FakeFleet, failed, held
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.widgets import Input
@@ -86,6 +86,26 @@ async def test_edits_elsewhere_are_seen_and_watching_and_rolling_back_are_asked_
                 await pilot.press("e")  # the files are over there
                 told = "is no file of this machine's project"
                 await until(lambda: any(told in note.message for note in app._notifications), pilot)
+        finally:
+            fleet.stop(10)
+
+
+async def test_an_edit_that_is_held_back_elsewhere_is_seen_and_let_through_there() -> None:
+    there = FakeFleet()
+    there.change("research", version=3, previous=2)
+    there.watch(held=("research",))
+    async with serving(there) as served:
+        app, fleet = attached(served.url)
+        try:
+            async with app.run_test(size=(120, 40)) as pilot:
+                await until(lambda: isinstance(app.focused, Input) and fleet.can_control, pilot)
+                there.say(held("research", 3))
+                await until(lambda: "◐ research v4 held back: 1 of 5" in top(app), pilot)
+                attempt = app.main.history.versions.broken("research")
+                assert attempt is not None
+                assert attempt.event.tests == held("research", 3).tests
+                await pilot.press("f2", "down", "r")
+                await until(lambda: there.controlled == [("research", "reload")], pilot)
         finally:
             fleet.stop(10)
 

@@ -1,16 +1,18 @@
 """A saved edit in the workbench: seen, live, broken, looked at, rolled back; and nobody is disturbed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
+from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, held, live
+from support.live import write_project
 from support.pane_app import still
 from support.shell import FakeChat, line_with, screen_text, top, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import Change, Reloaded
+from pallas.model import AgentChanged, AgentState, Change, Notice, Reloaded
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent_screen import ChangesScreen
 from pallas_tui.settings import Settings
@@ -285,6 +287,25 @@ async def test_watching_is_paused_and_resumed_and_the_top_line_says_how_many_fil
         await until(lambda: "paused · 1" in top(app), pilot)
 
 
+async def test_the_top_line_says_as_long_as_faults_are_injected() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(app, pilot)
+        assert "faults" not in top(app)
+        fleet.current = replace(fleet.current, faults="429 to gpt-5 at call 1 (faults.yaml)")
+        await until(lambda: "◐ faults" in top(app), pilot)
+        fleet.say(
+            Notice(level="info", text="a longer piece of news, which takes all that is left of the line")
+        )
+        fleet.watch("paused", waiting=("a.py", "b.py"))
+        await until(lambda: "paused" in top(app) and "◐ faults" in top(app), pilot)
+        await pilot.resize_terminal(60, 20)
+        await until(lambda: "◐ faults" in top(app) and "paused · 2" in top(app), pilot)
+        fleet.current = replace(fleet.current, faults="")
+        await until(lambda: "faults" not in top(app), pilot)
+
+
 async def test_a_fleet_that_nobody_watches_or_that_may_only_be_looked_at_refuses_in_words() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -354,3 +375,46 @@ async def test_marks_of_versions_are_ascii_where_that_is_wanted() -> None:
         await pilot.press("f2", "C")
         await until(lambda: "& research" in screen_text(app), pilot)
         assert screen_text(app).isascii()
+
+
+async def test_an_edit_that_tests_hold_back_is_seen_and_one_key_lets_it_through(tmp_path: Path) -> None:
+    root = write_project(tmp_path, {"research": None})
+    (root / "tests" / "agents").mkdir(parents=True)
+    (root / "tests" / "agents" / "two-refunds.yaml").write_text("agent: research\nask: Refund, please.\n")
+    fleet = FakeFleet()
+    fleet.change("research", version=3, previous=2)
+    app = workbench(fleet, root=root)
+    async with app.run_test(size=WIDE) as pilot:
+        await ready(app, pilot)
+        fleet.watch(testing=("research",))
+        await until(lambda: "testing" in line_with(app, "├ ↻ research"), pilot)
+        assert "↻ testing research…" in top(app)
+        fleet.watch(held=("research",))
+        fleet.say(held("research", 3, FILE))
+        await until(lambda: "◐ research v4 held back: 1 of 5 tests" in top(app), pilot)
+        assert "├ ● research ◐" in screen_text(app)
+        assert "v4 held back, v3 answers: 1 of 5 tests fails" in line_with(app, "15:06:40 ◐")
+        await pilot.press("f2", "down")
+        await until(lambda: "v3 answers · v4 held back" in screen_text(app), pilot)
+        assert "r lets it through" in screen_text(app)
+        await pilot.press("d")
+        await until(lambda: "v3 answers, v4 held back" in screen_text(app), pilot)
+        await pilot.press("c")
+        await until(lambda: isinstance(app.screen, ChangesScreen), pilot)
+        await until(lambda: "held back" in screen_text(app), pilot)
+        for line in ("A shows the tests; r lets it through.", "What would change", "+tools = [serach]"):
+            assert line in screen_text(app), line
+        await pilot.press("escape", "escape", "A")
+        await until(lambda: "1 failed" in screen_text(app), pilot)
+        await until(lambda: '"You are Clark."' in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        await pilot.press("r")
+        await until(lambda: fleet.controlled == [("research", "reload")], pilot)
+        fleet.say(AgentChanged(at=NOON + 1, agent="research", state=AgentState.READY))
+        fleet.say(live("vision", 2))
+        await until(lambda: "vision" in line_with(app, "15:06:40 ↻"), pilot)
+        assert "◐ research v4 held back" in top(app)  # it crashed, and runs as before
+        fleet.watch()
+        fleet.reload("research", 4, FILE)
+        await until(lambda: "held back" not in top(app) and "research ◐" not in screen_text(app), pilot)

@@ -25,6 +25,7 @@ from pallas.model import (
     StepUsage,
     ToolEvent,
 )
+from pallas.model.spend_limits import AccountStatus
 from pallas_tui.app import Workbench
 from pallas_tui.runs.exchange_text import as_json, as_text, pretty, state_of
 from pallas_tui.runs.step_text import as_curl
@@ -136,6 +137,32 @@ async def test_a_run_shows_its_facts_its_trace_and_its_exchanges() -> None:
         await pilot.press("escape")
         await until(lambda: isinstance(app.screen, MainScreen), pilot)
         assert app.is_running
+
+
+async def test_a_run_that_another_fleet_began_shows_what_became_of_its_unfinished_calls() -> None:
+    fleet = FakeFleet()
+    fleet.lost["top"] = ("shop__refund: told the model", "docs__find: called again")
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "docs__find: called again" in screen_text(app), pilot)
+        (first,) = (line for line in screen_text(app).splitlines() if "shop__refund" in line)
+        assert first.split("lost call", 1)[1].strip() == "shop__refund: told the model"
+
+
+async def test_a_run_with_limits_shows_what_remains_of_them() -> None:
+    fleet = FakeFleet()
+    fleet.limits["top"] = (
+        AccountStatus("run:top", "tokens", 5_000, 1_200, 0, 3_800),
+        AccountStatus("caller:ann", "usd", 5 * 10**9, 10**9, 0, 4 * 10**9),
+    )
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "per_run.tokens: 1,200 tokens of 5,000 tokens" in screen_text(app), pilot)
+        assert "per_caller.usd_per_day: $1.00 of $5.00, $4.00 left" in screen_text(app)
 
 
 async def test_an_exchange_is_read_as_json_with_its_headers_and_copied_in_both_forms() -> None:
@@ -387,6 +414,22 @@ async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_f
         assert copied["m"] == said
         assert '-H "authorization: Bearer $GENERIC_API_KEY"' in copied["u"]
         assert "3fc2aa" not in copied["u"]
+
+
+async def test_tab_goes_from_part_to_part() -> None:
+    fleet = FakeFleet()
+    fleet.say(*events())
+    fleet.model_steps["top"] = (model_step(1), model_step(2))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_steps(app, pilot, fleet, 1)
+        rows = app.screen.query_one(RunPane).rows
+        await pilot.press("home")
+        seen = []
+        for key in ("tab", "tab", "tab", "tab", "shift+tab"):
+            await pilot.press(key)
+            seen.append(type(rows.selected).__name__)
+        assert seen == ["RunTreeRow", "ListedStep", "Fact", "Fact", "ListedStep"]
 
 
 async def test_a_step_that_is_under_way_is_followed_to_its_end() -> None:

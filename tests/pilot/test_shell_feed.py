@@ -291,12 +291,16 @@ async def test_the_whole_story_of_a_run_can_be_read_and_copied() -> None:
                 seconds=2,
                 tokens_in=120,
                 tokens_out=8,
+                cost=12_340_000,
+                unpriced=1,
             )
         )
         await until(lambda: "2.0 s ● ok" in screen_text(app), pilot)
+        assert "$0.0123+ " in screen_text(app)
         await pilot.press("i")
         await until(lambda: isinstance(app.screen, TextScreen), pilot)
         await until(lambda: "120 tokens in, 8 out" in screen_text(app), pilot)
+        assert "cost $0.0123+" in screen_text(app)
         assert "[b]not markup[/b]" in screen_text(app)
         await pilot.press("y")
         await until(lambda: "run run-7" in app.clipboard, pilot)

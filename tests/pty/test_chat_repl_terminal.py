@@ -144,7 +144,7 @@ async def test_ctrl_c_cancels_an_answer_and_twice_leaves(fleet: Desk) -> None:
         shown.until("cancelled", "research> ")
         await until(lambda: fleet.ask("GET", f"/runs/{run}")["status"] == "cancelled")
         # What was cancelled is not part of it.
-        enter(shown, "go on", "turn 1, first go on", "tokens/s\nresearch>")
+        enter(shown, "go on", "turn 1, first go on", "tokens/s · unknown\nresearch>")
         shown.type("half a thought")
         shown.keys("C-c")
         shown.until("(thrown away)")

@@ -85,11 +85,13 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     desk.type(QUESTION)
     desk.until(QUESTION[:40])
     desk.keys("Enter")
-    # Its own calls and those of the agents it asked show in the feed, with their tools.
-    desk.until("docs/search", "shop/orders_of", "● ok")
     screen = desk.until("TRADE15", "Heron floor", "concierge answered in")
     assert "research" in screen
     assert "Traceback" not in screen
+    # Its own calls and those of the agents it asked show in the feed, with their tools.
+    desk.keys("F4")
+    desk.keys("F8")  # in its pane the first of them have scrolled away
+    desk.until("docs/search", "shop/orders_of", "● ok")
     project = load_project(sample)
     children = [
         p for p in psutil.process_iter(["cmdline"]) if str(sample) in " ".join(p.info["cmdline"] or ())

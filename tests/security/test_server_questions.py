@@ -1,4 +1,4 @@
-"""What a server asks of its client: the operator is never asked, and standard input is never read."""
+"""What a server asks of its client: the caller is asked, nobody at a terminal is, and no input is read."""
 
 import fcntl
 import json
@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp_types import ElicitResult
+from support.asked import asked_client
 from support.curious_server import COMMAND
 from support.live import ERAS, write_project
 from support.served import Served, text_of
@@ -147,20 +149,24 @@ async def test_a_fleet_in_a_terminal_opens_no_form_and_reads_no_key(tmp_path: Pa
         await until(ready, timeout=60)
         assert (root / "agents" / "read.txt").read_text() == "nothing to read"
         for era in ERAS:
-            async with fleet.client("desk", era) as desk:
+            seen: list[Any] = []
+
+            async def refuse(params: Any, seen: list[Any] = seen) -> ElicitResult:
+                seen.append(params)
+                return ElicitResult(action="decline")
+
+            async with asked_client(fleet.url("desk"), era, refuse) as desk:
                 for server in ("older", "newer"):
                     for params in (FORM, URL):
                         (answer,) = await asked(desk, server, "elicitation/create", params)
                         assert answer["action"] == "decline", (server, params, answer)
-                        assert "no person" in answer["_meta"]["local.pallas/reason"]
+                assert "\x1b" not in "".join(each.message for each in seen)
                 assert await called(desk, "read_input", {}) == "nothing to read"
                 form = {"message": "Which?", "fields": [{"name": "which", "type": "text"}]}
                 assert "declined" in await called(desk, "__human_input", form)
+                assert len(seen) == 5  # the caller is asked, and nobody at the terminal
         assert unread(theirs) == len(typed)
         assert termios.tcgetattr(theirs) == before
-        record = await fleet.logs("elicitation of server")
-        assert "older" in record["message"]
-        assert "\x1b" not in record["message"]
         os.write(ours, b"\x03")
         assert await fleet.ended() == 0
 
@@ -179,8 +185,5 @@ async def test_an_agent_reads_no_key_of_the_workbench(tmp_path: Path) -> None:
         screen.type("***CALL_TOOL read_input {}")
         screen.keys("Enter")
         screen.until("nothing to read")
-        screen.type("***CALL_TOOL older__ask " + json.dumps({"method": "elicitation/create", "params": FORM}))
-        screen.keys("Enter")
-        screen.until("decline")
         screen.keys("C-q")
         screen.until("left with 0")

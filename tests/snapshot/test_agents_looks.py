@@ -6,7 +6,7 @@ from support.fake_fleet import FakeFleet
 from support.looks import EACH_LOOK, Before, Pictures
 from support.pane_app import still
 from support.shell import screen_text, workbench
-from support.tools import SEARCH, detail, fleet_with_tools, tool
+from support.tools import BILL, SEARCH, detail, fleet_with_tools, tool
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -54,6 +54,13 @@ async def test_the_tree(pictures: Pictures) -> None:
 async def test_the_tools_of_an_agent(pictures: Pictures) -> None:
     before = after(AgentTarget("research"), "f2", "t", *["down"] * 4, words="Fetch one")
     await pictures(app_over(fleet_with_tools()), before, EACH_LOOK)
+
+
+async def test_what_an_agent_sends(pictures: Pictures) -> None:
+    fleet = fleet_with_tools()
+    fleet.change("research", context=BILL)
+    before = after(AgentTarget("research"), "f2", "d", words="tools of docs")
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
 FORM = (*"M", "enter", "down", "down", "down", "n", "down", "a", *"may", "enter")

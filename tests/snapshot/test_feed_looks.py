@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import EACH_LOOK, Pictures
+from support.looks import EACH_LOOK, Pictures, in_sizes
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
+from benchmarks.invented_runs import Call, Plot, Turn, recorded
 from pallas.model import Event, Exchange, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.recordings.run_diff import diff
+from pallas_tui.runs.run_comparison import Comparison, DiffSource
+from pallas_tui.screens.run_screen import DiffScreen
 from pallas_tui.settings import Settings
 
 
@@ -100,3 +105,74 @@ async def test_a_run_on_its_own_screen(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("home", "enter", until_text="inspector")
     await pictures(app, before, EACH_LOOK)
+
+
+def forkable() -> FakeFleet:
+    """A run of two steps that is over."""
+    lamps = Call("shelf__find", {"what": "lamps"}, "three lamps")
+    fleet, run = FakeFleet(), {"run_id": "r1", "agent": "research"}
+    plot = Plot("How many lamps are on the shelf?", (Turn("", (lamps,)), Turn("Three.")))
+    fleet.recordings["r1"] = recorded(plot, 1)
+    first = fleet.recordings["r1"].first
+    fleet.model_steps["r1"] = first.steps
+    fleet.say(
+        RunStarted(at=NOON - 8, preview=first.question, **run),  # type: ignore[arg-type]
+        RunFinished(at=NOON, outcome="ok", seconds=8.0, **run),  # type: ignore[arg-type]
+    )
+    return fleet
+
+
+def from_step(number: int, *keys: str, until_text: str) -> Callable[[Pilot[Any]], Awaitable[None]]:
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4")
+        await until(lambda: app.main.query_one("FeedPane").feed.run("r1") is not None, pilot)
+        await pilot.press("enter")
+        await until(lambda: app.screen.query("#run-list") and app.screen.query_one("#run-list").steps, pilot)
+        rows = app.screen.query_one("#run-list")
+        rows.action_move_to(rows.find(("step", number)))
+        await pilot.press("F")
+        await until(lambda: app.screen.query("#fork-text"), pilot)
+        app.screen.query_one(TextArea).cursor_blink = False
+        await pilot.press(*keys)
+        await until(lambda: until_text in screen_text(app), pilot)
+
+    return before
+
+
+async def test_a_call_from_which_a_run_goes_on(pictures: Pictures) -> None:
+    app = workbench(forkable(), settings=Settings("textual-dark", ascii=False))
+    await pictures(app, from_step(2, until_text="Nothing is called"), EACH_LOOK)
+
+
+async def test_a_call_that_is_made_again(pictures: Pictures) -> None:
+    app = workbench(forkable(), settings=Settings("textual-dark", ascii=False))
+    await pictures(app, from_step(2, "ctrl+r", until_text="called for real"), in_sizes("80x24"))
+
+
+async def test_a_question_from_which_a_run_goes_on(pictures: Pictures) -> None:
+    app = workbench(forkable(), settings=Settings("textual-light", ascii=True))
+    await pictures(app, from_step(1, until_text="as it was"), in_sizes("80x24"))
+
+
+async def test_a_replay_beside_its_recording(pictures: Pictures) -> None:
+    lamps = Call("find", {"what": "lamps"}, "three lamps")
+    plot = Plot("How many?", (Turn("I look.", (lamps,)), Turn("Three lamps.")))
+    other = replace(plot, turns=(plot.turns[0], Turn("Four lamps.")))
+    app = workbench(FakeFleet())
+
+    async def read() -> Comparison:
+        verdict = "it differs from the recording: step 3 of research: another answer of scripted: answer is "
+        verdict += '"Four lamps.", and was "Three lamps."'
+        return Comparison(diff(recorded(plot, 1), recorded(other, 2)), verdict, is_same=False)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        names = ("research 3f1c9a0e7b52", "replay of research 3f1c9a0e7b52")
+        app.push_screen(DiffScreen(DiffSource(names, read, 60.0, is_replay=True), app.glyphs))
+        await until(lambda: "Four lamps." in screen_text(app), pilot)
+        for _ in range(3):
+            await pilot.pause()
+
+    await pictures(app, before, in_sizes("80x24", "120x40"))

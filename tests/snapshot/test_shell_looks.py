@@ -75,6 +75,13 @@ async def test_the_main_screen(pictures: Pictures) -> None:
     await pictures(app, pressing(), in_sizes("80x24", "120x40", "200x50") + in_themes("80x24", "light"))
 
 
+async def test_the_main_screen_while_faults_are_injected(pictures: Pictures) -> None:
+    fleet = busy()
+    fleet.current = replace(fleet.current, faults="429 to gpt-5 at call 1 (faults.yaml)")
+    app = workbench(fleet, settings=Settings("textual-dark", ascii=False))
+    await pictures(app, pressing(until_text="faults"), in_sizes("80x24", "120x40"))
+
+
 async def test_the_agents_in_a_small_terminal(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("f2", "down", "down", "down", "down", until_text="tickets: connection refused")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
+from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, held, live
 from support.looks import EACH_LOOK, Before, Pictures
 from support.pane_app import still
 from support.shell import screen_text, workbench
@@ -83,6 +83,25 @@ async def test_what_changed(pictures: Pictures) -> None:
 async def test_why_an_edit_failed(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "C", words="v4 answers as before")
+    await pictures(app_over(fleet), before, EACH_LOOK)
+
+
+def held_back(fleet: FakeFleet) -> None:
+    """An edit that a test holds back, and one whose tests run."""
+    fleet.change("research", version=3, previous=2)
+    fleet.say(live("research", 3, TOOL), held("research", 3, FILE))
+    fleet.watch(testing=("vision",), held=("research",))
+
+
+async def test_an_edit_that_a_test_holds_back_in_the_list(pictures: Pictures) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, held_back, "f2", "down", words="v3 answers")
+    await pictures(app_over(fleet), before, EACH_LOOK)
+
+
+async def test_why_an_edit_is_held_back(pictures: Pictures) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, held_back, "f2", "C", words="v3 answers as before")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 

@@ -5,7 +5,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pallas.executors import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
-from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params
+from pallas.model import (
+    NO_PARAMS,
+    AgentState,
+    FaultType,
+    Health,
+    HealthStatus,
+    Message,
+    Params,
+    RunVersion,
+    ServerChange,
+)
+from pallas.model.tool_rules import NO_TOOL_RULES, ToolRules
+from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 
 Answer = Callable[[ExecutorTurn, Emit], Awaitable[TurnResult]]
 
@@ -25,6 +37,7 @@ class FakeExecutor:
     turns: list[ExecutorTurn] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     waiting: int = 0
+    full: bool = False
     pid: int | None = None
     parked: int = 0
     tell: Callable[[str], None] | None = None
@@ -40,6 +53,9 @@ class FakeExecutor:
         self.tell = tell
 
     def problems(self) -> tuple[str, ...]:
+        return ()
+
+    def lock_changes(self) -> tuple[ServerChange, ...]:
         return ()
 
     def release(self, lease: str) -> None:
@@ -63,6 +79,10 @@ class FakeAgent:
     run_timeout: float = 60.0
     failure: FaultType | None = None
     retry_after: float | None = None
+    unfinished: UnfinishedRules = NO_RULES
+    tool_rules: ToolRules = NO_TOOL_RULES
+    forwards_bearer: bool = False
+    run_version: RunVersion | None = None
 
     async def health(self) -> Health:
         return Health(HealthStatus.OK)

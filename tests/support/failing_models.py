@@ -4,15 +4,21 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+
+import pytest
+
+from pallas.executors.fastagent import seam
 
 _CHUNK = (
     'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'
     '[{"index":0,"delta":{"role":"assistant","content":"Well"}}]}\n\n'
 )
 _STREAM = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_ONE_MODEL = re.compile(rb"GET \S*/models/\S")
+"""A check of the provider, whose model is there."""
 _WANTED = re.compile(rb"fail=([a-z0-9]+) by=([a-z]+)")
 
 
@@ -22,7 +28,7 @@ class FailingModels:
 
     A number is a status, ``later`` a 429 that asks for an hour, ``soon`` one that asks for no time at all;
     ``drop`` ends the connection without a word, ``reset`` resets it, ``head`` ends it in the middle of the
-    head, ``half`` in the middle of a stream.
+    head, ``half`` in the middle of a stream. ``garbage`` is a stream whose event is not JSON.
     """
 
     base: str = ""
@@ -35,6 +41,11 @@ class FailingModels:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = re.search(rb"(?i)content-length: *(\d+)", head)
                 body = await reader.readexactly(int(length[1]) if length else 0)
+                if _ONE_MODEL.match(head):
+                    writer.write(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+                    )
+                    continue
                 if not self._answer(body, writer):
                     break
                 await writer.drain()
@@ -57,6 +68,9 @@ class FailingModels:
             case "half":
                 writer.write(f"{_STREAM}{len(_CHUNK):x}\r\n{_CHUNK}\r\n".encode())
                 return False
+            case "garbage":
+                event = 'data: {"<html><body>502\n\n'
+                writer.write(f"{_STREAM}{len(event):x}\r\n{event}\r\n0\r\n\r\n".encode())
             case "later":
                 writer.write(_refusal(429, "retry-after: 3600\r\n"))
             case "soon":
@@ -80,3 +94,11 @@ async def failing_models() -> AsyncIterator[FailingModels]:
     found.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         yield found
+
+
+@pytest.fixture(scope="module")
+def soon_again() -> Iterator[None]:
+    """Attempts follow each other at once: the seconds between two are asked of ``seam`` elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seam, "RETRY_SECONDS", 0.02)
+        yield

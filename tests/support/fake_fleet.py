@@ -1,8 +1,9 @@
 """A fleet that does what a test says: settable snapshots, a real hub, everything asked of it noted."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pallas.model import (
     AgentDetail,
@@ -22,10 +23,16 @@ from pallas.model import (
     FleetVerb,
     Health,
     HealthStatus,
+    HoldingTest,
     MessageRecord,
     Page,
     ProbeResult,
+    QuestionAnswered,
+    QuestionAsked,
+    Recording,
     Reloaded,
+    ReplicaRecord,
+    RunElsewhere,
     RunningFleet,
     Step,
     StepDetail,
@@ -37,6 +44,9 @@ from pallas.model import (
     WatchSnapshot,
     refusals,
 )
+from pallas.model.questions import Question
+from pallas.model.spend_limits import AccountStatus
+from pallas.recordings.recording_folder import archive_of
 from pallas.telemetry.event_hub import EventHub
 
 from .fake_threads import FakeThreads
@@ -116,15 +126,27 @@ class FakeFleet(RunningFleet):
         self.current = snapshot if snapshot is not None else desk()
         self.cancelled: list[str] = []
         self.works: dict[str, TaskRecord] = {}
+        self.asked_people: dict[str, Question] = {}
+        self.others: list[ReplicaRecord] = []
+        self.drained: list[str] = []
+        self.runs_there: dict[str, RunElsewhere] = {}
+        self.asked_there: list[str] = []
+        self.rows: dict[str, tuple[MessageRecord, ...]] = {}
         self.can_control = True
         self.controlled: list[tuple[str, Verb]] = []
         self.fleet_controlled: list[FleetVerb] = []
         self.details: dict[str, AgentDetail] = {}
         self.wire: dict[str, tuple[Exchange, ...]] = {}
         self.model_steps: dict[str, tuple[StepDetail, ...]] = {}
+        self.recordings: dict[str, Recording] = {}
+        self.lost: dict[str, tuple[str, ...]] = {}
+        self.limits: dict[str, tuple[AccountStatus, ...]] = {}
+        self.forks: list[tuple[str, int, str, str | None, str]] = []
+        self.refusal: Fault | None = None
         self.letters: dict[str, tuple[Envelope, ...]] = {}
         self.read_letters: list[tuple[str, int]] = []
         self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
+        self.accepted: list[tuple[str, str, str]] = []
         self.outcome = ToolOutcome(ok=True, content="{}", seconds=0.1)
         self.started = 0
         self.stopped = 0
@@ -171,9 +193,32 @@ class FakeFleet(RunningFleet):
         """What was put into ``wire``."""
         return self.wire.get(run_id, ())
 
+    async def recording(self, run_id: str) -> str:
+        """What was put into ``recordings``."""
+        if run_id not in self.recordings:
+            raise refusals.not_found("run not found")
+        return base64.b64encode(archive_of(self.recordings[run_id])).decode()
+
+    async def fork(
+        self, run_id: str, step: int, message: str = "", result: str | None = None, model: str = ""
+    ) -> str:
+        """Note what was asked; refused with ``refusal`` if there is one."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.forks.append((run_id, step, message, result, model))
+        return f"fork-{len(self.forks)}"
+
     async def steps(self, run_id: str) -> tuple[Step, ...]:
         """What was put into ``model_steps``."""
         return tuple(each.step for each in self.model_steps.get(run_id, ()))
+
+    async def unfinished_calls(self, run_id: str) -> tuple[str, ...]:
+        """What was put into ``lost``."""
+        return self.lost.get(run_id, ())
+
+    async def run_limits(self, run_id: str) -> tuple[AccountStatus, ...]:
+        """What was put into ``limits``."""
+        return self.limits.get(run_id, ())
 
     async def step(self, run_id: str, number: int) -> StepDetail:
         """One of them."""
@@ -195,6 +240,13 @@ class FakeFleet(RunningFleet):
         """Note the call; gives ``outcome``."""
         self.called.append((agent, server, tool, dict(arguments), bearer))
         return self.outcome
+
+    async def accept_tools(self, agent: str, server: str, digest: str) -> str:
+        """Note it; refused with ``refusal`` if there is one."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.accepted.append((agent, server, digest))
+        return f"{server} is accepted as it is now; commit tools.lock"
 
     async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
         """What ``kept`` has."""
@@ -241,6 +293,85 @@ class FakeFleet(RunningFleet):
         """One of ``works`` is cancelled at once."""
         self.works[id] = replace(await self.task(id), status="cancelled")
         return self.works[id]
+
+    async def questions(self, state: str = "", limit: int = 50, cursor: str = "") -> Page[Question]:
+        """What ``asked_people`` has, the newest first; refused like ``kept``."""
+        self.kept.check()
+        found = [each for each in self.asked_people.values() if state in ("", each.state)]
+        found.sort(key=lambda each: -each.asked_at)
+        start = int(cursor or 0)
+        more = len(found) > start + limit
+        return Page(tuple(found[start : start + limit]), str(start + limit) if more else "")
+
+    async def question(self, id: str) -> Question:  # noqa: A002 - the word of the record
+        """One of ``asked_people``."""
+        self.kept.check()
+        if id not in self.asked_people:
+            raise refusals.not_found("question not found")
+        return self.asked_people[id]
+
+    async def answer_question(
+        self,
+        id: str,  # noqa: A002 - as above
+        action: Literal["accept", "decline", "cancel"],
+        always: bool = False,
+        content: Mapping[str, Any] | None = None,
+    ) -> Question:
+        """One of ``asked_people`` is answered at once, by ``local``; refused if it is not open."""
+        found = await self.question(id)
+        if found.state != "open":
+            raise Fault(FaultType.UPSTREAM, "this question is answered already")
+        self.end_question(id, action=action, always=always, content=dict(content or {}), answered_by="local")
+        return self.asked_people[id]
+
+    def ask_people(self, *questions: Question) -> None:
+        """These are open from now on, and the fleet says so."""
+        for each in questions:
+            self.asked_people[each.id] = each
+            told = {name: getattr(each, name) for name in ("kind", "tool", "server", "message", "call_id")}
+            event = QuestionAsked(
+                at=each.asked_at, run_id=each.run_id, agent=each.agent, question=each.id, **told
+            )
+            self.say(replace(event, expires_at=each.expires_at))
+
+    def end_question(self, id: str, **changes: Any) -> None:  # noqa: A002 - as above
+        """One is over, and the fleet says so."""
+        before = self.asked_people[id]
+        state = changes.pop("state", "answered")
+        ended = self.asked_people[id] = replace(before, state=state, answered_at=NOON, **changes)
+        reason: Any = state if state != "answered" else ""
+        self.say(
+            QuestionAnswered(
+                at=NOON,
+                run_id=ended.run_id,
+                agent=ended.agent,
+                question=id,
+                action=ended.action,
+                by=ended.answered_by,
+                reason=reason,
+            )
+        )
+
+    async def replicas(self, limit: int = 50, cursor: str = "") -> Page[ReplicaRecord]:
+        """What is in ``others``; refused like ``kept``."""
+        self.kept.check()
+        return Page(tuple(self.others[:limit]), "more" if len(self.others) > limit else "")
+
+    async def runs_elsewhere(self, known: str = "", here: str = "") -> tuple[RunElsewhere, ...]:
+        """What is in ``runs_there``; refused with ``refusal`` if there is one."""
+        self.asked_there.append(known)
+        if self.refusal is not None:
+            raise self.refusal
+        return tuple(self.runs_there.values())
+
+    async def said(self, run_id: str) -> tuple[MessageRecord, ...]:
+        """What was put into ``rows``."""
+        return self.rows.get(run_id, ())
+
+    async def drain_replica(self, replica: str) -> None:
+        """Note which was drained; refused like ``kept``."""
+        self.kept.check()
+        self.drained.append(replica)
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Note what was saved."""
@@ -300,6 +431,21 @@ def failed(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
         **more,
     }
     return Reloaded(agent=name, outcome="failed", version=version, changes=changes, **given)
+
+
+def held(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
+    """An edit that a test holds back."""
+    why = 'recording: messages[0].content is "You are Clark."'
+    given: dict[str, Any] = {
+        "at": NOON,
+        "seconds": 3.1,
+        "files": (f"desk/agents/{name}.py",),
+        "error": f"1 of 5 tests fails: two-refunds ({why})",
+        "story": f"two-refunds: {why}",
+        "tests": (HoldingTest("two-refunds", why, 0.4),),
+        **more,
+    }
+    return Reloaded(agent=name, outcome="held", version=version, changes=changes, **given)
 
 
 INSTRUCTION: Final = Change(

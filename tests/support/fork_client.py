@@ -11,12 +11,14 @@ import resource
 import socket
 import subprocess
 import sys
+import types
 from asyncio import base_subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.cli import worker_parent
 from pallas.executors.ipc import keeper
 from pallas.fleet import parent_death
 
@@ -212,8 +214,22 @@ async def start_async(
     return asyncio.subprocess.Process(transport, protocol, loop)
 
 
+def _fork_workers() -> None:
+    """Fork the worker processes of a fleet, which lead no process group then."""
+
+    def popen(command: Sequence[str], *, process_group: int, **options: Any) -> subprocess.Popen[Any]:
+        if can_fork(command, options["env"], options["pass_fds"]):
+            return Sibling(command, **options)
+        return subprocess.Popen(command, process_group=process_group, **options)
+
+    forking = types.ModuleType("subprocess")
+    forking.__dict__.update(subprocess.__dict__, Popen=popen)
+    worker_parent.subprocess = forking  # type: ignore[attr-defined]
+
+
 def install() -> None:
     """Fork here what asyncio starts of Pallas."""
+    _fork_workers()
     truly = asyncio.create_subprocess_exec
 
     async def start(*command: Any, **options: Any) -> asyncio.subprocess.Process:

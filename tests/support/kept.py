@@ -1,6 +1,5 @@
 """A kernel on a real ledger, and what is asked of it and read there."""
 
-import asyncio
 from typing import Any
 
 from pallas.ledger import Ledger
@@ -9,6 +8,7 @@ from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
 from .executors import FakeAgent, FakeExecutor
+from .waiting import poll
 
 
 def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
@@ -26,9 +26,7 @@ def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunReque
 
 async def written(ledger: Ledger, run: str) -> None:
     """Until the events and steps of a run that is over are stored."""
-    async with asyncio.timeout(20):
-        while not await ledger.runs.events(run):  # noqa: ASYNC110 - another thread writes them
-            await asyncio.sleep(0.01)
+    await poll(lambda: ledger.runs.events(run), timeout=20)
 
 
 async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:

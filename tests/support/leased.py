@@ -1,5 +1,6 @@
 """A kernel, a directory and sessions over agents that do as a test says, on a clock that it moves."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,16 +30,22 @@ YOU = Principal("bearer:you", "you")
 
 @dataclass
 class Hooked(FakeExecutor):
-    """An executor that wants to know of sessions; ``refuses`` and ``fails`` are what its hooks raise."""
+    """An executor that wants to know of sessions; ``refuses`` and ``fails`` are what its hooks raise.
+
+    No session opens before ``opens`` is set.
+    """
 
     told: list[tuple[str, ...]] = field(default_factory=list)
     metadata: list[Mapping[str, Any]] = field(default_factory=list)
     refuses: Exception | None = None
     fails: Exception | None = None
+    opens: asyncio.Event | None = None
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
         self.told.append(("opened", session))
         self.metadata.append(metadata)
+        if self.opens is not None:
+            await self.opens.wait()
         if self.refuses is not None:
             raise self.refuses
 
@@ -96,13 +103,16 @@ class House:
     """Agents, and the sessions with them. ``looked`` counts how often it was asked who there is."""
 
     def __init__(
-        self, *agents: Found, default: str = "", ledger: Ledger | None = None, **limits: Any
+        self,
+        *agents: Found,
+        default: str = "",
+        ledger: Ledger | None = None,
+        clock: Clock | None = None,
+        **limits: Any,
     ) -> None:
         self.hub = EventHub()
         self.kernel = Kernel(self.hub)
-        if ledger is not None:
-            self.kernel.use_ledger(ledger)
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.limits = SessionLimits().model_copy(update=limits)
         self.agents: list[Found] = []
         self.looked = 0
@@ -117,6 +127,9 @@ class House:
         self.sessions = Sessions(
             self.kernel, self.directory, hub=self.hub, limits=lambda: self.limits, clock=self.clock
         )
+        if ledger is not None:
+            self.kernel.use_ledger(ledger)
+            self.sessions.use_ledger(ledger, ledger.notes)
         for agent in agents:
             self.add(agent)
 

@@ -14,7 +14,9 @@ from mcp import Client
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
+from pallas.fleet.reload.recorded_tests import RecordedTests
 from pallas.model import AgentState
+from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
 
@@ -114,16 +116,28 @@ async def running(
     pace: CheckIntervals = CHECK_INTERVALS,
     watch: bool = False,
     database: str | None = None,
+    faults: FaultPlan | None = None,
+    tests: RecordedTests | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end.
 
     ``watch`` has it apply changed files, which a fleet of a test does not without. ``database`` is where it
-    keeps conversations; without one it keeps nothing.
+    keeps conversations; without one it keeps nothing. ``faults`` are injected. ``tests``
+    are those of the project, which may hold new versions back.
     """
     before, argv = Path.cwd(), sys.argv
     sys.argv = ["pallas"]
     project = load_project(root, {**os.environ})
-    fleet = Fleet(project, dev=True, only=only, pace=pace, watch=watch, database=database)
+    fleet = Fleet(
+        project,
+        dev=True,
+        only=only,
+        pace=pace,
+        watch=watch,
+        database=database,
+        faults=faults,
+        tests=tests,
+    )
     try:
         await fleet.start()
         yield fleet

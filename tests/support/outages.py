@@ -21,7 +21,7 @@ class Outage:
     ``refuse`` is the HTTP status of every answer, 0 for real ones. With ``token`` every request needs that
     bearer, else it gets 401. ``gate`` holds requests back until it is set; ``on_request`` is called for each
     request before that. Probes of the health pass all of this, and count in ``seen`` alone. ``lists`` is
-    False for one that connects and fails to list its tools.
+    False for one that connects and fails to list its tools. ``answer`` answers each request in its place.
     """
 
     def __init__(self, name: str, port: int) -> None:
@@ -29,6 +29,7 @@ class Outage:
         self.refuse = 0
         self.token = ""
         self.lists = True
+        self.answer: ASGIApp | None = None
         self.gate: asyncio.Event | None = None
         self.on_request: Callable[[], None] | None = None
         self.requests = 0
@@ -61,6 +62,12 @@ class Outage:
         server.should_exit = True
         await asyncio.wait({task}, timeout=10)
 
+    def drop(self) -> None:
+        """Drop every connection without a word."""
+        assert self._server is not None
+        for connection in tuple(self._server.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]
+
     def _app(self) -> ASGIApp:
         server: FastMCP = FastMCP(self.name, instructions=f"Ask {self.name} nicely.")
 
@@ -86,6 +93,9 @@ class Outage:
                 self.on_request()
             if self.gate is not None:
                 await self.gate.wait()
+            if self.answer is not None:
+                await self.answer(scope, receive, send)
+                return
             status = self._status(scope)
             if not status and not self.lists:
                 receive, status = await _without_lists(receive)

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -57,3 +59,21 @@ def _text(path: Path) -> str | None:
         return path.read_text("utf-8")
     except UnicodeDecodeError:  # a picture
         return None
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a text of a file, which has it."""
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+
+
+@contextmanager
+def edited(path: Path, old: str, new: str) -> Iterator[None]:
+    """A file with one of its texts replaced, until the block ends."""
+    text = path.read_text("utf-8")
+    edit(path, old, new)
+    try:
+        yield
+    finally:
+        path.write_text(text, "utf-8")

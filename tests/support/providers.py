@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,6 +16,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pallas.surfaces.listener import Listener, bind
+
+MODELS = {
+    "chat": "generic.qwen3",
+    "openai": "openai.gpt-4.1",
+    "messages": "anthropic.claude-haiku-4-5",
+    "responses": "responses.gpt-5-mini",
+    "gemini": "google.gemini-2.5-flash",
+}
+"""A model of each kind of provider."""
 
 Kind = Literal["openai", "anthropic", "responses", "google"]
 
@@ -27,6 +36,13 @@ class Reply:
     text: str = ""
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     reasoning: str = ""
+    tokens: int = 3
+    """How many tokens the request is said to have had."""
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """In the form of chat completions."""
+        return {"prompt_tokens": self.tokens, "completion_tokens": 2, "total_tokens": self.tokens + 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +206,6 @@ def _halves(text: str) -> tuple[str, ...]:
     return tuple(part for part in (text[:middle], text[middle:]) if part)
 
 
-_USAGE: Final = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-
-
 def _openai(asked: Asked, reply: Reply, numbers: Iterator[int]) -> Iterator[str]:
     number = next(numbers)
 
@@ -227,7 +240,7 @@ def _openai(asked: Asked, reply: Reply, numbers: Iterator[int]) -> Iterator[str]
             "created": 1,
             "model": asked.body["model"],
             "choices": [],
-            "usage": _USAGE,
+            "usage": reply.usage,
         }
     )
     yield "data: [DONE]\n\n"
@@ -255,7 +268,7 @@ def _anthropic(asked: Asked, reply: Reply, numbers: Iterator[int]) -> Iterator[s
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": 3, "output_tokens": 1},
+        "usage": {"input_tokens": reply.tokens, "output_tokens": 1},
     }
     yield _event({"type": "message_start", "message": message})
     for index, (head, deltas) in enumerate(blocks):
@@ -315,7 +328,7 @@ def _responses(asked: Asked, reply: Reply, numbers: Iterator[int]) -> Iterator[s
             yield event("response.function_call_arguments.done", arguments=item["arguments"], **where)
         yield event("response.output_item.done", output_index=index, item=item)
     usage = {
-        "input_tokens": 3, "output_tokens": 2, "total_tokens": 5,
+        "input_tokens": reply.tokens, "output_tokens": 2, "total_tokens": reply.tokens + 2,
         "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0},
     }  # fmt: skip
     done = {**response, "status": "completed", "output": output, "usage": usage}
@@ -326,7 +339,9 @@ def _google(asked: Asked, reply: Reply) -> Iterator[str]:
     parts = [{"text": text} for text in _halves(reply.text)]
     parts += [{"functionCall": {"name": name, "args": dict(given)}} for name, given in reply.calls]
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
-    usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    usage = {
+        "promptTokenCount": reply.tokens, "candidatesTokenCount": 2, "totalTokenCount": reply.tokens + 2,
+    }  # fmt: skip
     yield _data({"candidates": [candidate], "usageMetadata": usage})
 
 

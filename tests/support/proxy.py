@@ -57,7 +57,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(
-    upstream: int, tls: ssl.SSLContext, *, strip: str = "", host: str = ""
+    upstream: int, tls: ssl.SSLContext | None = None, *, strip: str = "", host: str = ""
 ) -> AsyncIterator[Proxy]:
     """A proxy for the port ``upstream``; takes ``strip`` off the path and puts ``host`` for Host."""
     (port,) = free_ports(1)

@@ -20,6 +20,7 @@ from pallas.messaging.messaging_port import (
     PeerFacts,
 )
 from pallas.model import Event, Fault, FaultType, Image, MessagePassed, Params, RunResult, TraceContext
+from pallas.model.tool_rules import ToolAction
 from pallas.payloads import Payload, PayloadType
 
 Answers = Callable[[Any, HandlerMetadata], Awaitable[Any]]
@@ -185,6 +186,12 @@ class Neighbours:
         self.asked.append(Asking(agent, text, asker, sender, thread))
         said = await self.others[agent](text)
         return RunResult("r", (said,), thread, 0.0)
+
+    def may_send(self, agent: str, to: str, payload: Payload) -> ToolAction:
+        return "allow"
+
+    async def approve(self, agent: str, to: str, text: str, asker: MessageSender, *, frame: str) -> None:
+        raise NotImplementedError
 
     def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
         return None

@@ -10,6 +10,7 @@ import yaml
 
 from pallas.config import export_env
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.reload.recorded_tests import RecordedTests
 from pallas.model import AgentState, Notice, Reloaded
 
 from .live import agent_module, running
@@ -81,7 +82,7 @@ class Saves:
     def busy(self) -> bool:
         """Whether changed files wait, or are being acted on."""
         watch = self.fleet.snapshot().watch
-        return watch is not None and bool(watch.waiting or watch.reloading)
+        return watch is not None and bool(watch.waiting or watch.reloading or watch.testing)
 
     async def after(self, path: str, text: str) -> set[str]:
         """The agents with a new version after a file is saved."""
@@ -119,6 +120,7 @@ async def watched(
     probe: bool = True,
     before: Callable[[Path], None] = lambda _: None,
     database: str | None = None,
+    tests: RecordedTests | None = None,
     **more: Any,
 ) -> AsyncIterator[Saves]:
     """A fleet of such a project that watches its files; ``more`` as for ``offline_project``."""
@@ -126,7 +128,7 @@ async def watched(
     offline_project(root, everyone, script, **more)
     before(root)
     export_env(root)
-    async with running(root, watch=True, database=database) as fleet:
+    async with running(root, watch=True, database=database, tests=tests) as fleet:
         await until(lambda: all(each.state is not AgentState.WAITING for each in fleet.agents))
         await asyncio.sleep(0)
         yield Saves(fleet, root)

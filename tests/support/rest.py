@@ -109,7 +109,7 @@ async def api(
     hub, grants = EventHub(), grants if grants is not None else Grants()
     kernel, executor = Kernel(hub), FakeExecutor(answer)
     kernel.use_ledger(kept)
-    works = Tasks(kept, kernel, hub, grants)
+    works = Tasks(kept.tasks, kernel, hub, grants)
     agents = {name: FakeAgent(executor, name) for name in ("echo", "other")}
     for agent in agents.values():
         kernel.attach(agent)

@@ -22,7 +22,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from . import pallas_process
 from .processes import gone
-from .waiting import until
+from .waiting import poll, until
 
 
 @dataclass
@@ -91,9 +91,20 @@ class Served:
         ):
             yield connected
 
+    async def in_flight(self, runs: int) -> None:
+        """Wait until so many runs are in flight."""
+
+        async def count() -> int:
+            page = (await self.get("/metrics")).text
+            lines = (line.split() for line in page.splitlines() if line.startswith("pallas_runs_in_flight"))
+            return int(sum(float(value) for _, value in lines))
+
+        await poll(count, lambda found: found == runs)
+
     async def get(self, path: str) -> httpx2.Response:
         """A page of the registry's port."""
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        # The port is plain HTTP: a client that trusts certificates takes 20 ms of a core to be made.
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=20) as http:
             return await http.get(self.registry + path)
 
 

@@ -62,8 +62,9 @@ class StdioServer:
         description: str = "",
         structured_output: bool = True,
         input_schema: dict[str, Any] | None = None,
+        annotations: dict[str, Any] | None = None,
     ) -> None:
-        """Add a function under a name, a description or with a schema of its own."""
+        """Add a function under a name, a description or with a schema of its own, or with hints."""
         name = name or function.__name__
         kinds = {key: kind for key, kind in function.__annotations__.items() if key != "return"}
         fields = {key: {"title": key.title(), "type": _TYPES[kind]} for key, kind in kinds.items()}
@@ -85,6 +86,8 @@ class StdioServer:
                 "required": ["result"],
                 "title": f"{function.__name__}Output",
             }
+        if annotations:
+            described["annotations"] = annotations
         self._tools[name] = (function, described)
 
     def run(self) -> None:

@@ -5,6 +5,7 @@ import json
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -106,13 +107,24 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
         return "".join(each.get("delta", "") for each in said if each["type"] == "text"), said[-1]["threadId"]
 
 
+async def command(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    """The exit status of a command of ``pallas`` in a process of its own, and what it printed."""
+    process = await pallas_process.start_async(*words, stdout=PIPE, stderr=PIPE, cwd=cwd)
+    try:
+        async with asyncio.timeout(120):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
 async def typed(*words: str) -> str:
-    """What a command of ``pallas`` prints, in a process of its own."""
-    process = await pallas_process.start_async(*words, stdout=PIPE, stderr=PIPE)
-    async with asyncio.timeout(60):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
+    """What a command prints that succeeds."""
+    status, out, err = await command(*words)
+    assert status == 0, err
+    return out
 
 
 async def rows(fleet: Served, thread: str) -> list[dict[str, Any]]:

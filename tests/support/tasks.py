@@ -1,7 +1,6 @@
 """Tasks as callers see them: an agent on a port that does as a test says, and a client that knows the
 extension."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from pallas.tasks import Tasks
 from pallas.telemetry.event_hub import EventHub
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
+from .waiting import poll
 
 ERA = "2026-07-28"
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -53,7 +53,7 @@ async def working(
     kernel = Kernel(hub)
     kernel.use_ledger(ledger)
     ending: list[bool] = []
-    tasks = Tasks(ledger, kernel, hub, Grants(), config=lambda: limits, stopping=lambda: bool(ending))
+    tasks = Tasks(ledger.tasks, kernel, hub, Grants(), config=lambda: limits, stopping=lambda: bool(ending))
 
     async def health() -> Health:
         return Health(HealthStatus.OK)
@@ -150,8 +150,4 @@ class TaskClient:
 
     async def told(self, task: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """A task once that is so."""
-        async with asyncio.timeout(30):
-            while True:
-                if condition(found := await self.get(task)):
-                    return found
-                await asyncio.sleep(0.02)
+        return await poll(lambda: self.get(task), condition, timeout=30)

@@ -3,7 +3,15 @@
 import json
 from typing import Any
 
-from pallas.model import AgentDetail, ServerDetail, ToolChanges, ToolDetail, ToolOutcome
+from pallas.model import (
+    AgentDetail,
+    ContextBill,
+    ContextPart,
+    ServerDetail,
+    ToolChanges,
+    ToolDetail,
+    ToolOutcome,
+)
 
 from .fake_fleet import NOON, FakeFleet
 
@@ -36,6 +44,21 @@ SEARCH: dict[str, Any] = {
         },
     },
 }
+
+
+BILL = ContextBill(
+    total=3_412,
+    parts=(
+        ContextPart("instruction", 212),
+        ContextPart("tools", 2_600, "docs"),
+        ContextPart("agent", 96, "billing"),
+        ContextPart("history", 246),
+        ContextPart("images", 258),
+    ),
+    window=131_072,
+    model="qwen3",
+)
+"""What an agent's last request took of its window."""
 
 
 def tool(name: str, schema: Any = None, **fields: str) -> ToolDetail:

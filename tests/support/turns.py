@@ -1,15 +1,19 @@
 """What tests of the ledger say in threads."""
 
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from pallas.ledger import Ledger
-from pallas.model import Message, MessageRecord, RunRecord, ToolAnswer, ToolCall
+from pallas.model import Fault, Message, MessageRecord, RunRecord, ToolAnswer, ToolCall
+from pallas.model.refusals import REASON
 
 LOOKING = Message(
     "assistant", "let me look", calls=(ToolCall("c1", "s__find", {"q": 1}), ToolCall("c2", "s__get"))
 )
 FOUND = Message("tool", "one\ntwo", answers=(ToolAnswer("c1", "one"), ToolAnswer("c2", "two", False)))
+
+SUMMARY = Message("user", "what was said: much", summary=True)
 
 
 def run(id: str, thread: str = "", **fields: object) -> RunRecord:  # noqa: A002 - the word of the record
@@ -50,9 +54,18 @@ async def tool_turn(ledger: Ledger, thread: str, id: str, question: str = "find 
     """A turn with two calls, told on the way."""
     begun = run(id, thread)
     await ledger.threads.begin(thread, begun, asked(question))
-    await ledger.threads.add_message(thread, id, LOOKING)
-    await ledger.threads.add_message(thread, id, FOUND)
+    await ledger.threads.add_message(thread, begun, LOOKING)
+    await ledger.threads.add_message(thread, begun, FOUND)
     return await ledger.threads.finish(thread, ok(begun), [asked(question), LOOKING, FOUND, said("there")])
+
+
+async def refused(work: Awaitable[object]) -> str:
+    """The reason with which the ledger refuses ``work``; empty if it does not."""
+    try:
+        await work
+    except Fault as fault:
+        return str(fault.data[REASON])
+    return ""
 
 
 async def all_rows(ledger: Ledger, thread: str) -> list[MessageRecord]:

@@ -5,7 +5,7 @@ Of the blocks of a page, in their order:
 - ``sh``: a command a line. ``cd`` and a fleet that runs until Ctrl-C (``pallas``, ``pallas dev``) are as in a
   terminal; the workbench is left out, the fleet below it is the same.
 - ``text`` behind it: what the last command prints. The lines are in the output one after the other, with
-  anything between them; ``…`` is any text.
+  anything between them; ``…`` is any text. What begins with ``FAILED`` is printed with exit status 1.
 - a block with ``title="FILE"`` is that file, with ``title="FILE, below TEXT"`` what is inserted below the
   line that begins with TEXT.
 
@@ -120,7 +120,8 @@ class Tutorial:
             def attempt() -> str:
                 done = self._run(line, words)
                 output = done.stdout + done.stderr
-                assert done.returncode == 0, f"{line}\n\n{output}"
+                status = 1 if expected.startswith("FAILED") else 0
+                assert done.returncode == status, f"{line}\n\n{output}"
                 assert re.search(wanted, output, re.DOTALL), f"{line}\n{expected}\n\n{output}"
                 return output or "nothing"
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 import httpx2
 import pytest
 
-from pallas.bounds import MAX_ENTRIES, MAX_MESSAGE, MAX_NODES, MAX_PARTS
+from pallas.bounds import MAX_ENTRIES, MAX_MESSAGE, MAX_NODES, MAX_PARTS, fleet_answer
 from pallas.bounds.bodies import TooLarge, accept_bounded_encodings, bound
 from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
+from pallas.model import Fault
 
 EVENTS = {"content-type": "text/event-stream"}
 
@@ -88,3 +89,10 @@ def test_only_what_can_be_limited_is_asked_for() -> None:
     request = httpx2.Request("GET", "http://localhost/", headers={"accept-encoding": "gzip, br, zstd"})
     accept_bounded_encodings(request)
     assert request.headers["accept-encoding"] == "gzip, deflate"
+
+
+async def test_an_answer_of_a_fleet_is_read_as_far_as_its_limit() -> None:
+    whole = b"x" * 2**20
+    assert await fleet_answer.read_answer(httpx2.Response(200, content=whole), 2**20) == whole
+    with pytest.raises(Fault, match="larger than 1 MiB"):
+        await fleet_answer.read_answer(httpx2.Response(200, content=whole + b"x"), 2**20)

@@ -1,8 +1,6 @@
 """What an agent's server must be told, when, and under which handle."""
 
-import pytest
-
-from pallas.model import Fault, FaultType
+from pallas.model import Cost, Fault, FaultType
 from pallas_tui.chat.conversation import KEEP, ChatConversation, ChatEntry, TurnEntry, last_question, turns_of
 from pallas_tui.chat.token_prices import TokenPrice
 from pallas_tui.chat_client import AgentReply
@@ -163,7 +161,7 @@ def test_an_answer_has_its_figures_and_what_it_cost() -> None:
     conversation.answer(run, reply, 2.0, TokenPrice(3.0, 15.0))
     answer, note = conversation.entries[-2:]
     assert (answer.tokens_in, answer.tokens_out, answer.run_id) == (1000, 100, "r1")
-    assert answer.cost == pytest.approx(0.0045)
+    assert answer.cost == Cost(4_500_000)
     assert answer.trace_id == run.trace.trace_id
     assert answer.tree is not None
     assert answer.tree.calls == 1
@@ -175,7 +173,19 @@ def test_without_tokens_there_is_no_cost() -> None:
     conversation = ChatConversation("research")
     run = conversation.begin("one", (), 1.0)
     conversation.answer(run, AgentReply(text="yes", seconds=3.1, tokens_in=5), 2.0, TokenPrice(3.0, 15.0))
-    assert conversation.entries[-1].cost is None
+    assert conversation.entries[-1].cost == Cost()
+
+
+def test_what_the_fleet_says_that_it_cost_counts_and_adds_up() -> None:
+    conversation = ChatConversation("research")
+    price = TokenPrice(3.0, 15.0)
+    for cost in (Cost(2_000_000), Cost(3_000_000, 1), Cost(None, 1)):
+        run = conversation.begin("one", (), 1.0)
+        conversation.answer(run, AgentReply(text="yes", seconds=3.1, cost=cost), 2.0, price)
+    answers = [each for each in conversation.entries if each.role == "assistant"]
+    assert [each.cost.text for each in answers] == ["$0.0020", "$0.0030+", "unknown"]
+    assert [each.spent.text for each in answers] == ["$0.0020", "$0.0050+", "$0.0050+"]
+    assert conversation.spent == Cost(5_000_000, 2)
 
 
 def test_each_message_has_a_trace_of_its_own() -> None:

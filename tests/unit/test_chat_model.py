@@ -266,3 +266,16 @@ def test_the_agent_nobody_depends_on_is_the_front() -> None:
     assert front_agent(()) is None
     starting = agent("desk", 2, depends_on=("docs",), state=AgentState.WAITING)
     assert front_agent((agent("docs", 1), starting)) is starting
+
+
+def test_a_question_whose_run_was_not_found_again_is_asked_with_the_same_key_once() -> None:
+    conversation = ChatConversation("echo")
+    first = conversation.begin("hello", (), 0.0)
+    conversation.fail(first, Fault(FaultType.TRANSPORT, "gone", data={"looked_for": True}), 1.0)
+    second = conversation.retry(2.0)
+    assert second is not None
+    assert second.idempotency == first.idempotency
+    conversation.fail(second, Fault(FaultType.UPSTREAM, "it failed"), 3.0)
+    third = conversation.retry(4.0)
+    assert third is not None
+    assert third.idempotency != first.idempotency

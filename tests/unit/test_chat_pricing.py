@@ -1,6 +1,7 @@
 import pytest
 
-from pallas_tui.chat.token_prices import TokenPrice, money, price_of, tokens
+from pallas.model import Cost
+from pallas_tui.chat.token_prices import TokenPrice, price_of, tokens
 from pallas_tui.settings.settings_schema import ModelPrice as SettingsPrice
 
 PRICES = {
@@ -37,21 +38,12 @@ def test_what_tokens_cost() -> None:
     assert TokenPrice(3.0, 15.0).cost(1_000_000, 100_000) == pytest.approx(4.5)
 
 
-@pytest.mark.parametrize(
-    ("cost", "words"),
-    [
-        (0, "$0"),
-        (0.0042, "$0.0042"),
-        (0.00000031, "$0.00000031"),
-        (0.1, "$0.10"),
-        (0.01, "$0.010"),
-        (0.25, "$0.25"),
-        (0.999, "$1.00"),
-        (12.3456, "$12.35"),
-    ],
-)
-def test_money_has_two_digits_that_say_something(cost: float, words: str) -> None:
-    assert money(cost) == words
+def test_a_cost_that_is_not_known_says_what_is_not_known() -> None:
+    assert [each.words for each in (Cost(4_200_000), Cost(None, 1), Cost(4_200_000, 1))] == [
+        "$0.0042",
+        "cost unknown",
+        "$0.0042+",
+    ]
 
 
 @pytest.mark.parametrize(

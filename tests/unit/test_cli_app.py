@@ -68,19 +68,62 @@ def test_what_asks_or_describes_a_fleet_and_the_start_of_one_import_none() -> No
 
 @pytest.mark.parametrize(
     ("arguments", "disabled"),
-    [(["check"], 1), (["check", "shop", "--json"], 1), (["check", "bearer"], 0), (["--serve"], 0)],
-)
-def test_garbage_is_not_collected_while_files_are_checked_only(
+    [
+        (["check"], 1), (["check", "shop", "--json"], 1), (["check", "bearer"], 0), ([], 1), (["--serve"], 1),
+        (["get"], 0), (["dev"], 1), (["dev", "--serve"], 0), (["dev", "missing"], 0),
+    ],
+)  # fmt: skip
+def test_garbage_is_not_collected_while_files_are_checked_only_and_before_the_first_paint(
     arguments: list[str], disabled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[list[str]] = []
+    calls: list[int] = []
+    monkeypatch.setattr("pallas.cli.dev.dev", lambda options: calls.append(-1))
     monkeypatch.setattr(sys, "argv", ["pallas", *arguments])
-    monkeypatch.setattr(app, "run", lambda given: 0)
-    monkeypatch.setattr(gc, "disable", lambda: calls.append(arguments))
+    monkeypatch.setattr(app, "run", lambda given: calls.append(-1))
+    monkeypatch.setattr(gc, "disable", lambda: calls.append(1))
+    monkeypatch.setattr(gc, "enable", lambda: calls.append(0))
     monkeypatch.setattr(gc, "freeze", lambda: None)
     with pytest.raises(SystemExit):
         server.main()
-    assert len(calls) == disabled
+    assert calls[-1] == -1  # what comes before it decides
+    assert calls[-2] == disabled
+
+
+@pytest.mark.parametrize(("command", "enabled"), [("check", False), ("get", True)])
+def test_garbage_is_collected_for_a_command_that_follows_an_option(
+    command: str, enabled: bool, tmp_path: Path
+) -> None:
+    source = (
+        "import gc, sys; from pallas import server\n"
+        f"sys.argv[1:] = ['--project', '.', {command!r}]\n"
+        "try: server.main()\n"
+        "finally: print(gc.isenabled(), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert str(enabled) in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parsed"), [([], False), (["."], False), (["missing"], True), ([".", "-p", "."], True)]
+)
+def test_the_workbench_is_opened_before_the_parser_and_the_models_of_files_are_imported(
+    arguments: list[str], parsed: bool, tmp_path: Path
+) -> None:
+    source = (
+        "import sys; import pallas_tui.launch as launch; from pallas import server\n"
+        "slow = 'typer', 'pydantic', 'yaml', 'textual'\n"
+        "launch.main = lambda root: print(root, [name for name in slow if name in sys.modules]) or 7\n"
+        "sys.argv[1:1] = ['dev']; server.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    imported = ["typer"] if parsed else []
+    assert (done.returncode, done.stdout) == (7, f"{(arguments or ['.'])[0]} {imported}\n"), done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["init"]])

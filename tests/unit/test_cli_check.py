@@ -74,7 +74,7 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
         "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
         "max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, model_capabilities, "
         "params, providers, default_provider, peers, port, title, description, capabilities, examples, "
-        "depends_on, icons, run_timeout, start_timeout, restart, auth; "
+        "depends_on, icons, run_timeout, start_timeout, restart, unfinished_calls, limits, tools, auth; "
         "did you mean module",
         "agents.yaml:3: agents.jarvis.port: 0 is out of range; allowed: 1 to 65535",
     ]

@@ -181,8 +181,8 @@ MISTAKES = [
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
         "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, "
         "model_capabilities, params, providers, default_provider, peers, port, title, description, "
-        "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, auth; "
-        "did you mean depends_on",
+        "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, "
+        "unfinished_calls, limits, tools, auth; did you mean depends_on",
     ),
     (agent(RIGHT, "registryport: 1\n"), "did you mean registry_port"),
     (agent(RIGHT + "model_capabilities: {Vision: true}"), "did you mean vision"),

@@ -10,6 +10,7 @@ from pallas.cli.check import check
 from pallas.config import ConfigError
 from pallas.config.kinds import (
     HandlerConfig,
+    ReloadConfig,
     RemoteConfig,
     RouterConfig,
     SessionLimits,
@@ -40,6 +41,7 @@ port: 24200
 default_agent: far
 sessions: {max: 7, idle: 5, ttl: 50, reap_every: 1, concurrent: 3, prompt_bytes: 1000, metadata_bytes: 100}
 tasks: {tools: true, ttl: 3600, max: 9}
+reload: {gate: tests, timeout: 5}
 agents:
   coder:
     kind: worker
@@ -111,6 +113,7 @@ def test_every_key_of_every_kind_arrives(folder: Folder) -> None:
         max=7, idle=5.0, ttl=50.0, reap_every=1.0, concurrent=3, prompt_bytes=1_000, metadata_bytes=100
     )
     assert project.tasks == TasksConfig(tools=True, ttl=3_600.0, max=9)
+    assert project.reload == ReloadConfig(gate="tests", timeout=5.0)
     assert project.warnings == ()
     assert "secret-of-the-test" not in repr(project)
 
@@ -120,6 +123,7 @@ def test_what_is_left_out_is_as_the_reference_says(folder: Folder) -> None:
     it = project.agents["it"]
     assert it.worker == WorkerConfig(("python", "worker.py"), folder.root, agent_id="it")
     assert (project.sessions, project.tasks, project.default_agent) == (SessionLimits(), TasksConfig(), "")
+    assert project.reload == ReloadConfig(gate="none", timeout=60.0)
     assert project.agents["jarvis"].kind == "llm"
     # Five restarts in a minute: the failure after those ends it (DR-29).
     assert it.restart == RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0)
@@ -228,6 +232,10 @@ TOP = [
     ("sessions: {max: 0}\n", "agents.yaml:3: sessions.max: 0 is out of range; allowed: 1 to 100000"),
     ("sessions: {prompt_bytes: 99999999999}\n", "sessions.prompt_bytes: 99999999999 is out of range"),
     ("tasks: {tools: maybe}\n", "agents.yaml:3: tasks.tools: is text, where true or false is needed"),
+    ("reload: tests\n", "agents.yaml:3: reload: is text, where a mapping is needed"),
+    ("reload: {gate: test}\n", "agents.yaml:3: reload.gate: unknown value test; allowed: none, tests"),
+    ("reload: {timeout: 0}\n", "agents.yaml:3: reload.timeout: 0 is out of range; allowed: 1 to 3600"),
+    ("reload: {gates: tests}\n", "agents.yaml:3: reload.gates: unknown key; allowed: gate, timeout"),
     ("tasks: [1]\n", "agents.yaml:3: tasks: is a list, where a mapping is needed"),
 ]
 
@@ -307,7 +315,7 @@ def test_pallas_check_knows_the_kinds_and_looks_for_programs(
     out, err = capsys.readouterr()
     assert "1 worker, 1 remote, 1 handler, 1 router" in out
     assert err.splitlines() == [
-        "agents.yaml:7: warning: agents.coder.command: no-such-program is not on PATH; "
+        "agents.yaml:8: warning: agents.coder.command: no-such-program is not on PATH; "
         "install it, or name it with its path; paths start at its cwd"
     ]
     folder.agents(EVERYTHING.replace("command: python one.py", "command: ./one.py"))

@@ -79,9 +79,10 @@ async def test_a_full_queue_refuses_at_once() -> None:
     async with conversation.turn():
         tasks = [asyncio.create_task(conversation.turn().__aenter__()) for _ in range(100)]
         await asyncio.sleep(0)
-        with pytest.raises(Fault, match="100 messages wait"):
+        with pytest.raises(Fault, match="100 messages wait") as caught:
             async with conversation.turn():
                 pass
+        assert caught.value.data["retry_after"] == 5.0
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,5 +1,6 @@
 """The feed as a tree: runs within the calls that asked for them, what is seen of it, and the filter."""
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -10,8 +11,11 @@ from pallas.model import (
     Event,
     LoopStopped,
     ModelRetry,
+    QuestionAnswered,
+    QuestionAsked,
     Rerouted,
     Routed,
+    RunContinued,
     RunFinished,
     RunStarted,
     ServerMissing,
@@ -69,6 +73,17 @@ def test_a_model_call_that_is_made_again_is_a_line_of_the_run() -> None:
     lines = "\n".join(shown(feed, width=160))
     assert "retry 2 of 4 in 28 s: HTTP 429" in lines
     assert "retry 3 of 4 in 1 s: the connection broke off after 812 characters" in lines
+
+
+def test_a_run_that_another_fleet_left_says_that_it_goes_on_and_what_becomes_of_its_calls() -> None:
+    feed = Feed()
+    calls = ("shop__refund: fails the run", "docs__read: called again")
+    absorb(
+        feed, begin("a", "front"), RunContinued(run_id="a", agent="front", attempt=2, calls=calls, at=NOON)
+    )
+    lines = "\n".join(shown(feed, width=160))
+    assert "continued, attempt 2" in lines
+    assert "shop__refund: fails the run; docs__read: called again" in lines
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error", "cancelled"])
@@ -362,3 +377,19 @@ def test_durations_stand_below_one_another_however_far_in(feed: Feed, width: int
     lines = ["".join(text for text, _ in feed_line(row, True, width, NOON + 1, UNICODE)) for row in rows]
     assert {line[: width - 12].rstrip()[-2:] for line in lines} == {" s"}
     assert {line.index(" s ", width - 24) for line in lines} == {width - 15}
+
+
+def test_a_question_to_a_person_is_a_line_until_it_is_answered() -> None:
+    feed = Feed()
+    asked = QuestionAsked(at=NOON, run_id="a", agent="front", question="q", kind="approval", tool="x__y")
+    absorb(feed, begin("a", "front"), asked, replace(asked, relayed=True), asked)
+    run = feed.run("a")
+    assert run is not None
+    (step,) = run.steps
+    assert (step.label, step.notice, step.state, step.question) == ("asks: x__y", "waits", "running", "q")
+    answered = QuestionAnswered(at=NOON + 4, run_id="a", agent="front", question="q", action="decline")
+    absorb(feed, replace(answered, by="control:full"), now=NOON + 5)
+    assert (step.label, step.notice) == ("asks: x__y, refused by an operator", "refused")
+    assert (step.state, step.seconds(NOON + 9)) == ("error", 4.0)
+    absorb(feed, replace(answered, question="lost", action="", by="deadline", reason="expired"))
+    assert [each.notice for each in run.steps] == ["refused", "no answer"]

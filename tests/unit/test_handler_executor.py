@@ -137,7 +137,7 @@ async def test_a_request_has_all_that_is_known_and_nothing_to_call() -> None:
     assert (dict(request.params), dict(request.metadata)) == ({"temperature": 0.5}, {"team": "blue"})
     assert request.session == Session(session, "upper", request.metadata)
     assert request.history[0].native is None
-    assert (result.stop_reason, result.usage) == ("maxTokens", Usage(3, 4))
+    assert (result.stop_reason, result.usage) == ("maxTokens", Usage(3, 4, unpriced=1))
 
 
 async def test_an_error_event_is_told_with_its_words_and_whether_it_pays_to_try_again() -> None:

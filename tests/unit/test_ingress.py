@@ -135,6 +135,10 @@ async def test_an_agent_that_is_not_open_yet_asks_to_come_again_and_one_that_lef
     assert (await ask(made, "/agents/late/mcp"))[0] == 503
     made.remove(place)
     assert (await ask(made, "/agents/late/mcp"))[0] == 404
+    # Behind a balancer another fleet may answer.
+    made.end()
+    status, headers, _ = await ask(made, "/agents/late/mcp")
+    assert (status, headers["retry-after"]) == (503, "1")
 
 
 async def test_a_successor_of_the_same_name_is_not_removed_with_its_predecessor() -> None:

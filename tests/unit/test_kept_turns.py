@@ -4,11 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.executors import FakeExecutor, echo
+from sqlalchemy import func, select
+from support.executors import FakeExecutor, Gate, echo
 from support.kept import asked, kernel_on, rows
+from support.waiting import poll
 
 from pallas.executors import Emit, ExecutorInfo, ExecutorTurn, TurnResult
-from pallas.ledger import Ledger
+from pallas.ledger import Ledger, tables
 from pallas.model import (
     Compacted,
     Event,
@@ -26,6 +28,7 @@ from pallas.model import (
 )
 from pallas.model.ids import mint
 from pallas.model.packed import Packed
+from pallas.model.refusals import handed_over
 
 ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})
@@ -135,10 +138,8 @@ async def test_rows_are_pending_while_a_run_goes_on_and_complete_when_it_is_answ
     run = asyncio.create_task(kernel.run(asked("go", handle, new=True)))
     await waiting.wait()
 
-    async with asyncio.timeout(10):
-        while len(await rows(ledger, handle)) < 3:
-            pass
-    assert {row.status for row in await rows(ledger, handle)} == {"pending"}
+    kept = await poll(lambda: rows(ledger, handle), lambda found: len(found) >= 3, timeout=10)
+    assert {row.status for row in kept} == {"pending"}
     go.set()
     result = await run
     kept = await rows(ledger, handle)
@@ -389,3 +390,76 @@ async def test_a_deleted_thread_is_forgotten_at_once(ledger: Ledger) -> None:
     kernel.forget_thread("echo", handle)
     with pytest.raises(Fault, match="conversation not found"):
         await kernel.run(asked("two", handle))
+
+
+@pytest.mark.parametrize("write", ["begin", "wait"])
+async def test_a_caller_that_leaves_while_its_run_asks_for_its_thread_leaves_no_place_behind(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    handle, gate = mint(), Gate()
+    first = asyncio.create_task(
+        kernel_on(ledger, FakeExecutor(gate.answer)).run(asked("one", handle, new=True))
+    )
+    await gate.reached.wait()
+    original, looked, go = getattr(ledger.threads, write), asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: Any, **more: Any) -> Any:
+        try:
+            return await original(*given, **more)
+        finally:
+            looked.set()
+            await go.wait()
+
+    monkeypatch.setattr(ledger.threads, write, slow)
+    second = asyncio.create_task(kernel_on(ledger, FakeExecutor()).run(asked("two", handle)))
+    await looked.wait()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    go.set()
+    gate.open.set()
+    assert (await first).turn_index == 1
+    monkeypatch.undo()
+    # Nobody waits before the next one.
+    async with asyncio.timeout(20):
+        third = await kernel_on(ledger, FakeExecutor()).run(asked("three", handle))
+        assert third.text == "2:three"
+        await poll(lambda: queued(ledger), lambda number: number == 0)
+
+
+async def queued(ledger: Ledger) -> int:
+    count = select(func.count()).select_from(tables.waiting)
+    return int(await ledger.database.read(lambda connection: connection.execute(count).scalar_one()))
+
+
+async def test_what_a_run_says_after_it_was_cut_to_go_on_elsewhere_is_not_stored(ledger: Ledger) -> None:
+    begun = asyncio.Event()
+
+    async def answer(turn: ExecutorTurn, emit: Emit) -> TurnResult:
+        emit(told(turn, role="assistant", text="", calls=(CALL,)))
+        assert turn.journal is not None
+        await turn.journal.committed()
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            lost = (ToolAnswer(CALL.id, "it was cancelled"),)
+            emit(told(turn, role="tool", text="it was cancelled", answers=lost))
+            turn.journal.returned(CALL.id, "{}")
+
+    handle = mint()
+    kernel = kernel_on(ledger, FakeExecutor(answer))
+    run = asyncio.create_task(kernel.run(asked("go", handle, new=True)))
+    await begun.wait()
+    (live,) = kernel.in_flight
+    live.break_off(handed_over(live.id))
+    with pytest.raises(Fault, match="hands this run over"):
+        await run
+    await kernel.close_records()
+    assert [(row.role, row.status) for row in await rows(ledger, handle)] == [
+        ("user", "pending"),
+        ("assistant", "pending"),
+    ]
+    said = await ledger.threads.said(live.id)
+    assert said is not None
+    assert said.results == {}

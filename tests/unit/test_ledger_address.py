@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.config_folder import AGENTS, Folder
 
-from pallas.config.database import database_url_problem, masked
+from pallas.config.database import database_url_problem, masked, urls_of_hosts
 from pallas.ledger import database_url_of, open_ledger
 from pallas.ledger.ledger_address import address_of
 from pallas.model import Fault, FaultType
@@ -76,6 +76,8 @@ def test_any_folder_can_hold_it(tmp_path: Path, name: str) -> None:
         ("postgresql://u:p@h:5433/db?sslmode=require&channel_binding=require", "postgresql"),
         ("postgresql+asyncpg://u:p%40x@[::1]:5432/db", "postgresql"),
         ("postgresql:///db?host=%2Frun%2Fpostgresql", "postgresql"),
+        ("postgresql://u:p,x@one:5432,two/db?target_session_attrs=read-write", "postgresql"),
+        ("postgresql://u@/db?host=one,%2Frun%2Fpostgresql&port=5432,5433", "postgresql"),
     ],
 )
 def test_what_may_be_written(url: str, kind: str) -> None:
@@ -94,6 +96,9 @@ def test_what_may_be_written(url: str, kind: str) -> None:
         f"postgres://u:{PASSWORD}@h",
         f"postgres://u:{PASSWORD}@h:nan/db",
         f"postgres://u:{PASSWORD}@h:0/db",
+        f"postgres://u:{PASSWORD}@h,,i/db",
+        f"postgres://u:{PASSWORD}@h:5432,i:nan/db",
+        f"postgres://u:{PASSWORD}@/db?host=h,i&port=1,2,3",
         f"postgres://u:{PASSWORD}/x@h/db",
         f"postgres://u:{PASSWORD}?x@h/db",
         f"postgres://u:{PASSWORD}#x@h/db",
@@ -141,6 +146,21 @@ def test_every_form_of_a_password_is_masked() -> None:
         assert PASSWORD not in masked(url)
     assert masked("postgresql://me:x@h:5433/db") == "postgresql://***@h:5433/db"
     assert "\n" not in masked("memory\n\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("url", "each"),
+    [
+        ("postgresql://u:p,x@one:5432,two/db?a=b", ["u:p,x@one:5432/db?a=b", "u:p,x@two/db?a=b"]),
+        ("postgresql://[::1]:5432,[::2]:5433/db", ["[::1]:5432/db", "[::2]:5433/db"]),
+        ("postgresql://u@/db?host=one,two&port=7", ["u@/db?host=one&port=7", "u@/db?host=two&port=7"]),
+        ("postgresql://u@/db?host=one,two&port=7,8", ["u@/db?host=one&port=7", "u@/db?host=two&port=8"]),
+        ("postgresql://u@/db?host=one,two", ["u@/db?host=one", "u@/db?host=two"]),
+        ("postgresql://u@one/db", ["u@one/db"]),
+    ],
+)
+def test_a_url_of_several_hosts_is_one_for_each(url: str, each: list[str]) -> None:
+    assert urls_of_hosts(url) == [f"postgresql://{rest}" for rest in each]
 
 
 async def test_a_database_that_cannot_be_had_is_told_with_what_to_do(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import examples
-from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
+from support.turns import FOUND, LOOKING, SUMMARY, asked, error, ok, refused, run, said, tool_turn, turn
 
-from pallas.ledger import Ledger, lives, open_ledger
+from pallas.ledger import Ledger, claims, open_ledger
 from pallas.ledger.message_rows import images_in
 from pallas.ledger.thread_history import CompleteRow, history_of
-from pallas.model import Image, Message, ToolCall
+from pallas.model import Image, Message, RunRecord, ToolCall
 from pallas.model.packed import Packed
 
 IDS = st.sampled_from(["", "a", "b", "c"])
@@ -82,11 +82,12 @@ def test_no_text_of_users_and_assistants_is_lost_with_the_calls(rows: list[Compl
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["begin", "call", "answer", "half", "finish", "fail", "cut", "bury", "sum"]),
+        st.sampled_from(["begin", "call", "answer", "half", "finish", "fail", "cut", "bury", "claim", "sum"]),
         st.integers(0, 2),
     ),
     max_size=25,
 )
+TOLD = {"call": LOOKING, "answer": FOUND, "half": replace(FOUND, answers=FOUND.answers[:1])}
 
 
 @given(STEPS)
@@ -99,41 +100,74 @@ def test_whatever_happens_to_runs_in_a_thread_its_history_is_one_that_a_provider
 
 
 async def live(steps: list[tuple[str, int]]) -> None:
+    """Do these steps, each by the last run of that number."""
     ledger = await open_ledger("memory")
     try:
         thread = (await ledger.threads.create("jarvis", "me")).id
-        told: dict[int, list[Message]] = {}
-        names = {number: f"{number}-0" for number in range(3)}
+        runs: dict[int, RunRecord] = {}
+        told: list[Message] = []
+        holder: RunRecord | None = None
         for count, (step, number) in enumerate(steps):
-            name = names[number]
-            if step == "begin" and number not in told:
-                names[number] = f"{number}-{count}"
-                told[number] = [asked()]
-                await ledger.threads.begin(thread, run(names[number], thread), asked())
-            elif number in told and step in ("call", "answer", "half"):
-                half = replace(FOUND, answers=FOUND.answers[:1])
-                message = {"call": LOOKING, "answer": FOUND, "half": half}[step]
-                told[number].append(message)
-                await ledger.threads.add_message(thread, name, message)
-            elif number in told and step == "finish":
-                await ledger.threads.finish(thread, ok(run(name)), [*told.pop(number), said()])
-            elif number in told and step in ("fail", "cut"):
-                del told[number]
-                partial = [said("cut")] if step == "cut" else []
-                await ledger.threads.fail(thread, error(run(name)), "why", partial)
-            elif step == "bury":
-                told.clear()
-                await ledger.database.write(lambda it: lives.bury(it, ledger.life, 1.0))
+            before = (await ledger.threads.messages(thread, limit=200)).items
+            if step == "begin":
+                begun = run(f"{number}-{count}", thread)
+                reason = await refused(ledger.threads.begin(thread, begun, asked(), request="{}"))
+                assert reason == ("" if holder is None else "busy")
+                if holder is None:
+                    holder = runs[number] = begun
+                    told = [asked()]
+            elif step in ("bury", "claim"):
+                holder = await end_of_life(ledger, holder, claimed=step == "claim")
+                if holder is not None:
+                    runs[int(holder.id[0])] = holder
             elif step == "sum":
                 shown = len((await ledger.threads.history(thread))[0])
-                before = names[number] if number in told else ""
-                summary = Message("user", "summary", summary=True)
-                await ledger.threads.summarise(thread, summary, min(number, shown), before=before)
+                mine = runs.get(number)
+                summarised = ledger.threads.summarise(thread, SUMMARY, min(number, shown), before=mine)
+                assert await refused(summarised) == ("" if mine in (None, holder) else "taken_over")
+            elif number in runs:
+                mine = runs[number]
+                if step in TOLD:
+                    work: Any = ledger.threads.add_message(thread, mine, TOLD[step])
+                    told += [TOLD[step]] if mine == holder else []
+                elif step == "finish":
+                    work = ledger.threads.finish(thread, ok(mine), [*told, said()])
+                else:
+                    record = await ledger.runs.get(mine.id)
+                    partial = [said("cut")] if step == "cut" else []
+                    work = ledger.threads.fail(thread, error(mine), "why", partial)
+                reason = await refused(work)
+                if mine == holder:
+                    assert reason == ""
+                    holder = holder if step in TOLD else None
+                else:
+                    # An answered run takes no second end, and its caller need not know.
+                    is_answered = step in ("fail", "cut") and record is not None and record.status == "ok"
+                    assert reason == ("" if is_answered else "taken_over")
+                    assert (await ledger.threads.messages(thread, limit=200)).items == before
             messages, free = await ledger.threads.history(thread)
             check_well_formed(messages)
             assert free == len((await ledger.threads.messages(thread, limit=200)).items)
     finally:
         await ledger.close()
+
+
+async def end_of_life(ledger: Ledger, holder: RunRecord | None, *, claimed: bool) -> RunRecord | None:
+    """Take the ledger for dead and inherit from it; returns the run that goes on."""
+    if not claimed:
+        await ledger.database.write(lambda it: claims.bury(it, ledger.life, 1.0))
+        return None
+    estate = await ledger.database.write(
+        lambda it: claims.inherit(it, ledger.life, ledger.life, 1.0, lambda agent: True)
+    )
+    if holder is None:
+        assert estate == claims.Estate()
+        return None
+    if holder.attempt == claims.MAX_DEATHS:
+        assert estate == ((), (holder.id,))
+        return None
+    assert [each.record for each in estate.claimed] == [replace(holder, attempt=holder.attempt + 1)]
+    return estate.claimed[0].record
 
 
 @pytest.fixture
@@ -143,9 +177,6 @@ async def ledger() -> Any:
     await opened.close()
 
 
-SUMMARY = Message("user", "what was said: much", summary=True)
-
-
 async def test_a_summary_stands_for_what_was_said_before_it(ledger: Ledger) -> None:
     thread = (await ledger.threads.create("jarvis", "me")).id
     await tool_turn(ledger, thread, "r1", "first")
@@ -153,7 +184,7 @@ async def test_a_summary_stands_for_what_was_said_before_it(ledger: Ledger) -> N
     begun = run("r3", thread)
     await ledger.threads.begin(thread, begun, asked("third"))
     # Of six messages that models see four are told by it: the last turn stays.
-    assert await ledger.threads.summarise(thread, SUMMARY, 4, before="r3") == 8
+    assert await ledger.threads.summarise(thread, SUMMARY, 4, before=begun) == 8
     assert (await ledger.threads.history(thread))[0] == (SUMMARY, asked("second"), said("two"))
     await ledger.threads.finish(thread, ok(begun), [asked("third"), said("three")])
     shown = (SUMMARY, asked("second"), said("two"), asked("third"), said("three"))
@@ -175,8 +206,8 @@ async def test_an_executor_that_rewrote_the_conversation_is_followed(ledger: Led
     await turn(ledger, thread, "r2", "second", "two")
     begun = run("r3", thread)
     await ledger.threads.begin(thread, begun, asked("third"))
-    await ledger.threads.add_message(thread, "r3", LOOKING)
-    await ledger.threads.add_message(thread, "r3", FOUND)
+    await ledger.threads.add_message(thread, begun, LOOKING)
+    await ledger.threads.add_message(thread, begun, FOUND)
     whole = (SUMMARY, asked("second"), said("two"), asked("third"), LOOKING, FOUND, said("three"))
     index = await ledger.threads.finish(thread, ok(begun), whole, replaces=True)
     assert (await ledger.threads.history(thread))[0] == whole
@@ -213,8 +244,8 @@ async def test_any_rewritten_conversation_comes_back_as_it_was_left(
     await turn(ledger, thread, "r1", "first", "one")
     begun = run("r3", thread)
     await ledger.threads.begin(thread, begun, asked("third"))
-    await ledger.threads.add_message(thread, "r3", LOOKING)
-    await ledger.threads.add_message(thread, "r3", FOUND)
+    await ledger.threads.add_message(thread, begun, LOOKING)
+    await ledger.threads.add_message(thread, begun, FOUND)
     index = await ledger.threads.finish(thread, ok(begun), whole, replaces=True)
     assert (await ledger.threads.history(thread))[0] == whole
     rows = (await ledger.threads.messages(thread)).items

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pallas.ledger import open_ledger
 from pallas.ledger.ledger import KEEP_SECONDS, prune
-from pallas.model import EndedRun, Message, RunRecord
+from pallas.model import EndedRun, Message, NewThread, RunRecord
+from pallas.model.run_values import PEER
 
 DAY = 24 * 3600.0
 
@@ -50,5 +51,24 @@ async def test_events_of_a_run_that_is_gone_are_not_kept(tmp_path: Path) -> None
     try:
         await ledger.runs.record([EndedRun("nobody", None, [(1, {"type": "RunStarted"})])])
         assert await ledger.runs.events("nobody") == []
+    finally:
+        await ledger.close()
+
+
+async def test_threads_of_nested_runs_are_in_no_list_and_go_with_their_runs(tmp_path: Path) -> None:
+    now = at = 1_000 * DAY
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3", clock=lambda: at)
+    try:
+        old, young = now - KEEP_SECONDS - DAY, now - DAY
+        for name, surface, at in (("a", PEER, old), ("b", PEER, young), ("c", "mcp", old)):
+            nested = RunRecord(name, "echo", "anonymous", name, surface, started_at=at)
+            await ledger.threads.begin(name, nested, Message("user", "hi"), new=NewThread(None, surface))
+            answered = (Message("user", "hi"), Message("assistant", "ho"))
+            await ledger.threads.finish(name, replace(nested, status="ok"), answered)
+        assert [each.id for each in (await ledger.threads.list()).items] == ["c"]
+        await ledger.database.write(lambda connection: prune(connection, now))
+        there = [name for name in "abc" if await ledger.threads.get(name) is not None]
+        assert there == ["b", "c"]
+        assert {run.id for run in (await ledger.runs.list()).items} == {"b", "c"}
     finally:
         await ledger.close()

@@ -22,8 +22,10 @@ from pallas.model import (
     HealthStatus,
     LoopBlocked,
     LoopStopped,
+    ModelCost,
     Notice,
     ProbeResult,
+    RunContinued,
     RunFinished,
     RunStarted,
     StepStarted,
@@ -230,12 +232,13 @@ def test_a_name_that_never_worked_leaves_places_for_those_that_do() -> None:
 def test_the_documents_list_every_metric_with_its_labels() -> None:
     # PR-23
     metrics = Metrics(Fleet(HARPER))
-    metrics.observe(_finished(tokens_in=1))
+    metrics.observe(_finished(tokens_in=1, models=(ModelCost("m", 5, 1),)))
     metrics.observe(_tool("argos", "t"))
     metrics.observe(StepStarted(run_id="r", agent="harper", actor="harper", step=1, kind="llm"))
     metrics.observe(AuthHop(run_id="r", agent="harper", downstream="argos", source="none"))
     metrics.observe(LoopStopped(run_id="r", agent="harper", reason="repeat"))
     metrics.observe(LoopBlocked(seconds=1.0, agent="harper"))
+    metrics.observe(RunContinued(run_id="r", agent="harper", attempt=2))
     chosen = BackendChosen(run_id="r", agent="harper", actor="harper", model="m", backend="b", why="x")
     metrics.observe(replace(chosen, instead="c"))
     metrics.observe(replace(chosen, outcome="ok", tokens_in=1))

@@ -39,6 +39,7 @@ HOSTS: Final = {
     "openai.com": "to tell OpenAI from servers that are compatible with it",
     "id.example.com": "an example in an error",
     "my-host.example.com": "an example in an error",
+    "json.schemastore.org": "the schema of SARIF",
     "json-schema.org": "the dialect of a JSON Schema",
     "static.modelcontextprotocol.io": "schemas of the protocol",
     "www.googleapis.com": "the name of a right that Google's credentials are asked for",
@@ -61,6 +62,7 @@ MODELS: Final = {
     "claude-sonnet-4-5": "what the preflight asks Anthropic for where the project names none of its models",
     "gpt-4o": "an example in an error",
     "gpt-4.1": "an example in an error",
+    **dict.fromkeys(("gpt-5", "o4-mini"), "its provider publishes how its pictures are counted"),
 }
 # Names of agents in the sample project that are also words of MCP or of the configuration.
 WORDS: Final = {"vision"}

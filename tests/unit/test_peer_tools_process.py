@@ -36,7 +36,14 @@ class Calls:
         return self.now
 
     async def ask(
-        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+        self,
+        peer: str,
+        text: str,
+        turn: ExecutorTurn,
+        trace: TraceContext | None,
+        emit: Emit,
+        *,
+        call_id: str = "",
     ) -> str:
         self.asked.append((peer, text, trace))
         try:

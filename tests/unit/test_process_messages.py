@@ -26,6 +26,7 @@ from pallas.executors.ipc.child_messages import (
     QuestionAnswer,
     encode_message,
 )
+from pallas.executors.ipc.people_questions import PeopleQuestion
 from pallas.executors.process.agent_messages import (
     FROM_AGENT,
     TO_AGENT,
@@ -34,12 +35,16 @@ from pallas.executors.process.agent_messages import (
     AgentCommand,
     AgentSetup,
     AgentTurn,
+    CallReturned,
     CommandDone,
     ExchangeUpdate,
     ExecutorState,
     ForgetThread,
     HistoryMessage,
     HistoryPart,
+    JournalQuestion,
+    LimitQuestion,
+    LimitSettled,
     PeerList,
     PeerQuestion,
     RunEventMessage,
@@ -49,6 +54,7 @@ from pallas.executors.process.agent_messages import (
     UnreachedServers,
 )
 from pallas.executors.process.process_executor import ProcessExecutor
+from pallas.limits.meter import ModelCall, ModelUse
 from pallas.model import (
     Exchange,
     Fault,
@@ -69,13 +75,14 @@ ENTRY = HistoryMessage("tool", "found", (Image("QUJD", "image/png"),), '{"role":
 SAID: tuple[Any, ...] = (
     AgentCommand(1, "park", 2.5),
     HistoryPart(1, (ENTRY,)),
+    HistoryPart(1, (ENTRY,), said=True),
     AgentTurn(
         2,
         ExecutorTurn(
             "r1", "frail", "hello", (Image("QUJD", "image/png"),), [], "id:x", principal="bearer:ab",
-            stream_text=True, bearer="token",
+            stream_text=True, bearer="token", said=[],
         ),
-        3, TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True,
+        3, TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True, scope="id:x",
     ),
     FleetHello("1.0", 1),
     CancelCall(2),
@@ -97,12 +104,18 @@ SAID: tuple[Any, ...] = (
             '{"choices": []}',
             (("content-type", "application/json"),),
         ),
+        (Image("QUJD", "image/png"),),
     ),
     ForwardedRecord({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
     ExecutorState(3, ("echo",)),
     AgentBroken("its harness ended"),
     PeerList((PeerTool("adder", "adder", "Adds", {"type": "object"}),)),
     PeerQuestion(2, 7, "adder", '{"a": 1}', "0" * 15 + "2"),
+    JournalQuestion(2, 9, "still_ours"),
+    CallReturned(2, "call-1", '{"content": []}'),
+    LimitQuestion(2, 10, ModelCall("openai", "gpt", size=900, images=1, max_output=50, url="https://x.example")),
+    LimitSettled(2, 10, ModelUse(StepUsage(input=4, output=2), "gpt", "https://x.example", written=8)),
+    PeopleQuestion(2, 11, "approval", tool="shop__refund", call_id="c1", arguments={"amount": 9}),
     DropQuestion(7),
     UnreachedServers(("echo",)),
     QuestionAnswer(7, "3"),
@@ -142,7 +155,7 @@ def test_a_whole_project_comes_out_as_it_went_in(tmp_path: Path) -> None:
 def test_no_message_shows_a_bearer_or_what_was_said() -> None:
     run = next(each for each in SAID if isinstance(each, AgentTurn))
     parts = tuple(each for each in SAID if isinstance(each, HistoryPart | TurnMessages))
-    assert len(parts) == 2
+    assert len(parts) == 3
     shown = repr((run, *parts))
     for hidden in ("token", "hello", "QUJD", "found"):
         assert hidden not in shown

@@ -60,7 +60,7 @@ def test_rules_may_be_none_and_may_be_off(folder: Folder) -> None:
 
 
 ALLOW, TO = "allow: [run:agents]", "to: [token:ci]"
-VERBS = "allowed: view, create, edit, delete, run, admin; did you mean run"
+VERBS = "allowed: view, create, edit, delete, run, approve, admin; did you mean run"
 KINDS = "allowed: agents, llms, secrets, projects, threads; did you mean agents"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pallas.config import AgentConfig
 from pallas.config.kinds import RemoteConfig, WorkerConfig
 from pallas.config.models import DownstreamConfig, Project, ServerConfig
-from pallas.model.redaction import forget, redact, redact_text
+from pallas.model.redaction import forget, redact, redact_text, redact_value
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.log.json_lines import JsonLines
 
@@ -205,6 +205,32 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.M
     assert "77" not in text
     assert "plain words" not in text
     assert text.endswith(" harmless offline anything")
+
+
+def test_a_value_keeps_its_form() -> None:
+    given = {
+        "extra": {"token": 12345, "truncate_prompt_tokens": -1, "user": "token=abc", "stop": None},
+        "response_format": {"const": {"api_key": 5}, "properties": {"token": {"type": "string"}}},
+        "headers": [["x-api-key", "abc"], ["accept", "text"]],
+        "password": ["abc", 7],
+        "max_tokens": 100,
+    }
+    assert redact_value(given) == {
+        "extra": {
+            "token": "[redacted]", "truncate_prompt_tokens": -1, "user": "token=[redacted]", "stop": None,
+        },
+        "response_format": {"const": {"api_key": "[redacted]"}, "properties": {"token": {"type": "string"}}},
+        "headers": [["x-api-key", "[redacted]"], ["accept", "text"]],
+        "password": ["[redacted]", "[redacted]"],
+        "max_tokens": 100,
+    }  # fmt: skip
+    redact("1234567")
+    try:
+        assert redact_value({"a": 1234567, "b": [1234567.5], "c": 7}) == {
+            "a": "[redacted]", "b": ["[redacted]"], "c": 7,
+        }  # fmt: skip
+    finally:
+        forget("1234567")
 
 
 def _logged(message: str, *args: object, **extra: object) -> str:

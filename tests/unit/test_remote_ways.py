@@ -24,6 +24,7 @@ from pallas.model import (
     StepStarted,
     TextDelta,
     ToolEvent,
+    Usage,
 )
 
 TEXT = {"type": "string"}
@@ -275,11 +276,15 @@ def test_an_answer_is_sanitised_and_its_handle_found() -> None:
     result = CallToolResult(
         content=[TextContent(type="text", text="I look.\n\nfound \x1b[2J")],
         structured_content={"thread_id": "t1"},
-        _meta={"local.pallas/finalOffset": 9, "local.pallas/usage": {"inputTokens": 3, "outputTokens": True}},
+        _meta={
+            "local.pallas/finalOffset": 9,
+            "local.pallas/usage": {"inputTokens": 3, "outputTokens": True},
+            "local.pallas/cost": {"treeCost": "9000000000", "treeUnpriced": 1},
+        },
     )
     offer = OfferedTool("ask", {"text": TEXT, "thread_id": TEXT}, ("text",))
     answer = answer_of(result, way(offer))
     assert answer.texts == ("I look.", "found ␛[2J") and answer.handle == "t1"
-    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (3, None)
+    assert answer.usage == Usage(3, None, None, unpriced=2)  # no answer costs that much
     bare = CallToolResult(content=[], structured_content={"a": 1})
     assert answer_of(bare, way(offer)).texts == ('{\n  "a": 1\n}',)

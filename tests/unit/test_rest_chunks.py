@@ -1,16 +1,19 @@
 """A run's events as the chunks that its caller reads."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pallas.model import (
+    Cost,
     Event,
     Fault,
     FaultType,
     LoopMessage,
     ModelRetry,
+    RunContinued,
     RunResult,
     StepStarted,
     TextDelta,
@@ -203,6 +206,15 @@ def test_a_second_attempt_may_be_taken_back_as_well() -> None:
     assert heard(events, result("Hello!")) == [text("Hello"), text("!"), FINAL]
 
 
+def test_a_run_that_another_fleet_left_says_that_it_goes_on() -> None:
+    continued = [
+        RunContinued(run_id="r", agent=agent, attempt=2, calls=("shop__refund: told the model",))
+        for agent in ("boss", "another")
+    ]
+    chunk = {"type": "continued", "attempt": 2, "calls": ["shop__refund: told the model"]}
+    assert heard([*continued, delta("Hello")], result("Hello")) == [chunk, text("Hello"), FINAL]
+
+
 def test_a_call_of_the_agents_own_model_that_is_made_again_is_a_chunk() -> None:
     retries = [
         ModelRetry(run_id="r", agent=agent, reason="HTTP 429", retry=1, retries=2, wait=9.0)
@@ -251,7 +263,8 @@ def test_a_piece_has_a_bounded_size() -> None:
 
 def test_an_answer_as_a_whole_has_what_is_known_of_the_run() -> None:
     # AG-16
-    counted = RunResult("r1", ("a", "b"), "c", 1.23456, 2, 1, Usage(5, 7), "endTurn", "c", 4)
+    counted = RunResult("r1", ("a", "b"), "c", 1.23456, 2, 1, Usage(5, 7, 10**7), "endTurn", "c", 4)
+    counted = replace(counted, tree=Cost(25 * 10**6, 1))
     assert answer_of(counted) == {
         "text": "a\n\nb",
         "threadId": "c",
@@ -262,6 +275,10 @@ def test_an_answer_as_a_whole_has_what_is_known_of_the_run() -> None:
         "steps": 2,
         "tools": 1,
         "usage": {"inputTokens": 5, "outputTokens": 7},
+        "cost": "0.01",
+        "unpriced": 0,
+        "treeCost": "0.025",
+        "treeUnpriced": 1,
     }
     nothing = answer_of(RunResult("r1", ("a",), None, 1.0))
     assert (nothing["threadId"], nothing["turnIndex"], nothing["usage"]) == (None, None, None)

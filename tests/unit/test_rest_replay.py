@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from support.waiting import until
 
 from pallas.model import Fault, FaultType
-from pallas.model.refusals import not_found
+from pallas.model.refusals import not_found, taken_over
 from pallas.surfaces.rest import run_replay as replay_module
-from pallas.surfaces.rest.run_replay import RunEventStore, RunLog, RunReplay
+from pallas.surfaces.rest.run_replay import PER_ATTEMPT, RunEventStore, RunLog, RunReplay
 
 
 class Rows:
@@ -18,7 +19,9 @@ class Rows:
     def __init__(self) -> None:
         self.rows: dict[int, dict[str, Any]] = {}
         self.known = True
+        self.claim = ""
         self.broken = False
+        self.refused = 0
         self.free = asyncio.Event()
         self.free.set()
 
@@ -26,9 +29,14 @@ class Rows:
     def runs(self) -> "Rows":
         return self
 
-    async def add_events(self, run_id: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
+    async def add_events(
+        self, run_id: str, rows: list[tuple[int, dict[str, Any]]], *, claim: str = ""
+    ) -> None:
         await self.free.wait()
+        if claim != self.claim:
+            raise taken_over()
         if self.broken:
+            self.refused += 1
             raise Fault(FaultType.TRANSPORT, "the disk is full")
         if not self.known:
             raise not_found("run not found")
@@ -121,6 +129,7 @@ async def test_a_reader_whose_place_is_kept_nowhere_is_told(
     replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_module, "MAX_LOG", 100)
+    monkeypatch.setattr(replay_module, "AWAY_SECONDS", 0.0)
     rows.broken = True
     log = replay.open("r1")
     for number in range(50):
@@ -131,6 +140,51 @@ async def test_a_reader_whose_place_is_kept_nowhere_is_told(
     assert raised.value.type is FaultType.TRANSPORT and "too far behind" in raised.value.message
     # What is still there is read as ever.
     assert (await all_of(log, 49))[0] == (50, text(49))
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_chunks_wait_for_a_ledger_that_fails_for_a_while(
+    replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    monkeypatch.setattr(replay_module, "FLUSH_EVERY", 0.01)
+    rows.broken = True
+    log = replay.open("r1")
+    log.add(text(1))
+    if is_over:
+        log.end()
+    await until(lambda: rows.refused > 1)
+    log.add(text(2))
+    rows.broken = False
+    log.end()
+    await until(lambda: len(rows.rows) > 0 and log.writer is not None and log.writer.done())
+    assert await kept(replay.store("r1")) == [(1, text(1)), (2, text(2))]
+
+
+async def test_chunks_of_a_fleet_whose_run_another_has_are_not_stored(replay: RunReplay, rows: Rows) -> None:
+    first = replay.open("r1")
+    first.add(text(1))
+    rows.claim = "theirs"  # another fleet went on, while this one was stopped
+    first.add(text(2))
+    first.end()
+    await first.written()
+    assert rows.rows == {}
+    second = replay.open("r1", claim="theirs", attempt=2)
+    second.add(text(1))
+    second.end()
+    await second.written()
+    assert [number for number, _ in await kept(replay.store("r1"))] == [PER_ATTEMPT + 1]
+
+
+async def test_chunks_do_not_wait_for_ever(
+    replay: RunReplay, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(replay_module, "AWAY_SECONDS", 0.0)
+    rows.broken = True
+    log = replay.open("r1")
+    log.add(text(1))
+    log.end()
+    await log.written()
+    assert "its chunks could not be kept: the disk is full" in caplog.text
 
 
 async def test_a_reader_hears_of_a_gap_that_a_slow_ledger_left(

@@ -7,9 +7,19 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate
 
 from pallas.executors import Emit, ExecutorTurn, TurnResult
-from pallas.model import Fault, FaultType, Message, Outcome, RunRequest, Usage
+from pallas.model import (
+    Fault,
+    FaultType,
+    Message,
+    Outcome,
+    RunContinued,
+    RunRequest,
+    RunStarted,
+    StepStarted,
+    Usage,
+)
 from pallas.runs.kernel import Kernel
-from pallas.runs.run import WINDOW, ActiveRun, Stats
+from pallas.runs.run import MAX_EVENTS, WINDOW, ActiveRun, Stats
 from pallas.telemetry.event_hub import EventHub
 
 
@@ -116,6 +126,27 @@ async def test_draining_one_executor_leaves_the_runs_of_another() -> None:
     assert (await second).text == "0:2"
     with pytest.raises(Fault):
         await first
+
+
+def test_how_a_run_goes_on_is_in_the_log_and_stays_among_its_last_events(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = ActiveRun("r1", "clerk", EventHub(), Stats())
+    run.emit(RunStarted(run_id="r1", agent="clerk"))
+    lines = ("shop__refund: told the model", "docs__find: called again")
+    with caplog.at_level("INFO"):
+        run.emit(RunContinued(run_id="r1", agent="clerk", attempt=2, calls=lines))
+    (record,) = caplog.records
+    told = "run r1 goes on, attempt 2; shop__refund: told the model; docs__find: called again"
+    assert record.getMessage() == f"clerk: {told}"
+    for number in range(2 * MAX_EVENTS):
+        run.emit(StepStarted(run_id="r1", agent="clerk", actor="clerk", step=number, kind="llm"))
+    assert len(run.events) == MAX_EVENTS
+    first, second, *_, last = run.events
+    assert isinstance(first, RunContinued)
+    assert isinstance(second, StepStarted)
+    assert isinstance(last, StepStarted)
+    assert (second.step, last.step) == (MAX_EVENTS + 1, 2 * MAX_EVENTS - 1)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from pallas.bounds.picture_header import PictureHeader, picture_of
 from pallas.scripted.openai_wire import Head, ScriptedAnswer, ScriptedToolCall, chunks, completion
-from pallas.scripted.picture_header import PictureHeader, picture_of
 
 HEAD = Head("chatcmpl-1", 1_750_000_000, "scripted")
 

@@ -48,11 +48,11 @@ async def test_a_session_is_active_then_busy_then_idle() -> None:
     assert (made.agent, made.status, made.created_at) == ("a", "active", house.clock.now)
     prompt = asyncio.create_task(house.sessions.prompt(made.id, "hi", ME))
     await gate.reached.wait()
-    assert house.sessions.status(made.id, ME).status == "busy"
+    assert (await house.sessions.status(made.id, ME)).status == "busy"
     house.clock.now += 5
     gate.open.set()
     assert (await prompt).text == "0:hi"
-    after = house.sessions.status(made.id, ME)
+    after = await house.sessions.status(made.id, ME)
     assert (after.status, after.turns, after.last_activity_at) == ("idle", 1, house.clock.now)
     assert house.states() == ["active", "busy", "idle"]
     told = [each.session for each in house.hub.since(0).events if isinstance(each, SessionChanged)]
@@ -83,7 +83,7 @@ async def test_an_agent_that_breaks_fails_its_session_until_that_is_opened_again
     executor.answer = failed(BROKEN)
     fault = await fault_of(house.sessions.prompt(made.id, "two", ME))
     assert (fault.message, fault.data["sessionValid"]) == ("it broke", False)
-    broken = house.sessions.status(made.id, ME)
+    broken = await house.sessions.status(made.id, ME)
     assert (broken.status, broken.reason) == ("failed", "it broke")
     executor.answer = echo
     refused = await fault_of(house.sessions.prompt(made.id, "three", ME))
@@ -121,7 +121,7 @@ async def test_what_only_refuses_a_prompt_or_may_pass_leaves_the_session_as_it_i
     house, _ = one(answer)
     made = await house.sessions.create("a", ME)
     fault = await fault_of(house.sessions.prompt(made.id, "hi", ME))
-    assert house.sessions.status(made.id, ME).status == status
+    assert (await house.sessions.status(made.id, ME)).status == status
     assert fault.data["sessionValid"] is (status == "idle")
 
 
@@ -223,7 +223,7 @@ async def test_closing_runs_the_hook_once_and_afterwards_there_is_no_such_sessio
     assert not await house.sessions.close("0" * 32, ME)
     assert executor.told == [("opened", made.id), ("closed", made.id, "had enough")]
     with pytest.raises(Fault) as caught:
-        house.sessions.status(made.id, ME)
+        await house.sessions.status(made.id, ME)
     fault = caught.value
     assert (fault.type, fault.message) == (FaultType.UPSTREAM, f"Session not found: {made.id}")
     assert (fault.data["sessionValid"], fault.data[REASON]) == (False, "not_found")
@@ -274,7 +274,7 @@ async def test_a_session_that_is_closed_while_it_is_busy_ends_its_prompt_first()
     prompt = asyncio.create_task(house.sessions.prompt(made.id, "hi", ME))
     await gate.reached.wait()
     waiting = asyncio.create_task(house.sessions.prompt(made.id, "more", ME, queue=True))
-    await until(lambda: house.sessions.status(made.id, ME).status == "busy")
+    await until(lambda: house.sessions.records()[0].status == "busy")
     await asyncio.sleep(0)
     assert await house.sessions.close(made.id, ME)
     assert (await prompt).stop_reason == "cancelled"
@@ -354,7 +354,7 @@ async def test_a_caller_that_goes_away_cancels_its_prompt_and_leaves_the_session
     with pytest.raises(asyncio.CancelledError):
         await prompt
     await until(lambda: gate.cancelled)
-    assert house.sessions.status(made.id, ME).status == "idle"
+    assert (await house.sessions.status(made.id, ME)).status == "idle"
 
 
 async def test_a_deadline_of_the_caller_ends_the_work_and_tells_what_was_written() -> None:
@@ -371,7 +371,7 @@ async def test_a_deadline_of_the_caller_ends_the_work_and_tells_what_was_written
     assert (fault.type, fault.code, fault.retryable) == (FaultType.TIMEOUT, -32001, True)
     assert (fault.data["partial"], fault.data["sessionValid"]) == ("so far", True)
     assert gate.cancelled
-    assert house.sessions.status(made.id, ME).status == "idle"
+    assert (await house.sessions.status(made.id, ME)).status == "idle"
 
 
 async def test_a_deadline_holds_though_what_is_cancelled_takes_its_time() -> None:
@@ -407,7 +407,7 @@ async def test_idle_and_old_sessions_expire_and_a_busy_one_never_does() -> None:
     house.clock.now += 4000
     assert await house.sessions.reap() == 1
     assert executor.told[-1] == ("closed", idle.id, "expired")
-    assert house.sessions.status(busy.id, ME).status == "busy"
+    assert (await house.sessions.status(busy.id, ME)).status == "busy"
     gate.open.set()
     assert (await prompt).text == "0:hi"
     assert await house.sessions.reap() == 1
@@ -492,7 +492,7 @@ async def test_sessions_of_others_are_not_seen() -> None:
     for asked in (house.sessions.prompt(mine.id, "hi", YOU), house.sessions.cancel(mine.id, YOU)):
         assert (await fault_of(asked)).message.startswith(f"Session not found: {mine.id}")
     with pytest.raises(Fault, match="Session not found"):
-        house.sessions.status(mine.id, YOU)
+        await house.sessions.status(mine.id, YOU)
 
 
 async def test_prompts_and_metadata_are_measured_in_bytes() -> None:
@@ -508,7 +508,7 @@ async def test_prompts_and_metadata_are_measured_in_bytes() -> None:
     assert (fault.type, fault.data["sessionValid"]) == (FaultType.UPSTREAM, True)
     assert "1048577" in fault.message
     assert "1048576" in fault.message
-    assert house.sessions.status(made.id, ME).status == "idle"
+    assert (await house.sessions.status(made.id, ME)).status == "idle"
     fault = await fault_of(house.sessions.create("a", ME, metadata={"x": "é" + "y" * (65_536 - 9)}))
     assert fault.type is FaultType.UPSTREAM
     assert "65537" in fault.message
@@ -616,7 +616,7 @@ async def test_why_a_session_failed_is_told_without_its_callers_token() -> None:
     house, _ = one(failed(Fault(FaultType.UPSTREAM, "refused s3cr3t-t0ken-of-me \x1b[2J")))
     made = await house.sessions.create("a", ME)
     await fault_of(house.sessions.prompt(made.id, "hi", ME, bearer="s3cr3t-t0ken-of-me"))
-    reason = house.sessions.status(made.id, ME).reason
+    reason = (await house.sessions.status(made.id, ME)).reason
     assert reason.startswith("refused")
     told = repr([reason, *(each for each in house.hub.since(0).events)])
     assert "s3cr3t" not in told

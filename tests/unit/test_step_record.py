@@ -5,10 +5,12 @@ import json
 import pytest
 
 from pallas.executors.model_client.answer_document import answer_of
-from pallas.model import StepUsage
+from pallas.model import Image, StepUsage
+from pallas.model.long_strings import MAX_STRING
 from pallas.model.redaction import forget, known_spellings, redact, redact_text
-from pallas.telemetry.open_step import OpenStep
-from pallas.telemetry.step_record import MAX_UNSETTLED, MAX_UNSETTLED_BYTES, StepRecord
+from pallas.telemetry.forgotten_secrets import MAX_SCOPES, MAX_SECRETS, ForgottenSecrets
+from pallas.telemetry.open_step import MAX_PICTURES, OpenStep
+from pallas.telemetry.step_record import MAX_UNSETTLED, MAX_UNSETTLED_BYTES, StepRecord, stored
 
 TOKEN = "caller-token-of-this-run"
 
@@ -24,7 +26,7 @@ def asked(step: OpenStep, question: str, answer: str, read: list[str] | None = N
 
     step.send(len(body), request)
     step.answered(200)
-    step.attempted(len(answer), lambda: (json.dumps({"said": answer}), StepUsage(3, 2)))
+    step.attempted(len(answer), lambda: json.dumps({"said": answer}), StepUsage(3, 2))
 
 
 def test_a_secret_that_is_forgotten_before_a_step_is_read_is_masked_in_it() -> None:
@@ -33,9 +35,9 @@ def test_a_secret_that_is_forgotten_before_a_step_is_read_is_masked_in_it() -> N
     redact(TOKEN)
     asked(step, f"use {TOKEN}", f"used {TOKEN}")
     forget(TOKEN)
-    (stored,) = run.stored()
+    (kept,) = map(stored, run.steps)
     new = run.unstored(1.0, set())
-    assert TOKEN not in repr((step.detail, stored, [part.body for part in new]))
+    assert TOKEN not in repr((step.detail, kept, [part.body for part in new]))
     assert json.loads(step.detail.request)["messages"] == [{"role": "user", "content": "use [redacted]"}]
     assert json.loads(step.detail.response) == {"said": "used [redacted]"}
     assert [name for name, _ in step.headers] == ["authorization"]
@@ -80,7 +82,7 @@ def test_a_repeated_attempt_leaves_the_answer_and_the_usage_of_the_last_one() ->
     step.send(10, lambda: ("never", [], b"read"))
     step.answered(200)
     step.first_token()
-    step.attempted(0, lambda: ("", StepUsage()))
+    step.attempted(0, lambda: "")
     step.end()
     value = step.value
     assert [(each.status, each.reason, each.wait) for each in value.attempts] == [
@@ -97,7 +99,7 @@ def test_a_request_is_masked_with_the_secrets_of_its_own_time() -> None:
     redact(TOKEN)
     step.send(len(body), lambda: ("http://127.0.0.1/v1", [], body))
     forget(TOKEN)
-    step.attempted(1, lambda: ('"no token here"', StepUsage()))
+    step.attempted(1, lambda: '"no token here"')
     assert TOKEN not in step.detail.request
     assert "[redacted]" in step.detail.request
 
@@ -117,7 +119,7 @@ def test_a_text_that_cannot_be_read_is_told_and_costs_no_other_step_its_own() ->
     record = StepRecord()
     broken, whole = record.open("one", "c").begin(), record.open("two", "d").begin()
 
-    def fails() -> tuple[str, StepUsage]:
+    def fails() -> str:
         raise RecursionError("too deep")
 
     broken.send(5, lambda: ("http://127.0.0.1/v1", [], b"[" * 200_000))
@@ -148,9 +150,82 @@ def test_a_step_that_the_record_dropped_takes_no_room_and_reads_nothing() -> Non
     assert first not in run.steps
     before = record.size
     assert first.response == ""
-    first.attempted(50, lambda: ('"late"', StepUsage()))
+    first.attempted(50, lambda: '"late"')
     assert first.value.messages == 0
     assert (read, record.size) == ([], before)
     assert record.size == sum(step.size for step in run.steps)
     assert all(step.response for step in run.steps)
     assert record.size == sum(step.size for step in run.steps) <= 10_000
+
+
+def picture_of(size: int) -> dict[str, str]:
+    return {"type": "image", "data": "A" * size, "mimeType": "image/png"}
+
+
+def test_pictures_of_a_call_are_kept_where_nothing_else_keeps_them_until_another_process_does() -> None:
+    record = StepRecord()
+    in_thread, alone = (record.open(run, scope).begin("tool") for run, scope in (("r", "c"), ("s", "s")))
+    for step in (in_thread, alone):
+        step.content([picture_of(MAX_STRING + 1), picture_of(10)])
+    assert (in_thread.pictures, len(alone.pictures)) == ((), 1)
+    size = alone.size
+    taken = alone.take_pictures()
+    assert (alone.pictures, alone.size) == ((), size - MAX_STRING - 1)
+    alone.keep_pictures([*taken, Image("A" * MAX_PICTURES, "image/png")])
+    assert (alone.pictures, alone.size) == (taken, size)
+
+
+def in_turn(record: StepRecord, run_id: str, token: str, messages: list[str], answer: str) -> OpenStep:
+    """A run of the conversation ``c`` by a caller with that token, which is over."""
+    run = record.open(run_id, "c")
+    step = run.begin()
+    redact(token)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": each} for each in messages]})
+    step.send(len(body), lambda: ("http://127.0.0.1/v1", [], body.encode()))
+    step.answered(200)
+    step.attempted(len(answer), lambda: json.dumps({"said": answer}), StepUsage(3, 2))
+    step.settle()
+    forget(token)
+    run.end()
+    return step
+
+
+@pytest.mark.parametrize("said", ["It is {}.", "see http://x/?key={}&a=1", '{{"auth": "{}"}}', "a.b={}/c"])
+def test_a_token_that_a_model_repeated_is_masked_in_later_turns_of_another_caller(said: str) -> None:
+    record, other = StepRecord(), "token-of-the-next-caller"
+    repeated = said.format(TOKEN)
+    in_turn(record, "r1", TOKEN, ["Who am I?"], repeated)
+    later = in_turn(record, "r2", other, ["Who am I?", repeated, "And now?"], f"as before: {repeated}")
+    assert TOKEN not in repr((later.detail, stored(later)))
+    assert "[redacted]" in later.detail.request
+    assert "[redacted]" in later.detail.response
+    call = record.open("r3", "c").begin("tool", name="t__t", request=None)
+    call.arguments({"text": repeated, "long": repeated + "x " * 300})
+    call.content([{"type": "text", "text": repeated}])
+    assert TOKEN not in repr(call.detail)
+
+
+def test_a_token_of_an_earlier_turn_is_masked_though_its_message_is_no_longer_remembered() -> None:
+    record = StepRecord()
+    in_turn(record, "r1", TOKEN, [f"I am {TOKEN}."], "Hello.")
+    record.cache._parts.clear()
+    record.cache._chains.clear()
+    later = in_turn(record, "r2", "token-of-the-next-caller", [f"I am {TOKEN}.", "Hello."], "Yes.")
+    assert TOKEN not in repr(later.detail)
+
+
+def test_only_fingerprints_are_kept_and_only_so_many_and_other_conversations_stay_as_they_are() -> None:
+    forgotten = ForgottenSecrets()
+    tokens = [f"token-number-{number:04}" for number in range(MAX_SECRETS + 1)]
+    for number, token in enumerate(tokens):
+        forgotten.note("c", f"it is {token}", (token,))
+        forgotten.note(f"other-{number}", "nothing", (token,))
+    assert forgotten.masked_text("c", f"{tokens[0]} {tokens[1]},{tokens[-1]}") == (
+        f"{tokens[0]} [redacted],[redacted]"
+    )
+    assert forgotten.masked_text("other-1", tokens[1]) == tokens[1]
+    assert "token-number" not in repr(vars(forgotten))
+    assert list(forgotten._scopes) == ["c"]
+    for number in range(MAX_SCOPES):
+        forgotten.note(f"s{number}", tokens[1], (tokens[1],))
+    assert forgotten.masked_text("c", tokens[1]) == tokens[1]

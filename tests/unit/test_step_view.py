@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pallas.model.step_view import OfferedTool, SentMessage, view_of
+from pallas.model.step_view import ModelTool, SentMessage, view_of
 
 TOOL = {"name": "echo", "description": "Say it."}
 TEXT = {"type": "text", "text": "look"}
@@ -92,12 +92,18 @@ def test_a_step_reads_the_same_whatever_its_provider(
         SentMessage("assistant", 'call echo {"a":1}'),
         SentMessage("tool", "found"),
     )
-    assert view.tools == (OfferedTool("echo", "Say it."),)
+    assert view.tools == (ModelTool("echo", "Say it."),)
+    assert json.loads(view.tools[0].definition).items() >= TOOL.items()
     assert view.params == (("temperature", "0.5"),)
     assert (view.reasoning, view.answer) == ("hm", "done")
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"messages": 3, "tools": [1], "choices": [{}]}'])
+DEEP = '{"messages":' + 5_000 * "[" + 5_000 * "]" + "}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", DEEP, '{"messages": 3, "tools": [1], "choices": [{}]}']
+)
 def test_other_documents_are_read_as_far_as_possible(text: str) -> None:
     assert view_of(text, text).answer == ""
 

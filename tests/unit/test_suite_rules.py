@@ -1,6 +1,8 @@
-"""What holds for the suite itself: in CI nothing is skipped, in one process and in several."""
+"""What holds for the suite itself: in CI nothing is skipped, no unit test listens, no loop is busy."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,3 +109,45 @@ def test_a_unit_test_that_listens_on_a_port_fails(tmp_path: Path) -> None:
         check=False,
     )
     assert "1 failed, 2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+
+
+# The next piece of a stream: nothing is asked again, it comes when it is there.
+NEXT_PIECE = re.compile(r"(?<!database)\.(read\w*|receive|piece)$|^receive$")
+
+
+def busy_loops(text: str) -> list[int]:
+    """The lines with a ``while`` that awaits an answer again and again without a pause."""
+    return [
+        loop.lineno
+        for loop in ast.walk(ast.parse(text))
+        if isinstance(loop, ast.While) and all(isinstance(each, ast.Pass) for each in loop.body)
+        for wait in ast.walk(loop.test)
+        if isinstance(wait, ast.Await)
+        and not (isinstance(wait.value, ast.Call) and NEXT_PIECE.search(ast.unparse(wait.value.func)))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_busy"),
+    [
+        ("not await held()", True),
+        ("(await fleet.get('/readyz')).status_code != 200", True),
+        ("await ledger.database.read(count) != 2", True),
+        ("(await receive())['type'] != 'http.disconnect'", False),
+        ("'running' not in (line := await process.stdout.readline())", False),
+        ("not done()", False),
+    ],
+)
+def test_a_loop_that_only_asks_is_busy_and_one_that_reads_on_is_not(condition: str, is_busy: bool) -> None:
+    assert busy_loops(f"async def f():\n    while {condition}:\n        pass\n") == [2] * is_busy
+
+
+def test_no_test_asks_again_and_again_without_a_pause() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for line in busy_loops(path.read_text("utf-8"))
+    ]
+    assert not found, (
+        "such a loop takes a core from what it waits for: poll() of tests/support/waiting.py pauses"
+    )

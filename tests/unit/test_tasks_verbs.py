@@ -28,7 +28,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 def tasks_on(ledger: Ledger, **more: Any) -> Tasks:
-    return Tasks(ledger, Kernel(EventHub()), EventHub(), Grants(), **more)
+    return Tasks(ledger.tasks, Kernel(EventHub()), EventHub(), Grants(), **more)
 
 
 async def at_once(hear: Listener) -> TaskOutcome:

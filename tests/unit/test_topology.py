@@ -299,7 +299,7 @@ def test_an_agent_that_takes_no_more_is_busy_in_the_tree() -> None:
     full = replace(desk().agents[0], full=True, capabilities=("search",))
     (branch,) = outline([full])
     assert "busy" in "".join(text for text, _ in tree_line(branch, 40, NOON, UNICODE))
-    told = "\n".join(text for text, _ in overview(full, None, full.name))
+    told = "\n".join(text for text, _ in overview(full, None, full.name, UNICODE))
     assert "found as    busy" in told
     assert "can do      search" in told
 

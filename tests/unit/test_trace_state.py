@@ -4,10 +4,20 @@ from dataclasses import replace
 import pytest
 from support.fake_fleet import NOON, desk
 
-from pallas.model import AuthHop, Downstream, Event, RunFinished, RunStarted, ToolEvent
+from pallas.model import (
+    AuthHop,
+    Downstream,
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    RunFinished,
+    RunStarted,
+    ToolEvent,
+)
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs import credential_traces as trace_state
-from pallas_tui.runs.credential_traces import TraceLine, Traces, fits
+from pallas_tui.runs.credential_traces import Traces, fits
+from pallas_tui.runs.trace_line import TraceLine
 from pallas_tui.text import UNICODE, width_of
 from pallas_tui.widgets.traces.trace_view import expiry, header, request_details, trace_line
 
@@ -377,3 +387,22 @@ def test_a_hop_that_stands_alone_says_who_called_where_there_is_room() -> None:
     assert "caller    mallory" in request_details(line, NOON)
     beside = "".join(text for text, _ in trace_line(line, 120, NOON, UNICODE))
     assert "mallory" not in beside
+
+
+def test_a_question_to_a_person_is_a_line_with_its_answer() -> None:
+    asked = QuestionAsked(
+        at=NOON + 1, run_id="r1", agent="concierge", question="q", kind="approval", tool="x__y"
+    )
+    relayed = replace(asked, run_id="r0", relayed=True)
+    answered = QuestionAnswered(
+        at=NOON + 5, run_id="r1", agent="concierge", question="q", action="accept", by="token:ci"
+    )
+    (line,) = [each for each in traces(started(), asked).lines() if each.asked]
+    assert (line.sender, line.to, line.tool, line.answer) == ("concierge", "a person", "x__y", "waits")
+    lines = traces(started(), relayed, asked, asked, answered).lines()
+    (line,) = [each for each in lines if each.asked]
+    assert (line.to, line.answer, line.seconds, line.run_id) == ("token:ci", "accepted", 4.0, "r1")
+    assert line.matches(["status:accepted"])
+    expired = replace(answered, action="", by="deadline", reason="expired")
+    (line,) = [each for each in traces(started(), asked, expired).lines() if each.asked]
+    assert (line.to, line.answer) == ("a person", "no answer")

@@ -14,7 +14,7 @@ from pallas_tui.settings.settings_schema import BY_KEY, SCHEMA, ModelPrice, chec
 ALLOWED = (
     "theme, ascii, thumbnails, keys, vim, notify, ask_quit, protocol, reopen, editor, prices, callers, wrap"
 )
-NOTIFY = "runs, agents, after, bell, desktop, program, title"
+NOTIFY = "runs, agents, questions, after, bell, desktop, program, title"
 
 
 def load(tmp_path: Path, text: str) -> Settings:

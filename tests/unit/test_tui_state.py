@@ -31,7 +31,19 @@ from pallas_tui.agents.fleet_tree import outline
 from pallas_tui.frame import FleetFrame
 from pallas_tui.runs.run_feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import EventSummary, Tone, can_answer, reason_of, state_text, summarise, tone_of
-from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
+from pallas_tui.text import (
+    ASCII,
+    UNICODE,
+    clock,
+    count,
+    duration,
+    fit,
+    joined,
+    right,
+    since,
+    width_of,
+    wrapped,
+)
 from pallas_tui.ui_clock import BATCH, IDLE, UiClock
 from pallas_tui.widgets.agents.agent_summary import Now, details
 from pallas_tui.widgets.agents.agent_view import tree_line
@@ -382,6 +394,12 @@ def test_times_are_local_and_say_the_day_when_it_was_not_today() -> None:
     assert since(NOON - 60, NOON) == "15:05"
     assert since(NOON - 86_400, NOON) == "14 Jun 15:06"
     assert since(0.0, NOON) == ""
+
+
+def test_only_words_that_there_are_are_joined_by_dots() -> None:
+    assert joined(["", "3 runs", "", "1 failed"], UNICODE) == "3 runs · 1 failed"
+    assert joined(iter(["3 runs", "1 failed"]), ASCII) == "3 runs - 1 failed"
+    assert joined(["", ""], UNICODE) == ""
 
 
 def test_columns_count_cells_not_characters() -> None:

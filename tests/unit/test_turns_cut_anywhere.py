@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 from support.executors import FakeAgent, FakeExecutor, echo
 from support.kept import asked, kernel_on, rows
+from support.waiting import poll
 
 from pallas.executors import Emit, ExecutorTurn, TurnResult
 from pallas.ledger import Ledger, open_ledger
@@ -29,7 +30,17 @@ from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
 WINDOW = 1_000
-POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "add_message", "finish", "fail")
+POINTS = (
+    "first begin",
+    "history",
+    "begin",
+    "summary",
+    "summarise",
+    "executor",
+    "add_message",
+    "finish",
+    "fail",
+)
 How = Literal["gone", "cancel", "drain", "stop"]
 WAYS: tuple[tuple[How, bool], ...] = (
     ("gone", False),
@@ -119,9 +130,7 @@ async def unsettled(ledger: Ledger) -> list[Any]:
 
 async def settled(ledger: Ledger) -> None:
     """Until nothing is under way there."""
-    async with asyncio.timeout(10):
-        while await unsettled(ledger):
-            pass
+    await poll(lambda: unsettled(ledger), lambda left: not left, timeout=10)
 
 
 async def shown(kernel: Kernel, model: FakeExecutor, handle: str) -> list[str]:
@@ -150,20 +159,20 @@ async def cancelled_at(ledger: Ledger, gated: Gated, point: str, how: How, after
     kernel = Kernel(EventHub())
     kernel.use_ledger(ledger)
     kernel.attach(agent)
-    if point != "create":
+    if point != "first begin":
         for number in range(2):
             await kernel.run(asked(f"{number} " + "word " * 200, handle))
     if point == "history":  # it is read again
         kernel = kernel_on(ledger, executor)
     before: list[str] = []
-    if point not in ("history", "create"):
+    if point not in ("history", "first begin"):
         before = [each.text for each in await kernel.open("echo", handle, None, Principal())]
     if point in ("summary", "summarise"):
         agent.window = 500
 
     in_model = point in ("summary", "executor")
     model.at = "executor" if point == "fail" else point
-    gated.at, gated.after = point, after
+    gated.at, gated.after = point.removeprefix("first "), after
     reached = model.reached if in_model or point == "fail" else gated.reached
     run = asyncio.create_task(kernel.run(asked("go", handle)))
     async with asyncio.timeout(10):
@@ -203,7 +212,7 @@ async def cancelled_at(ledger: Ledger, gated: Gated, point: str, how: How, after
         assert history[len(before) : len(before) + 1] == ([] if gone else ["go"])
     elif point == "finish":
         assert history[len(before) :] == ["go", "", "echo:x", f"{len(before)} before"]
-    elif point == "create":
+    elif point == "first begin":
         assert history == []
     elif point == "begin":
         assert history == before

@@ -1,6 +1,7 @@
 """How versions of an agent are compared: texts, settings, tools, files; what is masked, what is bounded."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from time import time
 
@@ -215,6 +216,17 @@ def test_files_that_came_and_went_are_told(root: Path) -> None:
     assert [(each.kind, each.name) for each in told] == [("removed", "a.py"), ("added", "b.py")]
     assert told[0].diff.endswith("-one")
     assert told[1].diff.endswith("+new")
+
+
+def test_the_digest_of_files_is_what_sha256sum_makes_of_them(root: Path) -> None:
+    (root / "b.py").write_text("two\n")
+    paths = [root / "b.py", root / "a.py"]
+    sources = SourceFiles().with_more([*paths, root / "gone.py"], later())
+    told = "".join(f"{sha256((root / each).read_bytes()).hexdigest()}  {each}\n" for each in ("a.py", "b.py"))
+    assert sources.digest_of([*paths, root / "gone.py"], root) == sha256(told.encode()).hexdigest()
+    assert sources.digest_of([], root) == sources.digest_of([root / "other.py"], root) == ""
+    unsure = SourceFiles().with_more(paths, time() - 3600)
+    assert unsure.digest_of(paths, root) == ""
 
 
 def test_a_failure_says_where_and_hides_what_is_secret() -> None:

@@ -137,3 +137,10 @@ def test_a_body_is_bounded_while_it_comes_and_says_that_there_was_more() -> None
         raw, more = body.end()
         assert more
         assert len(raw) < 400_000
+
+
+def test_a_body_with_controls_stays_json() -> None:
+    body = {"text": "soft\u00adhyphen \x9b31m \x1b[0m \u200b \u202e \r\n"}
+    text, cut = clean_body(json.dumps(body, ensure_ascii=False).encode())
+    assert (json.loads(text), cut) == (body, False)
+    assert text.isprintable()

@@ -15,6 +15,7 @@ from pallas.executors.worker.turn_output import TurnOutput
 from pallas.executors.worker.worker_connection import detect_dialect
 from pallas.executors.worker.worker_dialect import SimpleDialect, session_id
 from pallas.model import Fault, FaultType, Usage
+from pallas.model.questions import Question
 
 ACP = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}, "future": 1}
 
@@ -125,11 +126,68 @@ async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
             simple.parse_answer(result, output)
         assert caught.value.message == "Invalid worker response: malformed prompt result"
         good = {"text": "x", "stopReason": "max_tokens", "usage": {"inputTokens": 3, "outputTokens": 10**30}}
+        paid = {**good, "usage": {"inputTokens": 3, "costUsd": "0.25"}}
         answer = simple.parse_answer(good, output)
-    assert (answer.texts, answer.stop_reason, answer.usage) == (("x",), "maxTokens", Usage(3, None))
+        cost = simple.parse_answer(paid, output).usage
+        absurd = {**good, "usage": {"inputTokens": 3, "costUsd": "9e9"}}
+        unknown = simple.parse_answer(absurd, output).usage
+    assert (answer.texts, answer.stop_reason) == (("x",), "maxTokens")
+    assert unknown == Usage(3, None, None, unpriced=1)
+    assert (answer.usage, cost) == (Usage(3, None, unpriced=1), Usage(3, None, 250_000_000))
 
 
 def test_a_session_has_an_id_that_can_be_kept() -> None:
     assert session_id("coder", {"sessionId": "s" * 1000}) == "s" * 1000
     with pytest.raises(Fault, match="1,001 characters"):
         session_id("coder", {"sessionId": "s" * 1001})
+
+
+async def test_a_turn_costs_what_a_session_costs_more_than_before() -> None:
+    async with joined() as (peer, _):
+        acp = AcpDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer, {"protocolVersion": 1})
+
+        def turn(*costs: tuple[str, float, str]) -> Usage:
+            output = TurnOutput(ExecutorTurn("r", "coder", "hi"), lambda _: None, 100)
+            for session, amount, currency in costs:
+                cost = {"amount": amount, "currency": currency}
+                update = {"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": cost}
+                found = acp.parse_update({"sessionId": session, "update": update})
+                assert found is not None
+                acp.report(found[1], output)
+            usage = {"totalTokens": 5, "inputTokens": 3, "outputTokens": 2}
+            return acp.parse_answer({"stopReason": "end_turn", "usage": usage}, output).usage
+
+        assert turn(("s", 0.1, "USD"), ("s", 0.25, "USD")) == Usage(3, 2, 250_000_000)
+        assert turn(("s", 0.3, "usd")) == Usage(3, 2, 50_000_000)
+        assert turn(("other", 0.3, "USD")) == Usage(3, 2, 300_000_000)
+        # Another currency is no price that is known.
+        assert turn(("s", 9.0, "EUR")) == turn() == Usage(3, 2, unpriced=1)
+
+
+class Asked:
+    """Remembers what people are asked, and says no."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+
+    async def approve(self, **call: Any) -> Question:
+        """Decline it."""
+        self.calls.append(call)
+        return Question("q-1", "approval", "r", "coder", state="answered", action="decline")
+
+    async def form(self, **_: Any) -> Question:
+        """Nobody asks this."""
+        raise AssertionError
+
+
+async def test_a_title_that_is_longer_than_its_label_is_shown_whole_and_is_a_tool_of_its_own() -> None:
+    people = Asked()
+    output = TurnOutput(ExecutorTurn("r", "coder", "hi", people=people), lambda _: None, 100)
+    titles = ["ls", f"ls {'x' * 90} && make", f"ls {'x' * 90} && rm -rf /", "ls\nrm -rf /"]
+    for title in titles:
+        await output.approval("c", title=title, kind="execute", given={})
+    tools = [each["tool"] for each in people.calls]
+    assert tools[0] == "execute__ls"
+    assert len(set(tools)) == 4
+    assert people.calls[0]["arguments"] == {}
+    assert [each["arguments"]["title"] for each in people.calls[1:]] == titles[1:]

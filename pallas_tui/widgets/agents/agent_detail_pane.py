@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import AgentDetail, Verb
+from pallas.model import AgentDetail, Fault, ServerDetail, Verb
 
 from ...actions import bindings
 from ...agents.agent_knowledge import LookupFailed
@@ -26,8 +26,10 @@ from ..line_view import LineView
 from ..pane import PaneLeft, SectionShown, SectionsPane
 from ..text_lines import TextLines
 from ..tones import DIM, KEY
-from .agent_control import control, fleet_of
+from .agent_control import control, fleet_of, refusal
 from .agent_paragraphs import about_tool, overview, plain, pretty
+from .lock_lines import not_acceptable
+from .lock_screen import LockScreen
 from .tool_list import ToolList, ToolRow, tool_rows
 
 if TYPE_CHECKING:
@@ -42,9 +44,11 @@ class DetailPane(SectionsPane):
 All details of one agent. The digits, or **tab**, go from section to section: its state, its tools and those
 of the servers it calls, its instruction, its registry entry.
 
-In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. **Enter** on a
-tool opens a form that calls it by hand. **c** shows its versions and what changed. **e** opens the file in
-which the agent is configured, **u** looks everything up again, **y** copies what the section shows.
+In the tools a **+** is new since you last saw the list, a **~** changed, a **-** is gone. A **!** is not as
+`tools.lock` has it: **a** shows what changed, word by word, and accepts it. In a **?** something is
+suspicious. **Enter** on a tool opens a form that calls it by hand. **c** shows its versions and what changed.
+**e** opens the file in which the agent is configured, **u** looks everything up again, **y** copies what the
+section shows.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agent")
 
@@ -159,7 +163,9 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         if self._section == "overview":
             agent, versions = self._agents.agents.agent(self._agent), self._agents.history.versions
             rolled_back = agent is not None and versions.rolled_back(agent.name, agent.version)
-            return overview(agent, detail, self._agent, versions.broken(self._agent), rolled_back)
+            return overview(
+                agent, detail, self._agent, self._glyphs, versions.broken(self._agent), rolled_back
+            )
         if detail is None:
             return [("", "")]
         if self._section == "instruction":
@@ -212,11 +218,14 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         if not self.is_mounted:
             return True
         typing = self.query_one(FilterLine).has_focus
-        if action not in ("filter", "choose"):
+        if action not in ("filter", "choose", "accept"):
             return True
         row = self.tools.selected
-        is_call = action == "filter" or (row is not None and row.tool is not None)
-        return self._section == "tools" and not typing and is_call
+        if action == "accept":
+            is_possible = row is not None and not not_acceptable(row.server)
+        else:
+            is_possible = action == "filter" or (row is not None and row.tool is not None)
+        return self._section == "tools" and not typing and is_possible
 
     def choose(self) -> None:
         """Call the selected tool by hand."""
@@ -263,6 +272,33 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
         """Open the last versions of the agent, with the changes of each."""
         if (opener := opener_of(self.app)) is not None:
             opener.open_changes(self._agent)
+
+    def action_accept(self) -> None:
+        """Show what the selected server changed, and accept it after a yes."""
+        row, fleet = self.tools.selected, fleet_of(self)
+        server = row.server if row is not None else None
+        if problem := refusal(fleet) or not_acceptable(server):
+            self.notify(problem, severity="warning", markup=False)
+            return
+        assert server is not None
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._accept(server), group="accept", description=f"accept {server.server}")
+
+        self.app.push_screen(LockScreen(server), answered)
+
+    async def _accept(self, server: ServerDetail) -> None:
+        fleet = fleet_of(self)
+        if fleet is None or server.lock is None:
+            return
+        try:
+            said = await fleet.accept_tools(self._agent, server.server, server.lock.digest)
+        except Fault as fault:
+            self.notify(fault.message, title=server.server, severity="error", timeout=15, markup=False)
+        else:
+            self.notify(said, markup=False)
+        self.look_up()
 
     async def action_copy(self) -> None:
         """Copy what the section shows: in the tools the selected one."""

@@ -1,26 +1,35 @@
 """The details of an agent and of a tool, as paragraphs."""
 
-from pallas.model import AgentDetail, AgentSnapshot
+from typing import Final
+
+from pallas.model import AgentDetail, AgentSnapshot, ContextBill, Cost, ServerDetail, ServerLock
 
 from ...state import Item, stages_of, state_text, version_of
 from ...supervision import Attempt
-from ...supervision.reload_words import what_failed
-from ...text import clock, count, duration
+from ...supervision.reload_words import LETS_THROUGH, outcome_word, what_failed
+from ...text import Glyphs, clock, count, duration, fit
 from ..text_lines import MAX_SHOWN, Paragraphs
 from ..tones import DIM, STRONG
+from .lock_lines import CHANGE_MARKS, FOUND, HELD, change_of, is_compared, lock_words, not_acceptable
 from .tool_list import MARKS, ToolRow, changes_text
+
+_LABEL: Final = 30
+_BAR: Final = 20
+_RULE_STYLES: Final = {"deny": "$text-error", "ask": "$text-warning"}
 
 
 def overview(
     agent: AgentSnapshot | None,
     detail: AgentDetail | None,
     name: str,
+    glyphs: Glyphs,
     broken: Attempt | None = None,
     rolled_back: bool = False,
 ) -> list[tuple[str, str]]:
     """How the agent is, its figures, where it is written, and what changed in what it calls.
 
-    ``broken`` is the edit that failed, ``rolled_back`` whether its version is there by a rollback.
+    ``broken`` is the edit that failed or is held back, ``rolled_back`` whether its version is there by a
+    rollback.
     """
     parts: list[tuple[str, str]] = []
     if agent is None:
@@ -32,10 +41,14 @@ def overview(
             ("", ""),
         ]
         if broken is not None:
-            which = f"v{agent.version} answers, v{broken.version} failed"
-            parts += [(which, "bold $text-error"), (what_failed(broken.event), "$text-error")]
-            parts += [("c shows what would have changed.", DIM), ("", "")]
-        parts += [(state_text(agent), ""), ("", ""), *_figures(agent, rolled_back)]
+            held = broken.event.outcome == "held"
+            style = "$text-warning" if held else "$text-error"
+            which = f"v{agent.version} answers, v{broken.version} {outcome_word(broken.event)}"
+            parts += [(which, f"bold {style}"), (what_failed(broken.event), style)]
+            hint = f"c shows what would change, A the tests; {LETS_THROUGH}."
+            parts += [(hint if held else "c shows what would have changed.", DIM), ("", "")]
+        bill = [*_bill(agent.context, glyphs), ("", "")] if agent.context is not None else []
+        parts += [(state_text(agent), ""), ("", ""), *bill, *_figures(agent, rolled_back)]
     if detail is not None:
         parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]
         parts.append((f"{'defined':<12}{detail.defined or 'not known'}", ""))
@@ -48,6 +61,15 @@ def overview(
                 sign, style = MARKS[kind]
                 parts += [(f"{sign} {tool}", style) for tool in tools]
     return parts
+
+
+def _bill(bill: ContextBill, glyphs: Glyphs) -> list[tuple[str, str]]:
+    """What each part of a request takes of the model's window, with its share as a bar."""
+    lines = [(f"{'context':<12}{bill.heading}", "")]
+    for part in bill.parts:
+        bar = glyphs.bar * round(_BAR * bill.share(part))
+        lines.append((f"  {fit(part.label, _LABEL, glyphs)}{part.tokens:>9,}  {bar}".rstrip(), DIM))
+    return lines
 
 
 def full_state_text(item: Item) -> str:
@@ -70,6 +92,8 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     latencies = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
     facts.append(("latency", latencies or "none yet"))
     facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
+    if cost := Cost.of(agent).text:
+        facts.append(("cost", f"{cost} since the start"))
     reloads = f", {count(agent.reloads, 'reload')}" if agent.reloads else ""
     crashes = f", {count(agent.crashes, 'crash', 'crashes')} lately" if agent.crashes else ""
     facts.append(("restarts", f"{agent.restarts}{crashes}{reloads}"))
@@ -103,19 +127,50 @@ def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
         parts = [(row.server.server or f"{agent} itself", STRONG), (changes_text(row.server), DIM)]
         if row.server.problem:
             parts += [("", ""), (row.server.problem, "$text-error")]
-        return parts
+        return [*parts, *_beside_lock(row.server)]
     if row.tool is None:
         return [(row.name, STRONG), ("It was in the list before and is gone.", MARKS["removed"][1])]
     tool = row.tool
     parts = [(tool.name, STRONG)]
     if tool.title and tool.title != tool.name:
         parts.append((tool.title, DIM))
-    if row.mark:
+    if tool.rule:
+        parts.append((tool.rule, _RULE_STYLES.get(tool.rule.partition(" ")[0].rstrip(":"), DIM)))
+    change = change_of(row.server.lock, tool.name)
+    if change is not None:
+        parts.append((f"{HELD[0]} {change}, against tools.lock; a shows and accepts it", HELD[1]))
+    elif row.mark in ("added", "changed"):
         parts.append((f"{MARKS[row.mark][0]} {row.mark} since it was seen before", MARKS[row.mark][1]))
+    parts += _found_in(row.server.lock, tool.name)
     parts += [("", ""), (tool.description or "It has no description.", ""), ("", "")]
     parts += [("what it takes", DIM), (pretty(tool.input_schema), "")]
     if tool.output_schema:
         parts += [("", ""), ("what it gives", DIM), (pretty(tool.output_schema), "")]
+    return parts
+
+
+def _beside_lock(server: ServerDetail) -> list[tuple[str, str]]:
+    """What differs from the lock in a server, in a line each, and what is suspicious in it."""
+    lock = server.lock
+    if lock is None or not (words := lock_words(lock)):
+        return []
+    parts = [("", ""), (words, "$text-warning")]
+    for each in lock.changes if is_compared(lock) else ():
+        sign, style = CHANGE_MARKS[each.kind]
+        parts.append((f"{sign} {each}", style))
+    if is_compared(lock) and not not_acceptable(server):
+        parts.append(("a shows the changes, and accepts them.", DIM))
+    return [*parts, *_found_in(lock)]
+
+
+def _found_in(lock: ServerLock | None, tool: str = "") -> list[tuple[str, str]]:
+    """The findings in a server, or in one of its tools."""
+    sign, style = FOUND
+    parts = []
+    for each in lock.findings if lock is not None else ():
+        named = "" if tool else f"{each.what} {each.name}".rstrip() + ": "
+        if not tool or each.name == tool:
+            parts.append((f"{sign} {named}{each.message} ({each.rule})", style))
     return parts
 
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, LoopBlocked, ProbeResult
+from pallas.model import AgentSnapshot, AgentState, Cost, LoopBlocked, ProbeResult
 
 from ...agents.fleet_tree import DownstreamLink, links_of, tone_of_link, word_of_link
 from ...state import FAILED_TONES, Item, Tone, again_in, reason_of, stages_of, tone_of, version_of
 from ...supervision import Attempt
-from ...supervision.reload_words import ISOLATION_HINT, blocked, what_failed
+from ...supervision.reload_words import ISOLATION_HINT, blocked, outcome_word, what_failed
 from ...text import DURATION_WIDTH, Glyphs, Line, count, duration, fit, right, since, wrapped
 from ..fact_lines import ended, fact
 from ..tones import DIM, KEY, STRONG, STYLES, shape
@@ -22,9 +22,9 @@ _LABEL: Final = 8
 class Now:
     """Facts about an agent that the snapshot lacks, ``at`` a time (Unix seconds).
 
-    ``asked``: the verb in progress; ``failure``: why its last verb failed; ``broken``: its failed edit;
-    ``block``: the last time that it blocked the loop; ``rolled_back``: its version answers after a rollback;
-    ``outdated``: its files were saved since, and wait.
+    ``asked``: the verb in progress; ``failure``: why its last verb failed; ``broken``: its edit that failed
+    or is held back; ``block``: the last time that it blocked the loop; ``rolled_back``: its version answers
+    after a rollback; ``outdated``: its files were saved since, and wait.
     """
 
     at: float
@@ -103,6 +103,8 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
     lines += _times(agent, width)
     if agent.tokens_in or agent.tokens_out:
         lines += _numbers("tokens", [(agent.tokens_in, "in"), (agent.tokens_out, "out")], width)
+    if cost := Cost.of(agent).text:
+        lines += fact("cost", cost, width)
     lines += _numbers("restarts", [(agent.restarts, "")], width)
     if agent.reloads:
         lines += _numbers("reloads", [(agent.reloads, "")], width)
@@ -142,11 +144,15 @@ def _supervised(agent: AgentSnapshot, known: Now, width: int) -> list[Line]:
 
 
 def _broken(agent: AgentSnapshot, attempt: Attempt, width: int, glyphs: Glyphs) -> list[Line]:
-    """The edit that failed: loud, but the agent answers."""
-    which = f"v{agent.version} answers {glyphs.dot} v{attempt.version} failed"
-    lines: list[Line] = [(), ((fit(which, width, glyphs), STYLES[Tone.ERROR]),)]
-    lines += [((line, STYLES[Tone.ERROR]),) for line in wrapped(what_failed(attempt.event), width)]
-    lines.append((("c", KEY), (" what would have changed", DIM)))
+    """The edit that failed or is held back: loud, but the agent answers."""
+    held = attempt.event.outcome == "held"
+    style = STYLES[Tone.DEGRADED if held else Tone.ERROR]
+    which = f"v{agent.version} answers {glyphs.dot} v{attempt.version} {outcome_word(attempt.event)}"
+    lines: list[Line] = [(), ((fit(which, width, glyphs), style),)]
+    lines += [((line, style),) for line in wrapped(what_failed(attempt.event), width)]
+    if held:
+        lines += [(("r", KEY), (" lets it through", DIM)), (("A", KEY), (" shows the tests", DIM))]
+    lines.append((("c", KEY), (" what would change" if held else " what would have changed", DIM)))
     return lines
 
 

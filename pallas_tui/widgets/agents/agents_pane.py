@@ -21,9 +21,9 @@ from ...state import Tone, can_answer, tone_of
 from ...supervision import History
 from ...targets import AgentTarget, Entity, ScreenOpener, Target, ToolTarget, opener_of
 from ...text import Glyphs, Line, Part
+from ..detailed_list_pane import DetailedListPane
 from ..fact_lines import DetailLines
 from ..filter_line import FilterLine
-from ..list_pane import ListPane
 from ..tones import STYLES
 from .agent_control import control, fleet_of
 from .agent_paragraphs import full_state_text
@@ -34,7 +34,7 @@ _PALETTE_TOOLS = 300
 _OF_AGENT = frozenset({"control", "details", "tools", "edit", "fold", "changes", "messages", "send"})
 
 
-class AgentsPane(ListPane):
+class AgentsPane(DetailedListPane):
     """Who is there, how they are, and why (PI-17: error red, degraded yellow with its message, ok green)."""
 
     TITLE = "Agents"
@@ -50,7 +50,8 @@ restarts, its model and where it is configured.
 
 **Enter** opens a chat with an agent that can answer, and the details of one that cannot; on a server that an
 agent calls it shows the tools. **c** shows the agent's last versions and what changed in each; a mark after
-its name shows that the last edit failed and the previous version still answers. **B** rolls back to the
+its name shows that the last edit failed, or that tests hold it back, and the previous version still answers;
+**r** lets one through that is held back. **B** rolls back to the
 previous version. **d** opens the agent's details, **t** its tools, which you can call there by hand. **e**
 opens the file it is configured in.
 """
@@ -76,11 +77,11 @@ opens the file it is configured in.
 
         ``history`` holds past reloads; the caller feeds it.
         """
-        super().__init__(id=id)
-        self._glyphs = glyphs
+        super().__init__(glyphs, id=id)
         self._folded, self._keep = folded, keep
         self._now = 0.0
         self._reloading: tuple[str, ...] = ()
+        self._testing: tuple[str, ...] = ()
         self._outdated: tuple[str, ...] = ()
         self.history = history or History()
         self.under_way = UnderWay()
@@ -109,12 +110,16 @@ opens the file it is configured in.
 
     def doing(self, name: str) -> str:
         """Return the verb in progress for an agent, from any user; empty for none."""
-        return self.under_way.doing(name) or (DOING["reload"] if name in self._reloading else "")
+        by_itself = "testing" if name in self._testing else ""
+        by_itself = DOING["reload"] if name in self._reloading else by_itself
+        return self.under_way.doing(name) or by_itself
 
     def differs(self, agent: AgentSnapshot) -> Part:
         """The mark of an agent that runs another version than its file; empty for others."""
         versions, style = self.history.versions, STYLES[Tone.DEGRADED]
         if (attempt := versions.broken(agent.name)) is not None:
+            if attempt.event.outcome == "held":
+                return f"{self._glyphs.degraded}v{attempt.version}", style
             return f"{self._glyphs.error}v{attempt.version}", STYLES[Tone.ERROR]
         if agent.name in self._outdated:
             return f"{self._glyphs.outdated}v{agent.version}", style
@@ -126,6 +131,7 @@ opens the file it is configured in.
         self._now = frame.now
         watch = frame.snapshot.watch
         self._reloading = watch.reloading if watch is not None else ()
+        self._testing = watch.testing if watch is not None else ()
         self._outdated = watch.outdated if watch is not None and watch.mode == "paused" else ()
         for event in frame.events:
             if isinstance(event, Reloaded) and event.outcome == "live":
@@ -139,49 +145,37 @@ opens the file it is configured in.
         for failure in self.under_way.take_failures():
             self.app.notify(failure, severity="error", timeout=20, markup=False)
         if self.is_showing:
-            self.agents.reload()
-            self._show_details()
+            self._paint()
             if nothing and self.agents.selected is not None:
                 self.refresh_bindings()  # now there is an agent that the keys are for
 
     def show_pane(self) -> None:
         super().show_pane()
-        self.call_after_refresh(self._refresh_all)
+        self.call_after_refresh(self._paint)
 
-    def _refresh_all(self) -> None:
+    def _paint(self) -> None:
         self.agents.reload()
         self._show_details()
 
-    def _show_details(self) -> None:
-        """Show the facts about the selected line."""
-        view = self.query_one(DetailLines)
-        branch, size = self.agents.selected, view.content_region.size
-        lines: list[Line] = []
-        if branch is not None and size:
-            one = branch.agent if isinstance(branch.item, AgentSnapshot) else ""
-            now = Now(
-                self._now,
-                self.doing(one),
-                self.under_way.failure(one),
-                self.history.versions.broken(one) if one else None,
-                self.history.blocks.of(one) if one else None,
-                bool(one) and self.history.versions.rolled_back(one, branch.item.version)
-                if isinstance(branch.item, AgentSnapshot)
-                else False,
-                one in self._outdated,
-            )
-            lines = details(branch.item, size.width, size.height, now, self._glyphs)
-        view.show_lines(lines)
-
-    def selection_changed(self) -> None:
-        self._show_details()
+    def _detail_lines(self, width: int, height: int) -> Iterable[Line]:
+        if (branch := self.agents.selected) is None:
+            return ()
+        one = branch.agent if isinstance(branch.item, AgentSnapshot) else ""
+        now = Now(
+            self._now,
+            self.doing(one),
+            self.under_way.failure(one),
+            self.history.versions.broken(one) if one else None,
+            self.history.blocks.of(one) if one else None,
+            bool(one) and self.history.versions.rolled_back(one, branch.item.version)
+            if isinstance(branch.item, AgentSnapshot)
+            else False,
+            one in self._outdated,
+        )
+        return details(branch.item, width, height, now, self._glyphs)
 
     def filter_by(self, words: tuple[str, ...]) -> None:
         self.agents.filter_by(words)
-
-    def on_resize(self) -> None:
-        """Details are wrapped to a width."""
-        self.call_after_refresh(self._show_details)
 
     def choose(self) -> None:
         """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""

@@ -9,8 +9,15 @@ from pallas.safe_text import one_line
 from ...text import Glyphs, Line, Part, clock, count, cropped, fit, width_of
 from ..row_list import RowList
 from ..tones import DIM, STRONG
+from .lock_lines import FOUND, HELD, change_of, lock_words
 
-MARKS = {"added": ("+", "$text-success"), "changed": ("~", "$text-warning"), "removed": ("-", "$text-error")}
+MARKS = {
+    "added": ("+", "$text-success"),
+    "changed": ("~", "$text-warning"),
+    "removed": ("-", "$text-error"),
+    "locked otherwise": HELD,
+    "suspicious": FOUND,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,20 @@ def tool_rows(detail: AgentDetail) -> tuple[ToolRow, ...]:
     found: list[ToolRow] = []
     for server in detail.servers:
         found.append(ToolRow(server))
-        changes = server.changes
-        for tool in server.tools:
-            mark = (
-                "added" if tool.name in changes.added else "changed" if tool.name in changes.changed else ""
-            )
-            found.append(ToolRow(server, tool.name, tool, mark))
-        found += [ToolRow(server, name, None, "removed") for name in changes.removed]
+        found += [ToolRow(server, tool.name, tool, _mark(server, tool.name)) for tool in server.tools]
+        found += [ToolRow(server, name, None, "removed") for name in server.changes.removed]
     return tuple(found)
+
+
+def _mark(server: ServerDetail, tool: str) -> str:
+    """What differs from the lock comes before what was seen last."""
+    if change_of(server.lock, tool) is not None:
+        return "locked otherwise"
+    if server.lock is not None and any(each.name == tool for each in server.lock.findings):
+        return "suspicious"
+    if tool in server.changes.added:
+        return "added"
+    return "changed" if tool in server.changes.changed else ""
 
 
 def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
@@ -56,6 +69,8 @@ def tool_line(row: ToolRow, agent: str, width: int, glyphs: Glyphs) -> Line:
     if not row.name:
         name = row.server.server or f"{agent} itself"
         about, style = changes_text(row.server), DIM
+        if words := lock_words(row.server.lock):
+            about, style = f"{about}; {words}", "$text-warning"
         if row.server.problem:
             about, style = one_line(row.server.problem, 120), "$text-error"
         return cropped((*_both(name, about, width, glyphs, STRONG, style),), width)

@@ -6,8 +6,8 @@ from pallas.model import Reloaded
 
 from ...state import Tone
 from ...supervision import Attempt
-from ...supervision.reload_words import name_of, tally, what_failed
-from ...text import DURATION_WIDTH, Glyphs, Line, clock, cropped, duration, fit, right
+from ...supervision.reload_words import is_open, name_of, tally, what_failed
+from ...text import DURATION_WIDTH, Glyphs, Line, clock, cropped, duration, fit, joined, right
 from ..row_list import RowList
 from ..tones import DIM, STRONG, STYLES
 
@@ -56,8 +56,8 @@ class VersionList(RowList[Attempt]):
         name = fit(name_of(event), _NAME_WIDTH, glyphs) + " " if self._named else ""
         used = 9 + 2 + len(name) + _VERSION_WIDTH + _WORD_WIDTH + DURATION_WIDTH + 2
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
-        about = what_failed(event) if event.outcome == "failed" else tally(event.changes)
-        text = f" {glyphs.dot} ".join(part for part in (about, files) if part)
+        about = what_failed(event) if is_open(event) else tally(event.changes)
+        text = joined((about, files), glyphs)
         return cropped(
             (
                 (f"{clock(event.at)} ", DIM),
@@ -75,6 +75,8 @@ class VersionList(RowList[Attempt]):
         glyphs = self._glyphs
         if event.outcome == "failed":
             return glyphs.error, "failed", STYLES[Tone.ERROR]
+        if event.outcome == "held":
+            return glyphs.degraded, "held back", STYLES[Tone.DEGRADED]
         if event.outcome == "unchanged":
             return glyphs.dot, "unchanged", DIM
         if event.rolled_back:

@@ -46,6 +46,9 @@ class AgentChooser(Vertical):
         self._shown: tuple[AgentSnapshot, ...] = ()
         self._front = ""
         self.touched = False
+        self.is_entered = False
+        """Whether enter was pressed on the text of the filter before there was any agent to choose."""
+        self._is_chosen = False
 
     def compose(self) -> ComposeResult:
         yield Input(placeholder="type a part of the name", compact=True)
@@ -68,6 +71,8 @@ class AgentChooser(Vertical):
             self._agents, self._front = agents, front
             if self.is_mounted:
                 self._fill()
+                if self.is_entered and not self._is_chosen:
+                    self._is_chosen = self._choose()
 
     @property
     def question(self) -> str:
@@ -77,7 +82,7 @@ class AgentChooser(Vertical):
 
     def take(self) -> str:
         """Return ``question`` and clear the filter."""
-        text = self.question
+        text, self.is_entered, self._is_chosen = self.question, False, False
         if text:
             self.query_one(Input).clear()
         return text
@@ -128,6 +133,8 @@ class AgentChooser(Vertical):
             )
         elif self._agents:
             empty.update("No agent has that in its name.")
+        elif self.is_entered and self._hint:
+            empty.update("The fleet has no agents yet. What you wrote is sent once there is one to talk to.")
         else:
             empty.update("The fleet has no agents yet. They appear here while it starts.")
 
@@ -143,16 +150,25 @@ class AgentChooser(Vertical):
     def _on_typed(self, event: Input.Changed) -> None:
         event.stop()
         self.touched = self.touched or bool(event.value)
+        self.is_entered = self._is_chosen = False
         self._fill()
 
     @on(Input.Submitted)
     def _on_entered(self, event: Input.Submitted) -> None:
         event.stop()
+        if self._agents:
+            self._choose()
+        else:
+            self.is_entered = bool(self.question)
+            self._fill()
+
+    def _choose(self) -> bool:
+        """Choose the highlighted agent, else the front agent for a question; return whether there is one."""
         option = self.query_one(OptionList).highlighted_option
-        if option is not None and option.id is not None:
-            self.post_message(self.AgentChosen(option.id))
-        elif self._front and self.question:
-            self.post_message(self.AgentChosen(self._front))
+        name = option.id if option is not None else self._front if self.question else ""
+        if name:
+            self.post_message(self.AgentChosen(name))
+        return bool(name)
 
     @on(OptionList.OptionSelected)
     def _on_clicked(self, event: OptionList.OptionSelected) -> None:

@@ -97,6 +97,8 @@ class ChatActions(PartsPane):
         view = self._current
         if action == "cancel":
             return any(each.conversation.run is not None for each in self._asked)
+        if action == "question":
+            return view is not None and view.card.question is not None
         if action == "retry":
             return view is not None and view.conversation.can_retry
         if action in _WITH_ENTRIES:
@@ -108,7 +110,7 @@ class ChatActions(PartsPane):
     @on(Transcript.TranscriptMoved)
     def offer_keys(self) -> None:
         """Update the bottom line when other keys work than before."""
-        actions = ("cancel", "retry", "copy", "calls", "write")
+        actions = ("question", "cancel", "retry", "copy", "calls", "write")
         working = tuple(name for name in actions if self.check_action(name, ()))
         if working != self._working:
             self._working = working
@@ -309,6 +311,11 @@ class ChatActions(PartsPane):
         """Unfold the calls of the answer and focus them."""
         if self._current is not None and not self._current.transcript.open_calls():
             self._say("That answer made no calls.")
+
+    def action_question(self) -> None:
+        """Go to the question that the run in front waits for."""
+        if self._current is not None and self._current.card.question is not None:
+            self.screen.set_focus(self._current.card)
 
     def action_find(self) -> None:
         """Find text in the conversation."""

@@ -25,7 +25,7 @@ from ...chat_client import ChatClient
 from ...frame import FleetFrame
 from ...state import Tone, can_answer, tone_of
 from ...targets import ConversationTarget, Entity, Target, ThreadTarget
-from ...text import UNICODE, Glyphs, count
+from ...text import UNICODE, Glyphs, count, joined
 from ..tones import shape
 from .agent_chooser import AgentChooser, ChooserScreen
 from .chat_desk import ChatDesk, setting
@@ -98,7 +98,7 @@ prompt. **ctrl+r** asks again.
             stopwatch,
             prompts or PromptBook(),
             lambda model: price_of(model, setting(self.app, "prices", None)),
-            lambda trace_id: self._runs.waits_for(trace_id, self._now),
+            lambda trace_id: self.asks_for(trace_id) or self._runs.waits_for(trace_id, self._now),
         )
         self._own_glyphs = glyphs is None
         self._now = 0.0
@@ -135,6 +135,7 @@ prompt. **ctrl+r** asks again.
         self.note_compacted(frame.events)
         self.explain_failures(frame.events)
         self.note_reasoning(frame.events)
+        self.show_questions(frame.events, frame.now)
         if frame.snapshot.state is FleetState.RUNNING:
             self.learn_threads()
         if isinstance(self.app.screen, (ChooserScreen, SideScreen)):
@@ -233,7 +234,9 @@ prompt. **ctrl+r** asks again.
             return
         if wanted or self._current is None:  # else the user went elsewhere while this was created
             self._switch(views[0], wanted=wanted)
-            if text := self._start.take():  # typed before there was an agent to write to
+            is_entered = self._start.is_entered
+            text = self._start.take()  # typed before there was an agent to write to
+            if text and not (is_entered and views[0].offer(text)):
                 views[0].write(text)
 
     # The screen
@@ -250,7 +253,7 @@ prompt. **ctrl+r** asks again.
             hoped = front is not None and tone_of(front) not in (Tone.ERROR, Tone.CRASH_LOOP, Tone.STOPPED)
             self._start.show(self._agents, front.name if front is not None and hoped else "")
             wanted = not self._start.touched or self._start.question
-            if front is not None and can_answer(front) and wanted:
+            if front is not None and can_answer(front) and wanted and not self._start.is_entered:
                 self.new_conversation(front.name)
         self._show_tabs()
 
@@ -268,11 +271,11 @@ prompt. **ctrl+r** asks again.
         view = self._current
         if view is None:
             return ""
-        talk, dot = view.talk, self._glyphs.dot
+        talk = view.talk
         principal_text = f"as {talk.options.principal.label}" if talk.options.principal.token else ""
         era = " ".join(filter(None, (talk.era, talk.protocol)))
         params = count(len(view.conversation.params.values), "parameter") if view.conversation.params else ""
-        return one_line(f" {dot} ".join(filter(None, (principal_text, params, era, view.model))), 90)
+        return one_line(joined((principal_text, params, era, view.model), self._glyphs), 90)
 
     def _tab(self, view: ConversationView, counted: Counter[str] | None = None) -> Tab:
         conversation = view.conversation

@@ -27,7 +27,7 @@ from ...chat.chat_principal import NOBODY, ChatPrincipal
 from ...chat.conversation import ChatConversation
 from ...chat.mcp_talk import ERAS, Talk
 from ...chat.prompt_history import PromptHistory
-from ...chat.token_prices import money, tokens
+from ...chat.token_prices import tokens
 from ...instances.attached_snapshots import is_attached_name
 from ...mcp_link import is_plain, origin_of
 from ...pictures.images import user_path
@@ -286,7 +286,6 @@ class ViewHost:
         """Return handle, agent, principal, protocol and totals."""
         view, conversation = self._view, self._view.conversation
         answers = [entry for entry in conversation.transcript if entry.role == "assistant"]
-        spent = [entry.cost for entry in answers if entry.cost is not None]
         took, gave = (sum(number or 0 for number in numbers) for numbers in _tokens_of(answers))
         last = answers[-1] if answers else None
         return (
@@ -301,7 +300,7 @@ class ViewHost:
             ("asked as", view.talk.options.principal.label),
             ("messages", str(sum(entry.role != "note" for entry in conversation.transcript))),
             ("tokens", f"{tokens(took)} in, {tokens(gave)} out" if took or gave else ""),
-            ("cost", money(sum(spent)) if spent else ""),
+            ("cost", conversation.spent.text),
             ("time", f"{sum(entry.seconds or 0.0 for entry in answers):.1f} s" if answers else ""),
             ("last run", (last.run_id or "") if last is not None else ""),
             ("trace", (last.trace_id or "") if last is not None else ""),

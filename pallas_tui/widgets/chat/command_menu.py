@@ -39,7 +39,7 @@ class Candidates:
         return self.head + self.words[self.index]
 
 
-class Completer:
+class CommandCompleter:
     """Completes commands for ``host``; remembers the candidates through which the user goes."""
 
     def __init__(self, host: ChatHost) -> None:
@@ -96,7 +96,7 @@ class Completer:
 class CommandMenu(Static):
     """The candidates, some around the chosen one, while there are several."""
 
-    def __init__(self, completer: Completer, glyphs: Glyphs) -> None:
+    def __init__(self, completer: CommandCompleter, glyphs: Glyphs) -> None:
         super().__init__(markup=False, classes="chat-menu")
         self._completer, self._glyphs = completer, glyphs
         self.display = False

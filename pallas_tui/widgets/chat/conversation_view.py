@@ -23,12 +23,13 @@ from ...instances.attached_snapshots import is_attached_name
 from ...state import Tone
 from .chat_desk import ChatDesk
 from .command_host import MAX_NAME, Slash, ViewHost
-from .command_menu import CommandMenu, Completer
+from .command_menu import CommandCompleter, CommandMenu
 from .conversation_lines import Banner, ColumnTitle, RunLine
 from .find_line import FindLine
 from .message_edit import MessageEdit
 from .picture_tray import Tray
 from .prompt_area import PromptArea
+from .question_card import QuestionCard
 from .queued_messages import QueuedMessages
 from .thread_reader import Reading
 from .transcript import Transcript
@@ -104,7 +105,7 @@ class ConversationView(Reading):
         self.conversation.changed = self.touch
         self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
         self.host = ViewHost(self)
-        self.completer = Completer(self.host)
+        self.completer = CommandCompleter(self.host)
         self._menu = CommandMenu(self.completer, desk.glyphs)
         self.slash = Slash(self.host, desk.history, self._tell_outcome)
         self.readiness = ChatReadiness(Tone.STARTING, False, "Waiting for the fleet.")
@@ -114,14 +115,13 @@ class ConversationView(Reading):
         self.known: tuple[AgentSnapshot, ...] = ()
         self._worker: Worker[None] | None = None
         self._painter = Painter(self._paint, self._is_seen)
-        self._active = False
-        self._column = False
-        self._sure = False
+        self._active = self._column = self._sure = False
         self._hint = ""
         self._give_back_focus = False
         self._column_title = ColumnTitle()
         self._banner = Banner()
         self.transcript = Transcript(self.conversation, desk.glyphs)
+        self.card = QuestionCard(desk.glyphs)
         self._status = RunLine(desk.glyphs)
         self.find_line = FindLine(self.conversation, self.transcript)
         self.tray = Tray(desk.glyphs, desk.base)
@@ -133,6 +133,7 @@ class ConversationView(Reading):
         yield self._column_title
         yield self._banner
         yield self.transcript
+        yield self.card
         yield self._menu
         yield self.find_line
         yield self._status
@@ -417,7 +418,8 @@ class ConversationView(Reading):
 
     @on(Tray.TrayLeft)
     @on(QueuedMessages.QueueLeft)
-    def _on_left(self, event: Tray.TrayLeft | QueuedMessages.QueueLeft) -> None:
+    @on(QuestionCard.CardLeft)
+    def _on_left(self, event: Message) -> None:
         event.stop()
         self.focus_prompt()
 

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from ...chat.answer_parts import AnswerPart, parts_of
 from ...chat.call_tree import Tree
 from ...chat.conversation import ChatEntry, ChatRun
-from ...chat.token_prices import money, tokens
+from ...chat.token_prices import tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .chat_markdown import (
     PLAIN_ABOVE,
@@ -264,8 +264,9 @@ def figures(entry: ChatEntry) -> tuple[str, ...]:
         parts.append(count(entry.steps, "step"))
     if entry.tools:
         parts.append(count(entry.tools, "tool call"))
-    if entry.cost is not None:
-        parts.append(money(entry.cost))
+    if not entry.cost.is_empty:
+        whole = f", {entry.spent.text} in all" if entry.spent != entry.cost else ""
+        parts.append(entry.cost.words + whole)
     if entry.tokens_in is not None or entry.tokens_out is not None:
         parts.append(f"{tokens(entry.tokens_in or 0)} in {tokens(entry.tokens_out or 0)} out")
     return tuple(parts)

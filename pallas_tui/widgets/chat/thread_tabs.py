@@ -15,6 +15,7 @@ from pallas.model import (
     FleetPort,
     MessageRecord,
     Page,
+    QuestionAnswered,
     StepStarted,
     TextDelta,
     ThreadRecord,
@@ -25,6 +26,8 @@ from ...chat.conversation import ChatConversation, ChatRun
 from ...chat.stored_thread import StoredThread
 from ...chat.tab_store import SavedTab, SavedTabs
 from ...instances.attached_snapshots import is_attached_name
+from ...records.question_book import QuestionBook
+from ...records.question_text import answer_note, subject_of
 from ...records.thread_book import ThreadBook
 from ...runs.feed_run import compacted_text
 from ...text import fit
@@ -88,6 +91,42 @@ class ThreadTabs(SideBySide):
                     run = view.conversation.run
                     if run is not None and self._runs.traced(run.trace.trace_id) == event.run_id:
                         view.conversation.note(f"{compacted_text(event)}.", event.at)
+
+    def show_questions(self, events: Sequence[Event], now: float) -> None:
+        """Show each open question in the conversation whose run waits for it, and note the answers."""
+        book: QuestionBook | None = getattr(self.app, "questions", None)
+        if book is None:
+            return
+        for event in events:
+            if isinstance(event, QuestionAnswered):
+                for view in self._views:
+                    asked = view.card.question
+                    if asked is not None and asked.id == event.question:
+                        view.conversation.note(answer_note(asked, event), event.at)
+        for view in self._views:
+            held = view.conversation
+            root = self._runs.traced(held.run.trace.trace_id) if held.run is not None else ""
+            threads = {held.thread, held.handle}
+            view.card.show(
+                [each for each in book.open if (root and each.root == root) or each.thread in threads], now
+            )
+
+    def shows_run(self, run_id: str) -> bool:
+        """Whether a conversation in view waits for that run."""
+        return self.is_showing and any(
+            view.display
+            and view.conversation.run is not None
+            and self._runs.traced(view.conversation.run.trace.trace_id) == run_id
+            for view in self._views
+        )
+
+    def asks_for(self, trace_id: str) -> str:
+        """Say that the run with that trace waits for an answer of the user; empty if it does not."""
+        for view in self._views:
+            run = view.conversation.run
+            if run is not None and run.trace.trace_id == trace_id and view.card.question is not None:
+                return f"waits for your answer: {subject_of(view.card.question)}"
+        return ""
 
     def explain_failures(self, events: Sequence[Event]) -> None:
         """Say in the transcripts why tool calls failed: callers over MCP do not learn it."""

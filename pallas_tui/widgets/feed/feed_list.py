@@ -29,6 +29,8 @@ class FeedList(LineView):
         self._outline = RunOutline((), self.is_open)
         self._seen = 0
         self._sought: FeedRun | None = None
+        self.marked: FeedRun | None = None
+        """The run that another one is to be compared with. Its line is underlined."""
 
     @property
     def selected(self) -> FeedRun | None:
@@ -152,7 +154,15 @@ class FeedList(LineView):
     def line_at(self, index: int, width: int) -> Line:
         row = self._outline.at(index)
         opened = isinstance(row, RunTreeRow) and self.is_open(row.run)
-        return feed_line(row, opened, width, self._now, self._glyphs)
+        line = feed_line(row, opened, width, self._now, self._glyphs)
+        if isinstance(row, RunTreeRow) and row.run is self.marked and row.place == HEAD:
+            return tuple((text, f"{style} underline".strip()) for text, style in line)
+        return line
+
+    def mark(self, run: FeedRun | None) -> None:
+        """Mark a run, or none."""
+        self.marked = run
+        self.repaint()
 
     def key_at(self, index: int) -> Hashable:
         row = self._outline.at(index)

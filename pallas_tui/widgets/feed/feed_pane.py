@@ -16,7 +16,7 @@ from ...runs.feed_run import FeedRun
 from ...runs.run_feed import Feed
 from ...runs.run_filter import HINT, parse
 from ...targets import Entity, Reveal, RunTarget, Target, opener_of
-from ...text import Glyphs, clock, count
+from ...text import Glyphs, clock, count, joined
 from ..filter_line import FilterLine
 from ..list_pane import ListPane
 from .feed_list import FeedList
@@ -37,17 +37,21 @@ Every call of every agent, as it happens: its start, the agent, the first line o
 takes, and how it ended. Below it are the steps of the agent's loop and its tool calls; the run of a called
 agent is listed below the call that started it, with its own steps. Where there is room, bars show when each
 of them ran. If a guard stopped the loop, a line below the run says so. A request to a downstream has a line
-only when it was refused, failed, or carried an expired key. New versions of agents, failed edits and blocked
+only when it was refused, failed, or carried an expired key. Runs of other replicas have the replica's id in
+place of the message, and their steps on their screen alone. New versions of agents, failed edits and blocked
 loops are listed between the runs.
 
 **enter** opens a run: its facts, its whole trace, and what went over the wire. **i** shows all details as
-text. A run is unfolded while it runs and until the next calls come; **space** folds and unfolds it. The list
-follows only while the cursor is at the end; elsewhere nothing moves, and the title shows how many new lines
-are below.
+text. **d** marks a run, and on another one compares both: which steps differ, and in what. A run is unfolded
+while it runs and until the next calls come; **space** folds and unfolds it. The list follows only while the
+cursor is at the end; elsewhere nothing moves, and the title shows how many new lines are below.
 
-The filter takes words, `"words with blanks"` and fields: `agent:research`, `caller:name`,
-`outcome:error` (ok, cancelled, running, unknown), `tool:docs/search`, `run:7f3a`, `trace:0af7`. All of
-them must match; `-` before one excludes its matches. The runs that a match belongs to stay in view.
+**w** writes a run that is over into the folder `recordings` of the project, with all that it led to; **s**
+keeps it as a test, by a name that is asked for.
+
+The filter takes words, `"words with blanks"` and fields: `agent:research`, `caller:name`, `outcome:error`
+(ok, cancelled, running, unknown), `tool:docs/search`, `run:7f3a`, `trace:0af7`, `replica:b44d`. All of them
+must match; `-` before one excludes its matches. The runs that a match belongs to stay in view.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("feed")
 
@@ -148,9 +152,11 @@ them must match; `-` before one excludes its matches. The runs that a match belo
             words.append(f"{unseen} new below")
         if self.filter.words:
             words.append("filter: " + " ".join(self.filter.words))
+        if (marked := self.runs.marked) is not None:
+            words.append(f"d compares with {marked.agent} {marked.id[:8]}")
         if self.feed.lost:
             words.append(f"{count(self.feed.lost, 'event')} missed")
-        self.caption = f" {self._glyphs.dot} ".join(words)
+        self.caption = joined(words, self._glyphs)
 
     def selection_changed(self) -> None:
         self._say()
@@ -213,13 +219,54 @@ them must match; `-` before one excludes its matches. The runs that a match belo
         if run is not None and opener is not None:
             opener.open_messages(run.id)
 
+    def action_diff(self) -> None:
+        """Mark the selected run, or compare it with the marked one."""
+        if (run := self.runs.selected) is not None:
+            self.compare(run)
+
+    def compare(self, run: FeedRun) -> None:
+        """Mark a run, or compare it with the marked one; the marked one itself is marked no longer."""
+        marked, opener = self.runs.marked, opener_of(self.app)
+        if marked is None or marked is run:
+            self.runs.mark(run if marked is None else None)
+            self._say()
+        elif opener is not None:
+            opener.open_diff(marked, run)
+
+    def marks(self, run: FeedRun) -> bool:
+        """Mark a run unless another one is marked; whether it is marked now."""
+        if self.runs.marked is None:
+            self.runs.mark(run)
+            self._say()
+        return self.runs.marked is run
+
+    def action_record(self) -> None:
+        """Write the selected run into a folder of recordings."""
+        run, opener = self.runs.selected, opener_of(self.app)
+        if run is not None and opener is not None:
+            opener.record_run(run)
+
+    def action_keep(self) -> None:
+        """Make a test of the selected run."""
+        run, opener = self.runs.selected, opener_of(self.app)
+        if run is not None and opener is not None:
+            opener.keep_run(run)
+
+    def action_replay(self) -> None:
+        """Replay the selected run."""
+        run, opener = self.runs.selected, opener_of(self.app)
+        if run is not None and opener is not None:
+            opener.replay_run(run)
+
     def action_cancel(self) -> None:
         """Ask to cancel the selected run."""
         if (run := self.runs.selected) is not None and run.running:
             self.post_message(self.CancelAsked(run))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow cancelling only for a run that still runs."""
+        """Allow cancelling only for a run that still runs, recording and replay only for one that is over."""
+        if action in ("record", "keep", "replay") and self.is_mounted:
+            return (run := self.runs.selected) is not None and not run.running
         if action == "cancel" and self.is_mounted:
             run = self.runs.selected
             return run is not None and run.running and not run.cancelling

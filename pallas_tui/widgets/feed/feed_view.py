@@ -21,6 +21,8 @@ _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
 # The caller has a column where this much room is left for the message.
 _WITH_CALLER: Final = 32
+_WITH_COST: Final = 24
+"""Cells of a message from which on there is room for what the run cost."""
 _CALLER_WIDTH: Final = 11
 # Levels that are drawn: deeper lines are indented like the last of them.
 _DEEPEST: Final = 10
@@ -72,6 +74,8 @@ def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
     match event:
         case Reloaded(outcome="failed"):
             return glyphs.error, STYLES[Tone.ERROR]
+        case Reloaded(outcome="held"):
+            return glyphs.degraded, STYLES[Tone.DEGRADED]
         case Reloaded(rolled_back=True):
             return glyphs.rolled_back, STYLES[Tone.DEGRADED]
         case LoopBlocked(over=True):
@@ -109,6 +113,8 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     bars = bar_width(width)
     empty = "(empty message)" if run.is_begin_known else "(began before this was open)"
     preview = run.preview or ("(only images)" if run.images else empty)
+    if run.replica:
+        preview = f"at {run.replica}" + (f" {glyphs.dot} {run.preview}" if run.preview else "")
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
     room = _room(width, bars) - len(lead)
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
@@ -116,13 +122,16 @@ def _head(row: RunTreeRow, opened: bool, width: int, now: float, glyphs: Glyphs,
     word = "cancelling" if run.cancelling else run.state
     room_left = room - agent - 1
     asks = _CALLER_WIDTH if row.level == 0 and room_left >= _WITH_CALLER else 0
+    cost = "" if run.running else run.whole_cost.text
+    cost = f" {cost}" if cost and room_left - asks >= _WITH_COST else ""
     if not asks and row.level == 0 and run.surface not in ("", "mcp"):
         preview = f"{run.surface} {glyphs.dot} {preview}"
     return (
         (f"{clock(run.started)} ", DIM),
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
-        (fit(preview + extra, room_left - asks, glyphs), ""),
+        (fit(preview + extra, room_left - asks - len(cost), glyphs), ""),
+        *(((cost, DIM),) if cost else ()),
         *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
@@ -211,11 +220,17 @@ def run_details(run: FeedRun, now: float) -> str:
         caller += f", as {run.identity}" if run.identity else ""
         caller += f", with key {run.principal}" if run.principal else ""
         head.append(f"asked by {asked or 'a caller without a name'}{caller}")
+    if run.replica:
+        head.append(f"at replica {run.replica}")
+    if run.origin:
+        head.append(f"forked from {run.origin}")
     if run.trace_id:
         head.append(f"trace {run.trace_id}")
     if any(number is not None for number in run.tokens):
         tokens = ("?" if number is None else str(number) for number in run.tokens)
         head.append("{} tokens in, {} out".format(*tokens))
+    if run.cost_text:
+        head.append(f"cost {run.cost_text}")
     parts = ["\n".join(head)]
     if run.preview or run.images:
         parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from pallas.model import Exchange, Step
+from pallas.model import Exchange, MessageRecord, Step
+from pallas.model.spend_limits import AccountStatus, shown_amount
 from pallas.safe_text import one_line
 
 from ...runs import step_text
@@ -22,6 +23,8 @@ _REMARK = "remark"
 _PARTIAL = 600
 MAX_ROWS = 3_000
 """Lines of a trace that are shown."""
+MAX_TEXT_LINES = 200
+"""Lines of one text of a run that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,16 @@ def facts_of(run: FeedRun, now: float) -> Iterator[Fact]:
     facts = (
         ("agent", run.agent),
         ("outcome", outcome),
+        ("replica", run.replica),
         ("message", run.preview + (f" +{count(run.images, 'image')}" if run.images else "")),
+        ("forked from", run.origin),
         ("caller", caller),
         ("surface", run.surface),
         ("principal", ", ".join(part for part in (run.identity, key) if part) or "anonymous"),
         ("conversation", run.conversation),
         ("thread", run.thread),
         ("tokens", "" if run.tokens == (None, None) else tokens),
+        ("cost", run.cost_text),
         ("run", run.id),
         ("trace", run.trace_id),
         ("span", run.span_id + (f" below {run.parent_span}" if run.parent_span else "")),
@@ -96,6 +102,9 @@ class RunList(LineView):
         self.run = run
         self.exchanges: tuple[Exchange, ...] = ()
         self.steps: tuple[Step, ...] = ()
+        self.unfinished: tuple[str, ...] = ()
+        self.limits: tuple[AccountStatus, ...] = ()
+        self.said: tuple[MessageRecord, ...] = ()
         self.remark = ""
         self._relatives = relatives
         self._glyphs = glyphs
@@ -110,6 +119,16 @@ class RunList(LineView):
     def selected(self) -> Entry | None:
         """The entry under the cursor."""
         return self._entries[self.cursor] if self.cursor < len(self._entries) else None
+
+    def go_to_part(self, by: int) -> None:
+        """Move the cursor to the first line of the part after, or before, the one where it is."""
+        begins = [index for index in range(len(self._entries)) if not index or self._is_heading(index - 1)]
+        part = max((at for at, index in enumerate(begins) if index <= self.cursor), default=0)
+        self.action_move_to(begins[min(max(0, part + by), len(begins) - 1)])
+
+    def _is_heading(self, index: int) -> bool:
+        entry = self._entries[index]
+        return isinstance(entry, Fact) and bool(entry.name) and not entry.value
 
     def advance(self, now: float, changed: bool) -> None:
         """Update the time, and with ``changed`` the lines."""
@@ -131,6 +150,27 @@ class RunList(LineView):
             self._lay_out()
             self.reload()
 
+    def tell_unfinished(self, lines: tuple[str, ...]) -> None:
+        """Show what became of calls whose answers were lost with another fleet."""
+        if lines != self.unfinished:
+            self.unfinished = lines
+            self._lay_out()
+            self.reload()
+
+    def tell_limits(self, limits: tuple[AccountStatus, ...]) -> None:
+        """Show what is used of the limits that hold for the run."""
+        if limits != self.limits:
+            self.limits = limits
+            self._lay_out()
+            self.reload()
+
+    def tell_said(self, said: tuple[MessageRecord, ...]) -> None:
+        """Show the question and what the model wrote so far, of a run of another replica."""
+        if said != self.said:
+            self.said = said
+            self._lay_out()
+            self.reload()
+
     def _lay_out(self) -> None:
         roots = self._relatives()
         windows = [window_of(root, self._now) for root in roots] or [window_of(self.run, self._now)]
@@ -142,6 +182,12 @@ class RunList(LineView):
             entries += [
                 Fact("" if number else fact.name, each, fact.style) for number, each in enumerate(pieces)
             ]
+        entries += [Fact("lost call" if not at else "", each) for at, each in enumerate(self.unfinished)]
+        entries += [Fact("limit" if not at else "", _limit_text(each)) for at, each in enumerate(self.limits)]
+        for row in self.said:
+            name = "question" if row.role == "user" else "text"
+            pieces = wrapped(row.content, width - _NAME_WIDTH)[:MAX_TEXT_LINES]
+            entries += [Fact(name if not at else "", each or " ") for at, each in enumerate(pieces)]
         entries += [Fact(), Fact("Trace"), *self._trace(roots)]
         if self.steps:
             entries += [Fact(), Fact("Steps"), *_nested(self.steps)]
@@ -245,3 +291,10 @@ def _nested(steps: tuple[Step, ...]) -> Iterator[ListedStep]:
 
 def _unfolded(run: FeedRun) -> bool:
     return True
+
+
+def _limit_text(limit: AccountStatus) -> str:
+    used, allowed, left = (
+        shown_amount(limit.dimension, each) for each in (limit.used, limit.allowed, limit.left)
+    )
+    return f"{limit.key}: {used} of {allowed}, {left} left"

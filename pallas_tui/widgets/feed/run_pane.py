@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from pallas.model import Exchange, Fault, Step
-from pallas.safe_text import one_line
+from pallas_tui.text import failure_text
 
 from ...actions import bindings
 from ...clipboard import copy
@@ -66,14 +66,18 @@ class RunPane(Pane):
 
     TITLE = "Run"
     HELP = """\
-All details of one run: its caller, how it ended, the whole trace it belongs to with the time of each part,
-its steps (questions to models, calls of tools and agents), and below that what went over the wire: each
-request with its answer, the agent's own and those to its downstreams. Credentials are shown by their
-fingerprint only.
+All details of one run: its caller, how it ended, what became of calls whose answers were lost with another
+fleet, of a run of another replica its question and its text so far, the whole trace it belongs to with the
+time of each part, its steps (questions to models, calls of tools and agents), and below that what went over
+the wire: each request with its answer, the agent's own and those to its downstreams. Credentials are shown
+by their fingerprint only.
 
-**enter** on a step shows what was sent and what came back, on an exchange its headers and
-bodies, on another run of the trace goes there. **r** reads all of it again. **y** copies what the cursor is
-on as text, **c** an exchange as JSON.
+**tab** goes to the next part: trace, steps, exchanges. **enter** on a step shows what was sent and what came
+back, on an exchange its headers and bodies, on another run of the trace goes there. **d** marks the run, or
+compares it with the marked one. **r** reads all of it again. **y** copies what the cursor is on as text,
+**c** an exchange as JSON. Of a run that is over **w** writes a recording, **s** makes a test, and **F** on a
+step has another run go on from there: with another question, model or result. When that is over, both are
+compared.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("run")
 
@@ -131,6 +135,7 @@ on as text, **c** an exchange as JSON.
         if self._was_running != self.run.running:
             self._was_running = self.run.running
             self.action_read()
+            self.refresh_bindings()
 
     def action_read(self) -> None:
         """Fetch the steps and the exchanges."""
@@ -153,6 +158,10 @@ on as text, **c** an exchange as JSON.
             with suppress(Fault, TimeoutError, OSError):
                 async with asyncio.timeout(DEADLINE):
                     self.rows.tell_steps(await fleet.steps(self.run.id))
+                    self.rows.tell_unfinished(await fleet.unfinished_calls(self.run.id))
+                    if self.run.replica or self.rows.said:  # another one may have taken it over
+                        self.rows.tell_said(await fleet.said(self.run.id))
+                    self.rows.tell_limits(await fleet.run_limits(self.run.id))
 
     async def _read(self) -> None:
         fleet: Any = getattr(self.app, "fleet", None)
@@ -162,14 +171,12 @@ on as text, **c** an exchange as JSON.
                 return
             async with asyncio.timeout(DEADLINE):
                 exchanges = await fleet.exchanges(self.run.id)
-        except TimeoutError:
-            self._failed(f"no answer within {DEADLINE:.0f} s")
-        except Fault as fault:
-            self._failed(fault.message)
-        except Exception as error:  # a remote fleet may raise other errors
-            self._failed(f"{type(error).__name__}: {one_line(str(error))}")
+        except Exception as error:  # a remote fleet may raise others than Fault
+            self._failed(failure_text(error, DEADLINE))
         else:
             none = "Nothing of it is kept: only the last runs are, and only while the fleet records them."
+            if self.run.replica:
+                none = f"Replica {self.run.replica} has them: attach a workbench to that one."
             self.rows.tell(tuple(exchanges), "" if exchanges else none)
         self.refresh_bindings()
 
@@ -205,6 +212,40 @@ on as text, **c** an exchange as JSON.
         if (opener := opener_of(self.app)) is not None:
             opener.open_messages(self.run.id)
 
+    def action_diff(self) -> None:
+        """Mark the run in the feed, or compare it with the marked one."""
+        self._feed.compare(self.run)
+        marked = self._feed.runs.marked
+        if marked is self.run:
+            self.notify("The run is marked. d on another run compares that one with it.")
+        elif marked is None:
+            self.notify("No run is marked any more.")
+
+    def action_part(self, by: int) -> None:
+        """Go to the part after, or before."""
+        self.rows.go_to_part(by)
+
+    def action_fork(self) -> None:
+        """Have a run go on from the step under the cursor."""
+        entry, opener = self.rows.selected, opener_of(self.app)
+        if isinstance(entry, ListedStep) and opener is not None:
+            opener.fork_run(self.run, entry.step.number)
+
+    def action_record(self) -> None:
+        """Write the run into a folder of recordings."""
+        if (opener := opener_of(self.app)) is not None:
+            opener.record_run(self.run)
+
+    def action_keep(self) -> None:
+        """Make a test of the run."""
+        if (opener := opener_of(self.app)) is not None:
+            opener.keep_run(self.run)
+
+    def action_replay(self) -> None:
+        """Replay the run."""
+        if (opener := opener_of(self.app)) is not None:
+            opener.replay_run(self.run)
+
     async def action_copy(self) -> None:
         """Copy the exchange under the cursor as text, anywhere else the details of the run."""
         exchange = self._exchange
@@ -226,6 +267,10 @@ on as text, **c** an exchange as JSON.
             return True
         if action == "choose":
             return self._target is not None
+        if action in ("record", "keep", "replay"):
+            return not self.run.running
+        if action == "fork":
+            return not self.run.running and isinstance(self.rows.selected, ListedStep)
         return self._exchange is not None if action == "copy_json" else True
 
     @on(LineView.CursorMoved)

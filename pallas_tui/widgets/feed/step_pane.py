@@ -7,8 +7,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from pallas.model import Fault, StepDetail
-from pallas.safe_text import one_line
+from pallas.model import StepDetail
+from pallas_tui.text import failure_text
 
 from ...actions import bindings
 from ...clipboard import copy
@@ -78,12 +78,8 @@ JSON, **m** what was said, **u** (of a model) a curl command, which takes the ke
         try:
             async with asyncio.timeout(DEADLINE):
                 self._detail = await fleet.step(*self._place)
-        except TimeoutError:
-            self._tell(f"no answer within {DEADLINE:.0f} s")
-        except Fault as fault:
-            self._tell(fault.message)
-        except Exception as error:  # a remote fleet may raise other errors
-            self._tell(f"{type(error).__name__}: {one_line(str(error))}")
+        except Exception as error:  # a remote fleet may raise others than Fault
+            self._tell(failure_text(error, DEADLINE))
         else:
             self._lines = lines_of(self._detail)
             self.view.put(self._found(), top=False)

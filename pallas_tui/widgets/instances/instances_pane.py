@@ -1,6 +1,6 @@
 """The instances pane: registries elsewhere with their agents, and the details of the selected one."""
 
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Iterable
 from typing import Any, ClassVar
 
 from textual import on
@@ -19,9 +19,9 @@ from ...instances.registry_address import MAX_URL
 from ...state import Tone
 from ...text import Glyphs, Line, count
 from ...ui_clock import PERIOD
+from ..detailed_list_pane import DetailedListPane
 from ..fact_lines import ActionStatus, DetailLines
-from ..filter_line import FilterLine
-from ..list_pane import ListPane
+from ..filter_line import NOTHING_MATCHES, FilterLine
 from ..row_list import RowList
 from ..status_line import QuestionLine
 from .instance_view import InstanceRow, can_talk, details, details_text, instance_line, rows
@@ -79,21 +79,15 @@ class InstanceList(RowList[InstanceRow]):
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(glyphs, id="instance-list")
-        self._all: tuple[InstanceRow, ...] = ()
         self._words: tuple[str, ...] = ()
 
     def row_key(self, row: InstanceRow) -> Hashable:
         return row.key
 
-    def take(self, instances: tuple[RegisteredInstance, ...]) -> None:
-        """Show these from now on."""
-        self._all = rows(instances)
-        self.filter_by(self._words)
-
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        """Show only lines in which every word occurs."""
+    def take(self, instances: tuple[RegisteredInstance, ...], words: tuple[str, ...]) -> None:
+        """Show these from now on, and of them only lines in which every word occurs."""
         self._words = words
-        self.show_rows(tuple(row for row in self._all if all(word in row.words for word in words)))
+        self.show_rows(tuple(row for row in rows(instances) if all(word in row.words for word in words)))
 
     def select(self, url: str) -> None:
         """Put the cursor on an instance."""
@@ -105,7 +99,7 @@ class InstanceList(RowList[InstanceRow]):
 
     def empty_text(self) -> str:
         if self._words:
-            return "Nothing matches.\nEscape clears the filter."
+            return NOTHING_MATCHES
         return (
             "No instance is registered.\n"
             "Press a and type the URL of another fleet's registry, for example\n"
@@ -114,7 +108,7 @@ class InstanceList(RowList[InstanceRow]):
         )
 
 
-class InstancesPane(ListPane):
+class InstancesPane(DetailedListPane):
     """Fleets that run elsewhere: register, look, attach, talk (PI-14)."""
 
     TITLE = "Instances"
@@ -130,6 +124,7 @@ attached agent talks to it. An agent in error is shown with its reason and canno
 and attached instances are remembered for the next start.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("instances")
+    PARTS = (*DetailedListPane.PARTS, ActionStatus)
 
     class TalkToInstanceAgent(Message):
         """The user wants to talk to an attached agent."""
@@ -139,9 +134,8 @@ and attached instances are remembered for the next start.
             self.name = name
 
     def __init__(self, instances: Instances, glyphs: Glyphs, *, id: str = "instances") -> None:  # noqa: A002
-        super().__init__(id=id)
+        super().__init__(glyphs, id=id)
         self._instances = instances
-        self._glyphs = glyphs
         self._painted = -1
 
     def compose(self) -> ComposeResult:
@@ -165,30 +159,17 @@ and attached instances are remembered for the next start.
 
     def _beat(self) -> None:
         if self._instances.version != self._painted and self.is_mounted:
-            self._painted = self._instances.version
-            self.rows.take(self._instances.all())
-            self._show_details()
-            self.refresh_bindings()
+            self._paint()
 
-    def _show_details(self) -> None:
-        """Show the facts about the selected line."""
-        view, row = self.query_one(DetailLines), self.rows.selected
-        size, now = view.content_region.size, self._instances.pace.clock()
-        view.show_lines(details(row, size.width, size.height, now, self._glyphs) if row and size else ())
-
-    def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """Show a line above the input: the current action, or why it failed."""
-        self.query_one(ActionStatus).report(text, tone)
-
-    def selection_changed(self) -> None:
+    def _paint(self) -> None:
+        self._painted = self._instances.version
+        self.rows.take(self._instances.all(), self._words)
         self._show_details()
+        self.refresh_bindings()
 
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        self.rows.filter_by(words)
-
-    def on_resize(self) -> None:
-        """Details are wrapped to a width."""
-        self.call_after_refresh(self._show_details)
+    def _detail_lines(self, width: int, height: int) -> Iterable[Line]:
+        row, now = self.rows.selected, self._instances.pace.clock()
+        return details(row, width, height, now, self._glyphs) if row else ()
 
     def full_text(self) -> tuple[str, str] | None:
         row = self.rows.selected

@@ -55,7 +55,7 @@ class QueryLine(AskingLine):
     """The line of the filter."""
 
 
-class FindLine(AskingLine):
+class RegexLine(AskingLine):
     """The line of the regex."""
 
 

@@ -13,14 +13,14 @@ from ...clipboard import copy
 from ...json_file import JsonFile
 from ...settings import state_path
 from ...targets import Entity, FilterTarget, Reveal, RunTarget, Target
-from ...text import UNICODE, Glyphs
+from ...text import UNICODE, Glyphs, joined
 from ..list_pane import ListPane
 from ..setting_watch import follow
 from .export_screen import ExportScreen
 from .filter_language import read_filter
 from .filter_terms import FilterMistake, compile_regex
 from .log_index import ERROR, INFO, LEVELS, WARNING
-from .log_lines import AskingLine, FindLine, MistakeLine, QueryLine
+from .log_lines import AskingLine, MistakeLine, QueryLine, RegexLine
 from .log_query import LogQuery
 from .log_record import FULL_LIMIT, as_json, as_text, load, title_of
 from .log_source import LogSource
@@ -81,7 +81,7 @@ all listed records to a file.
         if self._own_glyphs:
             self._glyphs = getattr(self.app, "glyphs", UNICODE)
         yield LogList(self._source, self._glyphs)
-        yield FindLine("regex to find", id="log-find")
+        yield RegexLine("regex to find", id="log-find")
         yield QueryLine("words, agent:x, level>=warning, -logger:y", id="log-filter")
         yield MistakeLine()
 
@@ -100,9 +100,9 @@ all listed records to a file.
         return self.query_one(QueryLine)
 
     @property
-    def find_line(self) -> FindLine:
+    def find_line(self) -> RegexLine:
         """The line of the regex."""
-        return self.query_one(FindLine)
+        return self.query_one(RegexLine)
 
     def show_pane(self) -> None:
         super().show_pane()
@@ -145,7 +145,7 @@ all listed records to a file.
             place = source.found.place(self.lines.selected)
             words.append(f"found {f'{place:,} of ' if place else ''}{len(source.found):,}{self._turned}")
         words += [word for word in (source.trouble, source.slowness, source.busy) if word]
-        self.caption = f" {self._glyphs.dot} ".join(words) if source.exists else ""
+        self.caption = joined(words, self._glyphs) if source.exists else ""
 
     def selection_changed(self) -> None:
         self._turned = ""

@@ -22,9 +22,9 @@ from ...messages.xml_text import as_text, hang_of, lines_of, run_lines
 from ...runs.feed_run import FeedRun
 from ...state import Tone
 from ...targets import opener_of
-from ...text import Glyphs, Line, count
+from ...text import Glyphs, Line, count, joined
 from ..fact_lines import ActionStatus
-from ..filter_line import FilterLine
+from ..filter_line import NOTHING_MATCHES, FilterLine
 from ..folded_lines import FoldedLines
 from ..list_pane import ListPane
 from ..pane import Pane
@@ -208,7 +208,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
         if self._wanted and self.messages is not None:
             if self._wanted.refused and not self._wanted.words:
                 return "Every message was delivered.\no shows them."
-            return "Nothing matches.\nEscape clears the filter."
+            return NOTHING_MATCHES
         if self._reader.busy:
             return f"reading{self._glyphs.ellipsis}"
         if not self.run_id:
@@ -261,7 +261,7 @@ A filter (**/**) searches agents, payloads, routes and outcomes, and the XML tha
             words += [f"{messages.left_out} left out"] if messages.left_out else []
         if self._wanted.refused:
             words.append("refused only")
-        self.caption = f" {self._glyphs.dot} ".join(words)
+        self.caption = joined(words, self._glyphs)
 
     def _say(self, problem: str) -> None:
         self.query_one(ActionStatus).report(problem, Tone.ERROR)

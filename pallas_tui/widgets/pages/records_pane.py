@@ -14,11 +14,11 @@ from pallas.model import Fault, FaultType
 from ...clipboard import copy
 from ...records.record_pages import PagedRecord, RecordPages
 from ...state import Tone
-from ...text import Glyphs, Line, count
+from ...text import Glyphs, Line, count, joined
+from ..detailed_list_pane import DetailedListPane
 from ..fact_lines import ActionStatus, DetailLines
 from ..filter_line import FilterLine
 from ..line_view import LineView
-from ..list_pane import ListPane
 from .record_list import RecordList
 
 SEARCHED: Final = 5_000
@@ -26,17 +26,17 @@ SEARCHED: Final = 5_000
 REST: Final = 0.15
 """Seconds that the user stays on one before it is looked into."""
 _REMEMBERED: Final = 50
-_PARTS: Final = 3
 _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 
 
-class RecordsPane[R: PagedRecord, W](ListPane):
+class RecordsPane[R: PagedRecord, W](DetailedListPane):
     """Reads as many records as the user looks at, however many there are.
 
     ``W`` is the additional data of the selected record, read once the user stays on it. A subclass decides
     when to read again (``on_mount``), and adds the actions.
     """
 
+    PARTS = (*DetailedListPane.PARTS, ActionStatus)
     NOUN: ClassVar[str]
     """What one is called; the ids of the parts begin with it."""
     OF: ClassVar[str]
@@ -47,9 +47,8 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     """The text shown when there are no records."""
 
     def __init__(self, book: RecordPages[R], glyphs: Glyphs, clock: Callable[[], float]) -> None:
-        super().__init__(id=f"{self.NOUN}s")
-        self._book, self._glyphs, self._clock = book, glyphs, clock
-        self._words: tuple[str, ...] = ()
+        super().__init__(glyphs, id=f"{self.NOUN}s")
+        self._book, self._clock = book, clock
         self._more = False
         """Whether a further page is being read."""
         self._problem = ""
@@ -64,12 +63,6 @@ class RecordsPane[R: PagedRecord, W](ListPane):
             yield DetailLines(id=f"{self.NOUN}-details")
         yield FilterLine(self.FILTERED, id=f"{self.NOUN}-filter")
         yield ActionStatus(self._glyphs, id=f"{self.NOUN}-status")
-
-    @property
-    def _is_composed(self) -> bool:
-        """Return whether the children still exist: they are removed before the pane is."""
-        parts = f"#{self.NOUN}-list, #{self.NOUN}-status, #{self.NOUN}-details"
-        return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
 
     @property
     def rows(self) -> RecordList[R]:
@@ -98,7 +91,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         """The list was painted; ``shown`` says whether anything is in it."""
 
     def _not_looked_into(self) -> None:
-        """The details were shown without the additional data."""
+        """The details are shown without the additional data."""
 
     # Reading
 
@@ -151,15 +144,13 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self.rows.hint = self._hint()
         self.rows.show_rows(shown, self._clock())
         self._was_painted(bool(shown))
-        self.caption = f" {self._glyphs.dot} ".join(part for part in self._caption() if part)
+        self.caption = joined(self._caption(), self._glyphs)
         self._show_details()
         self.refresh_bindings()
 
     def _hint(self) -> str:
-        if self._problem:
-            return f"{self._problem}\n\nr reads again."
-        if self._words and self._book.listed:
-            return "Nothing matches.\nEscape clears the filter."
+        if why := self._why_empty(self._problem, self._book.listed):
+            return why
         if not self._book.complete:
             return f"reading{self._glyphs.ellipsis}"
         agent = self._book.agent
@@ -176,7 +167,7 @@ class RecordsPane[R: PagedRecord, W](ListPane):
     # The selected one
 
     def selection_changed(self) -> None:
-        self._show_details()
+        super().selection_changed()
         self._read_on()
         self._rest()
 
@@ -200,27 +191,12 @@ class RecordsPane[R: PagedRecord, W](ListPane):
         self._within[self._key(record)] = within
         self._show_details()
 
-    def _show_details(self) -> None:
-        """Show the details of the selected record."""
-        if not self._is_composed:
-            return
-        view, record = self.query_one(DetailLines), self.rows.selected
-        size = view.content_region.size
-        if record is None or not size:
-            view.show_lines(())
-            return
-        within = self._within.get(self._key(record))
-        view.show_lines(self._details(record, within, size.width, size.height))
-        if within is None:
+    def _detail_lines(self, width: int, height: int) -> Iterable[Line]:
+        if (record := self.rows.selected) is None:
+            return ()
+        if (within := self._within.get(self._key(record))) is None:
             self._not_looked_into()
-
-    def on_resize(self) -> None:
-        """Details are wrapped to a width."""
-        self.call_after_refresh(self._show_details)
-
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        self._words = words
-        self._paint()
+        return self._details(record, within, width, height)
 
     # Keys
 
@@ -262,7 +238,3 @@ class RecordsPane[R: PagedRecord, W](ListPane):
 
         self._say(f"{what}{self._glyphs.ellipsis}")
         self.app.run_worker(doing(), group=f"{self.NOUN}s doing", description=what)
-
-    def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """Show a line below the list: the current action, or why it failed."""
-        self.query_one(ActionStatus).report(text, tone)

@@ -8,7 +8,7 @@ from pallas.safe_text import one_line, sanitize
 
 from ...records.task_book import SHOWN_ID, UNDER_WAY
 from ...state import Tone
-from ...text import Glyphs, Line, count, duration, fit, moment, wrapped
+from ...text import Glyphs, Line, count, duration, fit, joined, moment, wrapped
 from ..fact_lines import ended, fact
 from ..tones import DIM, STRONG, STYLES
 from .task_list import WORDS
@@ -107,7 +107,7 @@ def details(
     if low:
         facts = [each for each in facts_of(record, now, glyphs) if each[0] not in _LESS and each[1]]
         known = [f"{label} {text}" if label in _IDS else text for label, text in facts]
-        lines.append(((fit(f" {glyphs.dot} ".join(known), width, glyphs), DIM),))
+        lines.append(((fit(joined(known, glyphs), width, glyphs), DIM),))
     else:
         lines.append(())
         for label, text in facts_of(record, now, glyphs):

@@ -1,6 +1,6 @@
 """The board of todos: who waits for what of whom, what came, and where that is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -10,17 +10,17 @@ from textual.message import Message
 
 from ...actions import bindings
 from ...records.todo_board import TodoBoard
-from ...text import Glyphs, count
+from ...text import Glyphs, Line, count, joined
 from ...ui_clock import PERIOD
+from ..detailed_list_pane import DetailedListPane
 from ..fact_lines import DetailLines
-from ..filter_line import FilterLine
-from ..list_pane import ListPane
+from ..filter_line import NOTHING_MATCHES, FilterLine
 from .todo_list import EMPTY, TodoLines, details, details_text
 
 HINT: Final = "agent, message, state, description, run"
 
 
-class TodosPane(ListPane):
+class TodosPane(DetailedListPane):
     """Follows the board for as long as it can be seen."""
 
     TITLE = "Todos"
@@ -44,9 +44,8 @@ descriptions.
             self.run_id, self.messages = run_id, messages
 
     def __init__(self, board: TodoBoard, glyphs: Glyphs, clock: Callable[[], float]) -> None:
-        super().__init__(id="todos")
-        self._board, self._glyphs, self._clock = board, glyphs, clock
-        self._words: tuple[str, ...] = ()
+        super().__init__(glyphs, id="todos")
+        self._board, self._clock = board, clock
         self._with_closed = True
         self._version = -1
 
@@ -55,10 +54,6 @@ descriptions.
             yield TodoLines(self._glyphs)
             yield DetailLines(id="todo-details")
         yield FilterLine(HINT, id="todo-filter")
-
-    @property
-    def _is_composed(self) -> bool:
-        return self.is_mounted and self.is_attached and len(self.query("#todo-list, #todo-details")) == 2
 
     @property
     def rows(self) -> TodoLines:
@@ -85,32 +80,18 @@ descriptions.
         self._version = self._board.version
         known = self._board.listed(self._with_closed)
         shown = [each for each in known if all(word in each.words for word in self._words)]
-        self.rows.hint = "Nothing matches.\nEscape clears the filter." if known else EMPTY
+        self.rows.hint = NOTHING_MATCHES if known else EMPTY
         self.rows.show_rows(shown, self._clock())
         words = [f"{self._board.raised} raised" if self._board.raised else "", f"{self._board.open} open"]
         words.append(f"{len(shown)} of {count(len(known), 'todo')}" if self._words else "")
         words.append("" if self._with_closed else "closed ones hidden")
-        self.caption = f" {self._glyphs.dot} ".join(word for word in words if word)
+        self.caption = joined(words, self._glyphs)
         self._show_details()
         self.refresh_bindings()
 
-    def _show_details(self) -> None:
-        """Show the details of the selected todo."""
-        view, todo = self.query_one(DetailLines), self.rows.selected
-        size = view.content_region.size
-        view.show_lines(details(todo, size.width, size.height, self._clock()) if todo and size else ())
-
-    def on_resize(self) -> None:
-        """Details are wrapped to a width."""
-        self.call_after_refresh(self._paint)
-
-    def selection_changed(self) -> None:
-        if self._is_composed:
-            self._show_details()
-
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        self._words = words
-        self._paint()
+    def _detail_lines(self, width: int, height: int) -> Iterable[Line]:
+        todo = self.rows.selected
+        return details(todo, width, height, self._clock()) if todo else ()
 
     # Keys
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from ...runs.credential_traces import TraceLine
 from ...runs.run_requests import short
+from ...runs.trace_line import TraceLine
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, moment, right
 from ..tones import DIM
 
@@ -107,11 +107,13 @@ def request_details(line: TraceLine, now: float) -> str:
         ("asked by", ", ".join(f"run {run}" for run in line.runs[1:])),
         ("tool", line.tool),
         ("method", ", ".join(line.parts) or line.method),
-        ("answer", line.answer if line.outcome or line.status is None else f"HTTP {line.status}"),
+        (
+            "answer",
+            line.answer if line.outcome or line.asked or line.status is None else f"HTTP {line.status}",
+        ),
         ("times", count(line.times, "time") if line.times > 1 else ""),
         ("took", duration(line.seconds) if line.seconds is not None else ""),
-        ("source", _explained(line)),
-        ("key", line.fingerprint or "none"),
+        *((("source", _explained(line)), ("key", line.fingerprint or "none")) if not line.asked else ()),
         ("for", ", ".join(line.audience) or ("not told" if line.fingerprint else "")),
         *line.claims,
     ]
@@ -124,6 +126,8 @@ def request_details(line: TraceLine, now: float) -> str:
     lines = [f"{name:<{width}}{text}" for name, text in facts if text]
     if line.findings:
         lines += ["", "Findings:", *(f"  {reason}" for reason in line.findings)]
+    if line.asked:
+        return "\n".join(lines)
     lines += [
         "",
         "A key is shown by its fingerprint, which stays the same while this fleet runs.",
@@ -147,6 +151,8 @@ def _explained(line: TraceLine) -> str:
 def _answer_style(line: TraceLine) -> str:
     if line.outcome:
         return {"error": "$text-error", "running": "$text-primary"}.get(line.outcome, DIM)
+    if line.asked:
+        return DIM if line.asked == "accepted" else "$text-warning"
     if line.status is None or line.status >= 500:
         return "$text-error"
     return "bold $text-error" if line.status in (401, 403, 407) else DIM

@@ -10,9 +10,10 @@ from textual.widget import Widget
 
 from ...actions import bindings
 from ...frame import FleetFrame
-from ...runs.credential_traces import TraceLine, Traces
+from ...runs.credential_traces import Traces
+from ...runs.trace_line import TraceLine
 from ...targets import Reveal, RunTarget, Target
-from ...text import UNICODE, Glyphs, Line, count
+from ...text import UNICODE, Glyphs, Line, count, joined
 from ..filter_line import FilterLine
 from ..list_pane import ListPane, ShowText
 from ..row_list import RowList
@@ -177,7 +178,7 @@ The filter finds words anywhere; `agent:` `to:` `source:` `status:` `key:` `run:
             words.append(f"{count(self.traces.left_out, 'request')} left out")
         if self.traces.lost:
             words.append(f"{count(self.traces.lost, 'event')} missed")
-        self.caption = f" {self._glyphs.dot} ".join(words)
+        self.caption = joined(words, self._glyphs)
 
     def selection_changed(self) -> None:
         self._say()

@@ -9,6 +9,7 @@ from pallas.model import Fault, Principal, refusals
 from pallas.model.fingerprint import salt, subject_id
 from pallas.model.grant_rules import (
     ANONYMOUS,
+    ANY,
     AUTHENTICATED,
     CONTROL_FULL,
     CONTROL_READ,
@@ -100,6 +101,10 @@ class Grants:
         if self._ruled:
             return self.allows(principal, "run", "agents", agent)
         return self._lets_in(principal, "run", "agents", agent)
+
+    def may_approve_some(self, principal: Principal) -> bool:
+        """Whether ``principal`` may answer questions of some agents that are asked of others."""
+        return any(grant.verb in ("approve", ANY) for grant in self._of(principal))
 
     def require(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> None:
         """Raise Fault (AUTH; unauthenticated or forbidden) that names the missing grant, and write it to the

@@ -3,8 +3,8 @@
 A message above a limit fails the call that it belongs to, with an error that names the limit. ``bodies``
 bounds HTTP bodies while they are read, ``message_nodes`` the values in one MCP message, ``tool_results``
 checks results against their output schema with ``schema``, which bounds the time and steps of a check.
-``images`` and ``sizes`` are the limits of messages to and from agents, ``bounded_yaml`` the depth of a YAML
-file.
+``images`` and ``sizes`` are the limits of messages to and from agents, ``fleet_answer`` that of answers to
+a fleet's clients, ``bounded_yaml`` the depth of a YAML file.
 """
 
 from typing import Final

@@ -10,6 +10,7 @@ from pallas.config import Project
 from pallas.ledger.kept import ResourceRow, ResourceRows, used_by
 from pallas.ledger.page_cursor import check_limit, cursor_of, place_of
 from pallas.model import Fault, Page, Resource, ResourceKind, refusals
+from pallas.model.other_workers import CATALOG, OtherWorkers
 
 from .catalog_view import Live, View
 from .desired_fleet import DesiredFleet, desired_fleet
@@ -56,6 +57,7 @@ class Catalog:
         self._turn = asyncio.Lock()
         self._last: tuple[View, Project, DesiredFleet] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
+        self.others: OtherWorkers | None = None
 
     async def start(self) -> tuple[str, ...]:
         """Read all rows; returns problems in lines for people.
@@ -259,12 +261,34 @@ class Catalog:
         await self._live.update()
         return self._view.resource(self._view.found(kind, row.id)), True
 
+    async def follow(self) -> bool:
+        """Read what other fleets on the same database have written; returns whether there was anything.
+
+        One statement if there was nothing. The caller has the fleet updated. Raises the ledger's Faults.
+        """
+        if await self._store.mark() == self._view.rows.mark:
+            return False
+        async with self._turn:
+            await self._look()
+        return True
+
+    async def read_again(self) -> None:
+        """Go by what another process has written."""
+        async with self._turn:
+            await self._look()
+        await self._live.update()
+
     async def _finish[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Finish ``work`` even if the caller is cancelled; returns its result."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._tell)
         return await asyncio.shield(task)
+
+    def _tell(self, task: asyncio.Task[Any]) -> None:
+        if self.others is not None and not task.cancelled() and task.exception() is None:
+            self.others.tell(CATALOG, "")
 
     async def _look(self) -> None:
         rows = await self._store.everything()

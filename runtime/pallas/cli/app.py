@@ -1,23 +1,33 @@
 """The command line. Nothing heavy is imported until a subcommand needs it."""
 
+import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from pallas import __version__
+from pallas.cli.answer import answer
 from pallas.cli.apply import apply
 from pallas.cli.bridge import bridge
 from pallas.cli.chat import chat
+from pallas.cli.checks import checks, lock
 from pallas.cli.connect import connect
 from pallas.cli.create import creations
 from pallas.cli.delete import delete
+from pallas.cli.diff import diff
+from pallas.cli.drain import drain
+from pallas.cli.fork import fork
 from pallas.cli.get import describe, get
+from pallas.cli.keep import keep
+from pallas.cli.project_option import HERE, PlaceOption, ProjectOption, folder_of, root_of_project
+from pallas.cli.record import record
+from pallas.cli.replay import replay
 from pallas.cli.route import route
 from pallas.cli.tasks import tasks
+from pallas.cli.test import test
 
 app = typer.Typer(
     name="pallas",
@@ -29,29 +39,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ProjectOption = Annotated[
-    Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one).")
-]
-HERE = Path()
-
-
-def _place(context: typer.Context, project: Path | None) -> Path | None:
-    """Remember the folder for ``_root``: every command takes it as -p, too."""
-    if project is not None:
-        context.obj = project
-    return project
-
-
-PlaceOption = Annotated[
+FaultsOption = Annotated[
     Path | None,
     typer.Option(
-        "--project",
-        "-p",
-        metavar="DIR",
-        callback=_place,
+        "--faults",
+        metavar="FILE",
         show_default=False,
-        help="The project's folder, as DIR.",
+        help="Inject the faults in FILE into calls of models and tools (default: faults.yaml).",
     ),
+]
+AllowFaultsOption = Annotated[
+    bool, typer.Option("--allow-faults", help="Serve although faults are injected; without a workbench.")
 ]
 
 
@@ -74,6 +72,16 @@ def serve(
     watch: Annotated[
         bool, typer.Option("--watch", help="Apply changed files while serving, as `pallas dev` does.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            metavar="N",
+            show_default=False,
+            help="Serve from N processes (default: workers: of agents.yaml, else 1).",
+        ),
+    ] = None,
     certfile: Annotated[
         Path | None,
         typer.Option(
@@ -86,6 +94,8 @@ def serve(
             "--ssl-keyfile", metavar="PEM", help="Its private key, if it is not in the certificate's file."
         ),
     ] = None,
+    faults: FaultsOption = None,
+    allow_faults: AllowFaultsOption = False,
     project: ProjectOption = HERE,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -93,11 +103,24 @@ def serve(
 ) -> None:
     """Serve every agent of the project and its registry until Ctrl-C."""
     if context.invoked_subcommand is not None:
+        if context.invoked_subcommand != "check":
+            gc.enable()
         context.obj = project
         return
     from pallas.cli.serve import serve as serve_fleet
 
-    raise typer.Exit(serve_fleet(project, agent=agent, certfile=certfile, keyfile=keyfile, watch=watch))
+    raise typer.Exit(
+        serve_fleet(
+            project,
+            agent=agent,
+            certfile=certfile,
+            keyfile=keyfile,
+            watch=watch,
+            workers=workers,
+            faults=faults,
+            allow_faults=allow_faults,
+        )
+    )
 
 
 @app.command()
@@ -150,6 +173,8 @@ def dev(
             "--port", min=0, max=65535, metavar="PORT", help="For --web (default: 8024; 0: any free one)."
         ),
     ] = None,
+    faults: FaultsOption = None,
+    allow_faults: AllowFaultsOption = False,
 ) -> None:
     """Open the workbench on the project in DIR (default: this folder), bound to loopback.
 
@@ -158,62 +183,19 @@ def dev(
     from pallas.cli.dev import DevOptions
     from pallas.cli.dev import dev as run_dev
 
-    options = DevOptions(_root_of(context, directory), headless, attach, token, token_env, web, host, port)
+    root = root_of_project(context, directory)
+    options = DevOptions(
+        root, headless, attach, token, token_env, web, host, port, faults, allow_faults=allow_faults
+    )
     raise typer.Exit(run_dev(options))
 
 
-class _CheckGroup(TyperGroup):
-    """``pallas check [DIR]`` is ``pallas check project [DIR]``; other checks are named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the word for the usual check where no other is named."""
-        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
-            args = ["project", *args]
-        return super().parse_args(ctx, args)
-
-
-checks = typer.Typer(cls=_CheckGroup, rich_markup_mode=None)
 app.add_typer(
     checks,
     name="check",
-    help="Check the project's files (pallas check [DIR] [--json] [--import]), or its bearers.",
+    help="Check the project's files (pallas check [DIR] [--json] [--import]), its bearers, or its tools.",
 )
-
-
-@checks.command("project")
-def check_project(
-    context: typer.Context,
-    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
-    project: PlaceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-    do_import: Annotated[
-        bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
-    ] = False,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the providers of the models.")
-    ] = False,
-) -> None:
-    """Check the project's files and its models' providers (the default). Starts nothing, asks no model."""
-    from pallas.cli.check import check
-
-    raise typer.Exit(check(_root_of(context, directory), as_json, do_import, ask=not offline))
-
-
-@checks.command("bearer")
-def check_bearer(
-    context: typer.Context,
-    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
-    project: PlaceOption = None,
-    callers: Annotated[
-        int, typer.Option(min=2, max=500, metavar="N", help="Concurrent callers, each with its own token.")
-    ] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
-    """Test with canary tokens that no caller's bearer reaches another caller's call."""
-    from pallas.cli.check_bearer import check_bearer as run_check
-
-    raise typer.Exit(run_check(_root(context, directory), callers, as_json))
-
+app.command()(lock)
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(
@@ -246,7 +228,11 @@ def token_hash() -> None:
     raise typer.Exit(hash_token())
 
 
-for _command in (chat, bridge, route, get, describe, apply, delete, connect):
+_COMMANDS = (
+    chat, bridge, route, get, describe, answer, apply, delete, drain, record, diff, replay, fork, keep, test,
+    connect,
+)  # fmt: skip
+for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret or a project.")
 app.add_typer(
@@ -265,7 +251,7 @@ def console(
     """Talk to every agent of the project in DIR (default: this folder) at one prompt: `@agent text`."""
     from pallas.cli.console import console as hold
 
-    raise typer.Exit(hold(_root_of(context, directory).absolute()))
+    raise typer.Exit(hold(root_of_project(context, directory).absolute()))
 
 
 @app.command()
@@ -301,9 +287,9 @@ def schema() -> None:
     `pallas init` writes it to .pallas/agents.schema.json and names it in the first line of agents.yaml. After
     an update of Pallas write it again: pallas schema > .pallas/agents.schema.json
     """
-    from pallas.cli.schema import schema as print_schema
+    from pallas.config.json_schema import schema_text
 
-    raise typer.Exit(print_schema())
+    print(schema_text(), end="")
 
 
 @app.command()
@@ -319,7 +305,7 @@ def ready(
     """Report whether the fleet of the project in DIR (default: this folder) is ready on this machine."""
     from pallas.cli.ready import ready as ask
 
-    raise typer.Exit(ask(_root_of(context, directory), wait))
+    raise typer.Exit(ask(root_of_project(context, directory), wait))
 
 
 @app.command()
@@ -360,25 +346,9 @@ def systemd(
     from pallas.cli.systemd import systemd as print_unit
 
     options = UnitOptions(
-        _root(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ())
+        folder_of(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ())
     )
     raise typer.Exit(print_unit(options))
-
-
-def _root(context: typer.Context, directory: Path | None) -> Path:
-    given = context.obj if isinstance(context.obj, Path) else HERE
-    return directory if directory is not None else given
-
-
-def _root_of(context: typer.Context, path: Path | None) -> Path:
-    """The project's folder, also of a file that is one agent."""
-    from pallas.cli.single_agent import NotSingle, root_of
-
-    try:
-        return root_of(_root(context, path))
-    except NotSingle as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(2) from None
 
 
 def run(arguments: list[str]) -> int:

@@ -60,8 +60,8 @@ def _stat(file: Path) -> list[str]:
     return file.read_text("utf-8", "replace").rpartition(")")[2].split()
 
 
-def children() -> frozenset[int]:
-    """Return the processes below this one, at any depth. On Linux; empty elsewhere."""
+def children(of: int | None = None) -> frozenset[int]:
+    """Return the processes below this one, or below ``of``, at any depth. On Linux; empty elsewhere."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
@@ -69,7 +69,7 @@ def children() -> frozenset[int]:
             if state != "Z":
                 parents.setdefault(int(parent), []).append(int(entry.parent.name))
     found: set[int] = set()
-    waiting = [os.getpid()]
+    waiting = [of or os.getpid()]
     while waiting:
         below = parents.get(waiting.pop(), [])
         waiting += below

@@ -13,11 +13,11 @@ from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault
 from pallas.safe_text import one_line, sanitize
 
-from .chat_client.chat_command import Silence
 from .chat_client.chat_signals import Ending
 from .chat_client.chat_terminal import BOLD, DIM, ChatTerminal
 from .chat_client.exit_status import FAILED, OK, SIGNALLED, USAGE
 from .chat_client.line_input import Interrupted, LineInput, Plain, goes_on, typed
+from .quiet_output import Silence
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer

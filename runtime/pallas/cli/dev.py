@@ -24,6 +24,8 @@ class DevOptions:
     web: bool = False
     host: str | None = None
     port: int | None = None
+    faults: Path | None = None
+    allow_faults: bool = False
 
 
 def dev(options: DevOptions) -> int:
@@ -35,7 +37,9 @@ def dev(options: DevOptions) -> int:
     if options.serve:
         from pallas.cli.serve import serve
 
-        return serve(options.root, dev=True, watch=True)
+        return serve(
+            options.root, dev=True, watch=True, faults=options.faults, allow_faults=options.allow_faults
+        )
     if options.web:
         return int(
             _workbench("pallas_tui.web").main(
@@ -45,12 +49,14 @@ def dev(options: DevOptions) -> int:
                 token_variable=options.token_variable,
                 host=options.host or WEB_HOST,
                 port=WEB_PORT if options.port is None else options.port,
+                faults=options.faults,
             )
         )
     if options.attach is not None:
         launch = _workbench("pallas_tui.launch")
         return int(launch.attach(options.attach, options.token, options.token_variable))
-    return int(_workbench("pallas_tui.launch").main(options.root))
+    given = {"faults": options.faults} if options.faults is not None else {}
+    return int(_workbench("pallas_tui.launch").main(options.root, **given))
 
 
 def _problem(options: DevOptions) -> str:
@@ -62,6 +68,10 @@ def _problem(options: DevOptions) -> str:
         return "give --token or --token-env, not both"
     if not options.web and (options.host is not None or options.port is not None):
         return "--host and --port belong to --web; agents and registry have theirs in agents.yaml"
+    if options.attach is not None and options.faults is not None:
+        return "--faults is for a fleet that is started here; leave it out with --attach"
+    if options.allow_faults and not options.serve:
+        return "--allow-faults belongs to --serve; the workbench injects faults without it"
     return ""
 
 

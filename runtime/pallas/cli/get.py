@@ -16,14 +16,15 @@ from pallas.cli.resources.shared_options import (
     reach_of,
 )
 
-_KINDS = "agents, llms, secrets, projects, threads or runs"
+_KINDS = "agents, llms, secrets, projects, threads, runs, questions, audit or replicas"
+_LISTS = "agents, llms, secrets, projects, threads, runs, questions, audit, replicas, limits or costs"
 
 
 def get(
     context: typer.Context,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="KIND [NAME...]", help=f"{_KINDS}.", autocompletion=complete_words),
+        typer.Argument(metavar="KIND [NAME...]", help=f"{_LISTS}.", autocompletion=complete_words),
     ],
     output: OutputOption = "table",
     project_name: Annotated[
@@ -49,13 +50,37 @@ def get(
     thread: Annotated[
         str,
         typer.Option(
-            "--thread", metavar="ID", show_default=False, help="For runs: only those of this thread."
+            "--thread",
+            metavar="ID",
+            show_default=False,
+            help="For runs and questions: only those of this thread.",
         ),
     ] = "",
     status: Annotated[
         str,
         typer.Option(
-            "--status", metavar="STATUS", show_default=False, help="For runs: running, ok, error, cancelled."
+            "--status",
+            metavar="STATUS",
+            show_default=False,
+            help="For runs: running, ok, error, cancelled. For questions: open, answered, expired, "
+            "withdrawn, all; open without it.",
+        ),
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WHAT",
+            help="For costs: the sums of each agent, caller, thread, version or model.",
+        ),
+    ] = "agent",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="For costs: of runs since 24h, 7d, 2026-03-12.",
         ),
     ] = "",
     limit: LimitOption = 0,
@@ -72,12 +97,22 @@ def get(
     pallas get threads --agent reviewer --limit 5
     pallas get thread ID                                  its messages, readable
     pallas get runs --status error
+    pallas get questions                                  what waits for a person: pallas answer ID
+    pallas get audit                                      who was asked, who answered, what was called
+    pallas get replicas                                   the fleets on the same database
+    pallas get limits                                     what callers and agents have used of them today
+    pallas get costs --by model --since 7d                what runs cost, the dearest first
     """
+    reach = reach_of(context, folder, url, token)
+    if [word.strip().lower() for word in words] in (["cost"], ["costs"]):
+        from pallas.cli.resources.cost_list import get_costs
+
+        raise typer.Exit(get_costs(by, since, output, reach))
     from pallas.cli.resources.resource_lists import ListOptions
     from pallas.cli.resources.resource_lists import get as show
 
     options = ListOptions(tuple(words), output, project_name, agent, thread, status, limit)
-    raise typer.Exit(show(options, reach_of(context, folder, url, token)))
+    raise typer.Exit(show(options, reach))
 
 
 def describe(

@@ -12,8 +12,10 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 RELOAD_SIGNAL: Final = signal.SIGHUP
 DONE: Final = 0
 DRAINING: Final = 255
+GO: Final = 254
+AT_ONCE: Final = 253
 _SIGNALS: Final = (*STOP_SIGNALS, RELOAD_SIGNAL)
-_NOTES: Final = (DONE, DRAINING)
+_NOTES: Final = (DONE, DRAINING, GO, AT_ONCE)
 
 
 class Signals:
@@ -44,8 +46,13 @@ class Signals:
         os.close(self._write)
         self._write = -1
 
+    def fileno(self) -> int:
+        """A descriptor that is readable while ``wait`` has something to return."""
+        return self._read
+
     def note(self, what: int) -> None:
-        """Pass ``DONE`` or ``DRAINING`` to ``wait``, from any thread; does nothing after the end."""
+        """Pass a signal's number or one of the notes to ``wait``, from any thread; does nothing after the
+        end."""
         if self._write >= 0:
             with suppress(OSError):
                 os.write(self._write, bytes([what]))

@@ -13,19 +13,22 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from pallas.agent_tests.reload_tests import ReloadTests
 from pallas.config import ConfigError, Project
 from pallas.event_loop import run
 from pallas.fleet import gc_policy
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import offer_control
 from pallas.fleet.storage import url_of
+from pallas.fleet.worker_process import WorkerProcess
 from pallas.model import Fault
+from pallas.model.fault_rules import FaultPlan
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
 from .child_processes import adopting, children, end_children
 from .exit_status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
-from .process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
+from .process_signals import AT_ONCE, DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 from .sighup import SighupReloads
 from .startup_report import Narrator
 from .systemd_notify import Notifier, ServiceReport
@@ -42,7 +45,11 @@ PATIENCE: Final = 6.0
 
 
 class ServedFleet:
-    """Serves a project until it is stopped. ``agent`` serves only that one; ``dev`` binds loopback."""
+    """Serves a project until it is stopped. ``agent`` serves only that one; ``dev`` binds loopback.
+
+    ``worker`` is this process where it is one of several: their parent says when it ends at once. ``faults``
+    are injected into calls of models and tools.
+    """
 
     def __init__(
         self,
@@ -54,21 +61,27 @@ class ServedFleet:
         agent: str | None = None,
         dev: bool = False,
         watch: bool = False,
+        worker: WorkerProcess | None = None,
+        faults: FaultPlan | None = None,
     ) -> None:
         self._project = project
+        self._worker = worker
         self._agent = agent
         self._dev = dev
         self._watch = watch
+        self._faults = faults
         self._log_file = log_file
         self._signals = signals
         self._notifier = notifier
-        self._narrator = Narrator(project.name, logged=is_on_stderr())
+        number = worker.number if worker is not None else 0
+        self._narrator = Narrator(project.name, logged=is_on_stderr(), worker=number)
         self._reloading = SighupReloads(self._narrator)
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._end_by = 0.0
         self._stop_requested = threading.Event()
+        self._drain_requested = False
         self._outcome: Future[int] = Future()
 
     def run(self) -> int:
@@ -98,6 +111,8 @@ class ServedFleet:
             if heard == RELOAD_SIGNAL:
                 self._reloading.requested_early = True  # Takes effect once there is a loop.
                 self._call(self._reloading.request)
+            elif heard == AT_ONCE:
+                self._at_once(signal.SIGTERM)
             elif heard in STOP_SIGNALS:
                 return self._end()
 
@@ -116,7 +131,9 @@ class ServedFleet:
                 deadline = self._end_by + PATIENCE
             elif heard == RELOAD_SIGNAL:
                 self._narrator.warn("warning: reload was not done: the fleet is stopping")
-            elif heard in STOP_SIGNALS:
+            elif heard == AT_ONCE:
+                self._at_once(signal.SIGTERM)
+            elif heard in STOP_SIGNALS and self._worker is None:
                 self._at_once(signal.Signals(heard))
             elif heard is None:
                 self._give_up()
@@ -141,7 +158,8 @@ class ServedFleet:
 
     def _main(self) -> None:
         try:
-            self._outcome.set_result(run(self._serve()))
+            own = self._worker.shares.own_ports if self._worker is not None else None
+            self._outcome.set_result(run(self._serve(), own))
         except BaseException as error:
             self._outcome.set_exception(error)
         finally:
@@ -161,6 +179,10 @@ class ServedFleet:
                 only=self._agent,
                 watch=self._watch,
                 database=url_of(self._project),
+                worker=self._worker,
+                end_process=self._drain_once,
+                faults=self._faults,
+                tests=ReloadTests() if self._watch else None,
             )
             fleet.reserve()
         except (Fault, ConfigError) as error:
@@ -198,6 +220,12 @@ class ServedFleet:
             await fleet.stop()
             beside[0].cancel()
         return CUT if drained.cut else CLEAN
+
+    def _drain_once(self) -> None:
+        """Drain and end, as the first SIGTERM does. A second one would end the fleet at once."""
+        if not self._drain_requested:
+            self._drain_requested = True
+            self._signals.note(signal.SIGTERM)
 
     def _introduce(self, fleet: Fleet) -> None:
         self._narrator.say(f"log {self._log_file}")

@@ -26,16 +26,23 @@ class Narrator:
     With ``logged`` stderr belongs to the log, and nothing is repeated.
 
     If a line cannot be written (a closed terminal or pipe, a full disk) it is lost, and the fleet goes on.
+
+    Worker processes leave to their parent to say that the fleet runs and ends. The first one says everything
+    else; from the others, which have the same files, only what goes wrong is shown. ``worker`` is the number
+    of this one, 0 without any.
     """
 
-    def __init__(self, project: str, *, logged: bool = False) -> None:
-        self._project = project
+    def __init__(self, project: str, *, logged: bool = False, worker: int = 0) -> None:
+        self._project = f"{project} worker {worker}" if worker > 1 else project
         self._logged = logged
-        self._broken: set[str] = set()  # Agents whose last attempt at a new version failed.
+        self._worker = worker
+        self._is_started = worker < 2  # Before that, others report what the first one has reported.
+        self._broken: set[str] = set()  # Agents whose last attempt at a new version failed, or is held back.
 
     def say(self, text: str) -> None:
         """Write a line to stdout."""
-        _write(1, f"[{self._project}] {text}")
+        if self._worker < 2:
+            _write(1, f"[{self._project}] {text}")
 
     def warn(self, text: str, *, bare: bool = False) -> None:
         """Write a line to stderr; ``bare`` as it is."""
@@ -58,13 +65,17 @@ class Narrator:
                 self._complain(f"warning: {culprit} blocks the event loop of all agents{where}")
             case Reloaded():
                 self._reloaded(event)
+            case FleetChanged(state=state, detail=detail) if self._worker and (
+                state is FleetState.RUNNING or not detail
+            ):
+                self._is_started = self._is_started or state is FleetState.RUNNING
             case FleetChanged(state=state) if state in _TOLD:
                 self.say(f"{state.value}: {event.detail}" if event.detail else state.value)
             case _:
                 pass
 
     def _complain(self, text: str) -> None:
-        if not self._logged:
+        if not self._logged and self._is_started:
             self.warn(text)
 
     def _reloaded(self, event: Reloaded) -> None:
@@ -73,6 +84,10 @@ class Narrator:
             self._complain(f"error: {report_line(event)}; the version before goes on")
             for mistake in more_mistakes(event):
                 self._complain(f"error: {mistake}")
+            return
+        if event.outcome == "held":
+            self._broken.add(event.agent)
+            self._complain(f"warning: {report_line(event)}")
             return
         # The user asked for a full reload, and a user who fixed a mistake wants to see that it is gone.
         if event.outcome == "live" or not event.agent or event.agent in self._broken:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import Final
 
@@ -53,6 +53,24 @@ class Notifier:
             self._failed = True
         else:
             self._failed = False
+
+
+class ParentNotifier(Notifier):
+    """Of a worker process: reports to the parent of all of them, which tells systemd."""
+
+    def __init__(self, report: Callable[[Mapping[str, str | int]], None], watchdog: float) -> None:
+        super().__init__({})
+        self._report = report
+        self.watchdog = watchdog
+
+    @property
+    def is_enabled(self) -> bool:
+        """The parent always listens."""
+        return True
+
+    def send(self, **news: str | int) -> None:
+        """Report to the parent."""
+        self._report(news)
 
 
 def _address(name: str) -> str:

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from pallas.bounds.fleet_answer import read_answer
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import sanitize
 
-from .client_faults import bounded, lost
+from .client_faults import lost
 
 if TYPE_CHECKING:
     import httpx2
@@ -18,6 +20,7 @@ MAX_FRAME: Final = 16 * 1024 * 1024
 DONE: Final = "[DONE]"
 IDLE: Final = 60.0
 """Seconds without a byte, heartbeats included, after which a stream is given up."""
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _AGAIN: Final = (0.3, 1.0, 3.0)
 """Seconds before each retry; a run without a listener goes on for 30 s."""
 
@@ -33,7 +36,14 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
     """
 
     def __init__(
-        self, opened: Open, path: str, body: Mapping[str, Any], origin: str, *, idle: float = IDLE
+        self,
+        opened: Open,
+        path: str,
+        body: Mapping[str, Any],
+        origin: str,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        idle: float = IDLE,
     ) -> None:
         self.run_id = ""
         self.thread_id = ""
@@ -41,6 +51,7 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
         self._path = path
         self._body = {**body, "stream": True}
         self._origin = origin
+        self._more_headers = headers
         self._idle = idle
         self._last_id = ""
         # With this key a repeated request reaches the same run.
@@ -96,14 +107,14 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
             await asyncio.sleep(pause)
 
     def _headers(self) -> dict[str, str]:
-        headers = {"accept": "text/event-stream", "idempotency-key": self._key}
+        headers = {**self._more_headers, "accept": "text/event-stream", "idempotency-key": self._key}
         return headers | ({"last-event-id": self._last_id} if self._last_id else {})
 
     async def _frames(self, answer: "httpx2.Response") -> AsyncIterator[dict[str, Any]]:
         import httpx2
 
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-            await bounded(answer)
+            await read_answer(answer)
             raise Fault(FaultType.PROTOCOL, f"{self._origin} answered something that is not a stream")
         async for message in httpx2.EventSource(answer, MAX_FRAME):
             if message.data == DONE:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from pallas.bounds.fleet_answer import read_answer
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 
@@ -9,7 +10,6 @@ if TYPE_CHECKING:
     import httpx2
 
 BASE: Final = "/api/v1"
-MAX_ANSWER: Final = 32 * 1024 * 1024
 
 
 class NoFleetAnswers(Fault):
@@ -19,22 +19,10 @@ class NoFleetAnswers(Fault):
         super().__init__(FaultType.TRANSPORT, message)
 
 
-async def bounded(answer: "httpx2.Response") -> bytes:
-    """Return the body of a response. Raises Fault (PROTOCOL) above 32 MiB."""
-    body = bytearray()
-    async for chunk in answer.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_ANSWER:
-            raise Fault(
-                FaultType.PROTOCOL, f"the fleet's answer is larger than {MAX_ANSWER // 1024 // 1024} MiB"
-            )
-    return bytes(body)
-
-
 async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
     """Return the Fault in a response; NoFleetAnswers when a fleet did not send it."""
     status = answer.status_code
-    body = await bounded(answer)
+    body = await read_answer(answer)
     try:
         document = codec.loads(body)
     except codec.Undecodable:

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import os
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pallas.config import Project
 from pallas.config.agent_code import read_agents
 from pallas.config.models import AgentConfig, Need
 from pallas.config.network import local_port
+from pallas.config.ports import free_port
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
 from pallas.safe_text import one_line, sanitize
@@ -155,7 +155,7 @@ def needed(project: Project, agent: str) -> Project:
         name: each if each.port in called else replace(each, port=0)
         for name, each in ((name, wanted[name]) for name in project.agents if name in wanted)
     }
-    port = _free_port()
+    port = free_port()
     return replace(
         project,
         agents=agents,
@@ -166,6 +166,15 @@ def needed(project: Project, agent: str) -> Project:
         allowed_hosts=(),
         tls=None,
     )
+
+
+def needed_by_all(project: Project, names: Iterable[str]) -> Project:
+    """Return the project with these of its agents and those that they reach, at their own ports."""
+    found: set[str] = set()
+    for name in names:
+        if name in project.agents:
+            found.update(needed(project, name).agents)
+    return replace(project, agents={name: each for name, each in project.agents.items() if name in found})
 
 
 def _sibling_servers(project: Project, config: AgentConfig) -> tuple[str, ...]:
@@ -330,10 +339,3 @@ class _Own:
             for task in (starting, stopped):
                 task.cancel()
             await asyncio.wait({starting, stopped}, timeout=1.0)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((_LOOPBACK, 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from pallas import __version__
+from pallas.bounds.fleet_answer import MAX_ANSWER, read_answer
 from pallas.config import Project
 from pallas.model import Fault, FaultType, codec
 
-from .chat_stream import ChatStream
-from .client_faults import BASE, bounded, lost, refusal
+from .chat_stream import NO_HEADERS, ChatStream
+from .client_faults import BASE, lost, refusal
 from .fleet_address import FleetAddress, place_of
 
 if TYPE_CHECKING:
@@ -160,12 +161,25 @@ class RestClient:
             raise Fault(FaultType.PROTOCOL, f"{self.place.origin} answered something that is no answer")
         return document
 
-    def chat(self, agent: str, body: Mapping[str, Any]) -> ChatStream:
+    def chat(
+        self, agent: str, body: Mapping[str, Any], headers: Mapping[str, str] = NO_HEADERS
+    ) -> ChatStream:
         """Send one message, and return the chunks of AG-15 and ``thinking`` (AG-30) as they are written.
 
-        Closing the stream does not end the run: see ``cancel``.
+        ``headers`` are sent too. Closing the stream does not end the run: see ``cancel``.
         """
-        return ChatStream(self.open, f"/agents/{part(agent)}/chat", body, self.place.origin)
+        path = f"/agents/{part(agent)}/chat"
+        return ChatStream(self.open, path, body, self.place.origin, headers=headers)
+
+    async def fork(self, run: str, body: Mapping[str, Any]) -> str:
+        """Go on from a step of a run, and return the id of the new run when it is over, however it ended."""
+        stream = ChatStream(self.open, f"/runs/{part(run)}/fork", body, self.place.origin)
+        try:
+            async for _ in stream:
+                pass
+        finally:
+            await stream.aclose()
+        return stream.run_id
 
     async def cancel(self, run: str) -> None:
         """Ask for a run to be cancelled; does nothing for one that is over or unknown."""
@@ -186,15 +200,7 @@ class RestClient:
         query: Mapping[str, Any] | None = None,
     ) -> Any:
         """Send any request; return its JSON, None for an empty response."""
-        connected = False
-        import httpx2
-
-        try:
-            async with self.open(method, path, document, timeout=timeout, query=query) as answer:
-                connected = True
-                body = await bounded(answer)
-        except httpx2.HTTPError as error:
-            raise lost(error, self.place.origin, connected=connected) from error
+        body = await self._body(method, path, document, timeout=timeout, query=query)
         if not body:
             return None
         try:
@@ -204,6 +210,30 @@ class RestClient:
                 FaultType.PROTOCOL, f"{self.place.origin} answered something that is not understood: {error}"
             ) from error
         return codec.visible(found) if visible else found
+
+    async def download(self, path: str, *, timeout: float = ANSWER_TIMEOUT, most: int) -> bytes:
+        """Return the bytes at ``path``, at most ``most``."""
+        return await self._body("GET", path, timeout=timeout, most=most)
+
+    async def _body(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        timeout: float,
+        query: Mapping[str, Any] | None = None,
+        most: int = MAX_ANSWER,
+    ) -> bytes:
+        import httpx2
+
+        connected = False
+        try:
+            async with self.open(method, path, document, timeout=timeout, query=query) as answer:
+                connected = True
+                return await read_answer(answer, most)
+        except httpx2.HTTPError as error:
+            raise lost(error, self.place.origin, connected=connected) from error
 
     @asynccontextmanager
     async def open(

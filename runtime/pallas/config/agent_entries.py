@@ -13,12 +13,14 @@ from .field_types import CHOICE, Line, Loose, Maybe, Port, Secret, TextRule, Wor
 from .file_model import FileModel, Given
 from .files import module_problem
 from .kinds import Dialect, Permissions, RouteBy
+from .limits_section import LimitsEntry
 from .network import url_problem
 from .notes import allowed, did_you_mean
 from .params import ParamsMapping
 from .providers import ProviderEntry
 from .section import Section
-from .supervision import Needs, Restart
+from .supervision import Needs, Restart, UnfinishedCalls
+from .tool_section import ToolsSection
 from .typed_handlers import Files, Memory, Peers, Prompt, Timeout, class_problem, group_problem
 
 KINDS: Final[tuple[AgentKind, ...]] = get_args(AgentKind)
@@ -116,6 +118,12 @@ class AgentEntry(FileModel):
     """Seconds it may take until it is ready; then that counts as a failure."""
     restart: Restart = "on-failure"
     """What becomes of it when it fails."""
+    unfinished_calls: UnfinishedCalls = None
+    """What becomes of a call whose answer was lost when a fleet died: patterns, before the project's."""
+    limits: LimitsEntry | None = None
+    """What its runs may spend, beside what the project says."""
+    tools: ToolsSection | None = None
+    """Which calls it makes, which ones a person is asked about; of these and the project's the stricter."""
     auth: AgentAuthValue = None
     """Who may call this agent: ``off``, or a mapping; without it as the project says."""
 
@@ -249,7 +257,7 @@ class WorkerEntry(AgentEntry):
     """Seconds for what is asked of it beside turns."""
     capacity: _Capacity = 1_000
     """Runs at a time; more wait."""
-    permissions: Annotated[Permissions, CHOICE] = "reject"
+    permissions: Annotated[Permissions, CHOICE] = "ask"
     """What it is answered when it asks leave for something."""
 
 

@@ -33,11 +33,13 @@ from .agent_kinds import (
 )
 from .auth_section import AgentAuth, agent_auth
 from .files import project_file
+from .limits_section import limits_of
 from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
 from .params import read_params
 from .ports import Ports
 from .providers import providers_of
-from .supervision import RESTART, needs_of, restart_of
+from .supervision import RESTART, needs_of, restart_of, unfinished_of
+from .tool_section import tool_rules_of
 from .typed_handlers import Named, check_module, once_each
 from .where import Where
 
@@ -125,6 +127,8 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
         run_timeout=entry.run_timeout,
         start_timeout=entry.start_timeout,
         restart=restart_of(entry.restart, RESTARTS.get(kind, RESTART)),
+        unfinished_calls=unfinished_of(entry.unfinished_calls),
+        tools=tool_rules_of(entry.tools, name),
         params=read_params(section),
         kind=kind,
         capabilities=capability_words(entry),
@@ -135,6 +139,7 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
         isolation=entry.isolation if isinstance(entry, LlmEntry | HandlerEntry) else "none",
         router=router,
         peers=tuple(peer for peer, _ in peers),
+        limits=limits_of(entry.limits),
         where=section.where,
     )
     return Draft(

@@ -5,16 +5,23 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
+from pallas.model.tool_lock import LockMode
+
 from .agent_entries import AnyAgent
 from .auth_section import ProjectAuth
 from .database import database_url_problem
-from .field_types import NAME_PATTERN, Line, Loose, Maybe, Port, Secret, TextRule
+from .field_types import CHOICE, NAME_PATTERN, Line, Loose, Maybe, Port, Secret, TextRule
 from .file_model import FileModel
-from .kinds import PumpLimits, SessionLimits, TasksConfig
+from .kinds import PumpLimits, ReloadConfig, SessionLimits, TasksConfig
+from .limits_section import ProjectLimitsEntry
 from .llm_section import LlmSection
+from .models import Drain
 from .network import bind_problem, host_problem, public_url_problem
+from .prices import Prices
 from .programs import ProgramEntry, ScriptedSection
 from .rbac import RbacSection
+from .supervision import UnfinishedCalls
+from .tool_section import ApprovalsSection, ToolsSection
 
 AGENT_NAMES: Final[dict[str, Any]] = {
     "pattern": NAME_PATTERN,
@@ -71,6 +78,20 @@ class AgentsFile(FileModel):
     """How callers reach ``port`` from outside, where a proxy is before it: an http or https URL."""
     drain_timeout: Annotated[float, Field(ge=0, le=3_600)] = DEFAULT_DRAIN_TIMEOUT
     """Seconds that runs in flight have when the fleet is asked to stop; then they are cut short."""
+    drain: Annotated[Drain, CHOICE] = "finish"
+    """What becomes of runs of conversations then: cut short, or handed over to the next fleet."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that serve the project on the same ports; ``pallas dev`` is one all the same."""
+    unfinished_calls: UnfinishedCalls = None
+    """What becomes of a call whose answer was lost when a fleet died: the first pattern that fits."""
+    trusted_servers: Annotated[tuple[Loose, ...] | None, Field(examples=[["docs"]])] = None
+    """MCP servers whose tools are called again when they say that they only read, or are idempotent."""
+    tools_lock: Maybe[Annotated[LockMode, CHOICE]] = None
+    """Tools that are not as in ``tools.lock``: ``hold`` keeps them from models, ``warn`` only reports."""
+    tools: ToolsSection | None = None
+    """Which calls are made, which ones a person is asked about, and which ones are never made."""
+    approvals: ApprovalsSection | None = None
+    """How questions to people wait for their answer."""
     loop_lag: Annotated[float, Field(ge=0, le=60)] = 1.0
     """Seconds that an agent's code may block the event loop before it is logged; 0 never logs it."""
     auth: ProjectAuth = None
@@ -91,10 +112,16 @@ class AgentsFile(FileModel):
     """How many sessions there may be, and for how long."""
     tasks: TasksConfig | None = None
     """Long work with a durable handle."""
+    reload: ReloadConfig | None = None
+    """What a new version of an agent has to pass while the fleet watches its files."""
     messages: PumpLimits | None = None
     """How much typed handlers may do at once."""
+    limits: ProjectLimitsEntry | None = None
+    """What runs, callers and agents may spend: money, tokens, questions to models."""
     llm: LlmSection | None = None
     """The models that typed handlers may ask, over several backends."""
+    prices: Prices = None
+    """What models cost, by patterns of ``MODEL`` or ``PROVIDER.MODEL``: before the list of prices."""
     scripted: ScriptedSection | None = None
     """A model that follows a script, for work without key and network."""
     servers: dict[str, ProgramEntry] | None = None

@@ -2,7 +2,7 @@
 
 import re
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 MEMORY: Final = "memory"
 """In place of a URL: everything is kept in memory, and gone with the fleet."""
@@ -22,18 +22,46 @@ def database_url_problem(text: str) -> str | None:
         return None
     try:
         parts = urlsplit(text)
-        port = parts.port
+        ports = [urlsplit(each).port for each in urls_of_hosts(text)]
     except ValueError:
         return f"is not a URL; check its host and port, and escape / ? # @ in a password; {_EXAMPLES}"
     if parts.scheme in _SQLITE:
         return _sqlite_problem(text, parts.netloc, parts.path, parts.query)
     if parts.scheme not in _POSTGRESQL:
         return f"names no database that is known here; {_EXAMPLES}"
-    if port == 0 or parts.netloc.count("@") > 1 or parts.fragment or any(map(str.isspace, text)):
+    if 0 in ports or parts.netloc.count("@") > 1 or parts.fragment or any(map(str.isspace, text)):
         return f"is not a URL; escape / ? # @ and spaces in a password; {_EXAMPLES}"
     if not parts.path.strip("/"):
         return f"names no database after the host; {_EXAMPLES}"
     return None
+
+
+def urls_of_hosts(url: str) -> list[str]:
+    """A URL for each host of a PostgreSQL URL with several, in their order; else the URL itself.
+
+    They are in front of the database, ``HOST:PORT,HOST:PORT``, or in the query, as libpq permits. Raises
+    ValueError if a host is empty or there are other numbers of hosts and of ports.
+    """
+    parts = urlsplit(url)
+    credentials, at, names = parts.netloc.rpartition("@")
+    if names:
+        hosts = names.split(",")
+        if len(hosts) > 1 and not all(hosts):
+            raise ValueError("a host is empty")
+        return [urlunsplit(parts._replace(netloc=f"{credentials}{at}{host}")) for host in hosts]
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    hosts, ports = query.get("host", "").split(","), query.get("port", "").split(",")
+    if len(hosts) == 1:
+        return [url]
+    if len(ports) == 1:
+        ports *= len(hosts)
+    if not all(hosts) or len(ports) != len(hosts):
+        raise ValueError("hosts and ports do not fit")
+    found = []
+    for host, port in zip(hosts, ports, strict=True):
+        one = {**query, "host": host, **({"port": port} if port else {})}
+        found.append(urlunsplit(parts._replace(query=urlencode(one))))
+    return found
 
 
 def _sqlite_problem(text: str, netloc: str, path: str, query: str) -> str | None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pallas.model import NO_PARAMS, Params, ProviderKind
 
-from .field_types import FileValue
+from .field_types import CHOICE, FileValue
 from .where import Where
 
 TODO: Final = "system.todo"
@@ -17,7 +17,8 @@ TODO: Final = "system.todo"
 
 Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
-Permissions = Literal["reject", "allow"]
+Permissions = Literal["ask", "reject", "allow"]
+ReloadGate = Literal["none", "tests"]
 LlmStrategy = Literal["failover", "round-robin", "least-loaded"]
 MAX_SECONDS: Final = 30 * 86_400.0
 
@@ -38,7 +39,7 @@ class WorkerConfig:
     agent_id: str = ""
     request_timeout: float = 30.0
     capacity: int = 1_000
-    permissions: Permissions = "reject"
+    permissions: Permissions = "ask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +221,12 @@ class TasksConfig(FileValue):
     """Seconds that a task is kept after its end."""
     max: Annotated[int, Field(ge=1, le=100_000)] = 200
     """Tasks under way at a time."""
+
+
+class ReloadConfig(FileValue):
+    """What a new version of an agent has to pass while the fleet watches its files."""
+
+    gate: Annotated[ReloadGate, CHOICE] = "none"
+    """With ``tests`` a version is held back until the recorded tests that lead to its agent pass."""
+    timeout: Annotated[float, Field(ge=1, le=3_600)] = 60.0
+    """Seconds that those tests have; a version that they do not judge until then is held back."""

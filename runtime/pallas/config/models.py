@@ -7,6 +7,12 @@ from typing import Any, Literal
 
 from pallas.model import NO_PARAMS, AgentKind, Isolation, Params
 from pallas.model.grant_rules import RbacConfig
+from pallas.model.questions import APPROVAL_SECONDS
+from pallas.model.spend_limits import NO_LIMITS, LimitsConfig
+from pallas.model.tool_lock import LockMode
+from pallas.model.tool_rules import ToolRuleSet
+from pallas.model.unfinished_calls import UnfinishedPolicy
+from pallas.prices.price_book import PriceRule
 
 from .auth import AuthConfig
 from .kinds import (
@@ -14,6 +20,7 @@ from .kinds import (
     LlmRouting,
     ProviderConfig,
     PumpLimits,
+    ReloadConfig,
     RemoteConfig,
     RouterConfig,
     SessionLimits,
@@ -24,6 +31,7 @@ from .kinds import (
 from .where import Where as Where
 
 InstanceScope = Literal["pooled", "conversation", "request"]
+Drain = Literal["finish", "hand_over"]
 RestartPolicy = Literal["on-failure", "always", "never"]
 Condition = Literal["started", "ready", "healthy"]
 
@@ -147,8 +155,10 @@ class AgentConfig:
     over it, None where no caller is asked. ``params`` are the defaults of its runs, with
     those of its LLM below them. ``shadows`` are the kinds of others of its name that it shadows.
     ``peers`` are the agents that it may send messages to, as tools where it is a model; ``required`` the
-    downstreams without which it does not answer. ``env`` is added to the environment of an LLM agent in a
-    process of its own.
+    downstreams without which it does not answer. ``unfinished_calls`` are patterns of ``server__tool`` and
+    ``agent:NAME`` with what becomes of a call whose answer was lost; the project's follow. ``tools`` are its
+    rules for calls, beside the project's. ``env`` is added to the environment of an LLM agent in a process of
+    its own. ``limits`` are what its runs may spend, beside those of the project.
     """
 
     name: str
@@ -168,6 +178,8 @@ class AgentConfig:
     run_timeout: int = 1800
     start_timeout: float = 60.0
     restart: RestartConfig = RestartConfig()
+    unfinished_calls: tuple[tuple[str, UnfinishedPolicy], ...] = ()
+    tools: ToolRuleSet | None = None
     isolation: Isolation = "none"
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     auth: AuthConfig | None = None
@@ -184,6 +196,7 @@ class AgentConfig:
     shadows: tuple[AgentKind, ...] = ()
     peers: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    limits: LimitsConfig = NO_LIMITS
     where: Where = Where("agents.yaml")
 
     @property
@@ -268,6 +281,18 @@ class DownstreamConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LockRules:
+    """What a difference from ``tools.lock`` does: ``mode``, else ``otherwise`` if there is a lock.
+
+    ``exempt`` are downstreams that are not compared. The fleet says these two, no file.
+    """
+
+    mode: LockMode | None = None
+    otherwise: LockMode = "off"
+    exempt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A whole project. Paths are absolute. ``bind`` is None unless the user set it (C23).
 
@@ -277,13 +302,17 @@ class Project:
     ``port`` is the one port on which everything is reached, the registry too, None where there is none;
     ``public_url`` is how callers reach that from outside, without a slash at its end. ``tls`` is what its
     ports show, None for plain HTTP; it comes from the environment, not from a file. ``drain_timeout`` is
-    how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
-    event loop until it is logged (0: never), both in seconds.
+    how long runs in flight have when the fleet is asked to stop, ``drain`` what becomes of the others,
+    ``loop_lag`` how long code may block the event loop until it is logged (0: never), the times in seconds.
+    ``unfinished_calls`` are as an agent's, ``trusted_servers`` the downstreams whose word is taken for what
+    their tools do, ``tools`` the rules for calls, ``approvals`` the seconds that a question to a person is
+    open. ``workers`` processes serve the project.
     ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
     where there is no other.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
     ``unset_keys`` by provider the one that its ``api_key`` refers to. ``model_where`` is the place of
     ``default_model``.
+    ``prices`` are those of models that the project gives itself, the first one that fits counts.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
@@ -299,7 +328,14 @@ class Project:
     public_url: str = ""
     tls: TlsConfig | None = None
     drain_timeout: float = 30.0
+    drain: Drain = "finish"
     loop_lag: float = 1.0
+    unfinished_calls: tuple[tuple[str, UnfinishedPolicy], ...] = ()
+    trusted_servers: tuple[str, ...] = ()
+    tools_lock: LockRules = field(default_factory=LockRules)
+    tools: ToolRuleSet | None = None
+    approvals: float = APPROVAL_SECONDS
+    workers: int = 1
     auth: AuthConfig | None = None
     rbac: RbacConfig | None = None
     bind: str | None = None
@@ -308,10 +344,13 @@ class Project:
     database_url: str = field(default="", repr=False)
     sessions: SessionLimits = field(default_factory=SessionLimits)
     tasks: TasksConfig = field(default_factory=TasksConfig)
+    reload: ReloadConfig = field(default_factory=ReloadConfig)
     default_agent: str = ""
     organism_file: Path | None = None
     messages: PumpLimits = field(default_factory=PumpLimits)
     llm: LlmRouting = field(default_factory=LlmRouting)
+    limits: LimitsConfig = NO_LIMITS
+    prices: tuple[PriceRule, ...] = ()
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     scripted: ScriptedConfig | None = None
     config_file: Path | None = None
@@ -325,6 +364,11 @@ class Project:
     unset_keys: Mapping[str, str] = field(default_factory=dict)
     model_where: Where = Where("fastagent.config.yaml")
     warnings: tuple[Mistake, ...] = ()
+
+    def limits_for(self, agent: str) -> tuple[LimitsConfig, LimitsConfig]:
+        """The project's limits, and those of an agent, which may not be in its files."""
+        own = self.agents.get(agent)
+        return self.limits, own.limits if own is not None else NO_LIMITS
 
     def start_layers(self) -> tuple[tuple[str, ...], ...]:
         """Agent names in layers: each layer needs only agents of the layers before it (PR-6)."""

@@ -1,4 +1,6 @@
-"""The ports of a project, each given once."""
+"""The ports of a project, each given once, and free ones of this machine."""
+
+import socket
 
 from .models import Where
 from .notes import Notes
@@ -25,3 +27,11 @@ class Ports:
             f"port {port} is used twice: {other}{line} has it",
             "allowed: a port that nothing else of this project has" + (f", such as {free}" if free else ""),
         )
+
+
+def free_port() -> int:
+    """A port of loopback that nothing has now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,9 +1,14 @@
-"""What becomes of what fails, and who waits for whom: ``restart:`` and ``depends_on:``."""
+"""What becomes of what fails, and who waits for whom.
+
+That is ``restart:``, ``unfinished_calls:`` and ``depends_on:``.
+"""
 
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
+
+from pallas.model.unfinished_calls import UnfinishedPolicy
 
 from .field_types import CHOICE, Loose, Maybe
 from .file_model import FileModel, Given, present
@@ -35,6 +40,18 @@ class RestartEntry(FileModel):
     """So many failures within ``within`` are a crash loop: then only a person or a changed file starts it."""
     within: Maybe[Annotated[float, Field(ge=1, le=86_400)]] = None
     """Seconds in which ``crashes`` are counted; 300, and 60 for workers and remote agents."""
+
+
+UnfinishedCalls = Annotated[
+    dict[str, Annotated[UnfinishedPolicy, CHOICE]] | None,
+    Field(max_length=200, examples=[{"docs__*": "repeat", "shop__refund": "fail"}]),
+]
+"""What becomes of calls whose answer was lost, by patterns of ``server__tool`` and ``agent:NAME``."""
+
+
+def unfinished_of(given: UnfinishedCalls) -> tuple[tuple[str, UnfinishedPolicy], ...]:
+    """The patterns with their policies, in order."""
+    return tuple((given or {}).items())
 
 
 class NeedEntry(FileModel):

@@ -8,18 +8,23 @@ from typing import Final
 from .agents import Draft, draft_of
 from .agents_file import AgentsFile
 from .auth_section import auth_config, check_agent_auth
+from .database import MEMORY
 from .files import shown
 from .graph import check_default_agent, check_depends_on, check_groups, check_peers, check_slugs
-from .kinds import SessionLimits, TasksConfig
-from .models import Project
+from .kinds import ReloadConfig, SessionLimits, TasksConfig
+from .limits_section import limits_of
+from .models import LockRules, Project
 from .network import allowed_host_problem
 from .notes import Notes
 from .organism import Organism
 from .organism_merge import llm_of, messages_of, warn_of_own, with_listeners
 from .ports import Ports
+from .prices import price_rules
 from .programs import scripted_config, server_configs
 from .rbac import rbac_config
 from .section import Section
+from .supervision import unfinished_of
+from .tool_section import ApprovalsSection, tool_rules_of
 from .tree import Leaf, Table
 from .validation import validate
 from .where import Where
@@ -80,7 +85,14 @@ def read_topology(
         port=given.port,
         public_url=_public_url(given),
         drain_timeout=given.drain_timeout,
+        drain=given.drain,
+        workers=_workers(given),
         loop_lag=given.loop_lag,
+        unfinished_calls=unfinished_of(given.unfinished_calls),
+        tools=tool_rules_of(given.tools, "the project"),
+        approvals=(given.approvals or ApprovalsSection()).timeout,
+        trusted_servers=tuple(name for name, _ in given.listed("trusted_servers")),
+        tools_lock=LockRules(given.tools_lock),
         auth=auth,
         rbac=rbac_config(given.rbac, auth, agents),
         bind=given.bind,
@@ -89,8 +101,11 @@ def read_topology(
         database_url=given.database_url or "",
         sessions=given.sessions or SessionLimits(),
         tasks=given.tasks or TasksConfig(),
+        reload=given.reload or ReloadConfig(),
         messages=messages_of(given, organism),
         llm=llm_of(given, organism, variables),
+        limits=limits_of(given.limits),
+        prices=price_rules(given.prices),
         default_agent=given.default_agent or "",
         scripted=scripted_config(given.scripted, root, ports) if given.scripted else None,
         servers=server_configs(given.servers, root, ports),
@@ -108,6 +123,17 @@ def _registry_port(given: AgentsFile, ports: Ports) -> int:
     if given.is_given("registry_port") and registry_port != port:
         top.error("registry_port", f"the registry is at port {port}, as everything is", "leave it out")
     return port
+
+
+def _workers(given: AgentsFile) -> int:
+    """The number of worker processes, which need a database that they share."""
+    if given.workers > 1 and given.database_url == MEMORY:
+        given.at.error(
+            "workers",
+            f"{given.workers} processes cannot share a database in memory",
+            "give database_url: a file or a server, leave it out, or write `workers: 1`",
+        )
+    return given.workers
 
 
 def _public_url(given: AgentsFile) -> str:

@@ -79,6 +79,18 @@ def plain(node: Node) -> Any:
             return value
 
 
+def as_written[N: Leaf | Items | Table](node: N) -> N:
+    """The value without ``${VAR}`` expanded, for files in which that is plain text."""
+    if isinstance(node, Table):
+        entries = {key: replace(entry, node=as_written(entry.node)) for key, entry in node.entries.items()}
+        return replace(node, entries=entries)
+    if isinstance(node, Items):
+        return replace(node, items=tuple(map(as_written, node.items)))
+    if isinstance(node.value, str):
+        return replace(node, value=node.raw, unset=(), expanded=False)
+    return node
+
+
 def unset_in(node: Node) -> tuple[str, ...]:
     """The variables that are referred to anywhere below ``node`` and not set, in order, once each."""
     match node:

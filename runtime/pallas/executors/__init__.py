@@ -11,6 +11,15 @@
   connect agents of a fleet.
 """
 
-from .base import Child, Emit, Executor, ExecutorInfo, ExecutorTurn, SessionHooks, TurnResult
+from .base import Child, Emit, Executor, ExecutorInfo, ExecutorTurn, SessionHooks, TurnJournal, TurnResult
 
-__all__ = ["Child", "Emit", "Executor", "ExecutorInfo", "ExecutorTurn", "SessionHooks", "TurnResult"]
+__all__ = [
+    "Child",
+    "Emit",
+    "Executor",
+    "ExecutorInfo",
+    "ExecutorTurn",
+    "SessionHooks",
+    "TurnJournal",
+    "TurnResult",
+]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pallas.model import (
     ANONYMOUS,
@@ -12,16 +12,80 @@ from pallas.model import (
     Message,
     Params,
     ProviderFacts,
+    ServerChange,
     ServerDetail,
     Usage,
 )
+from pallas.model.questions import Question
+from pallas.model.tool_rules import NO_TOOL_RULES, ToolRules
+from pallas.model.unfinished_calls import NO_RULES, UnfinishedRules
 
 Emit = Callable[[Event], None]
+
+
+@runtime_checkable
+class TurnJournal(Protocol):
+    """Stores a turn while it happens, so that another fleet can continue it.
+
+    The messages themselves are reported as ``LoopMessage``. The run is cut, and the methods do not return,
+    when another fleet has taken it over, or the messages cannot be stored.
+    """
+
+    @property
+    def part(self) -> int:
+        """The index of the last message that was reported, in the thread; in the fleet's own process only."""
+        ...
+
+    async def committed(self) -> None:
+        """Return once each message that was reported is stored: await it before calls are made."""
+        ...
+
+    async def step_over(self) -> None:
+        """Say that the results of calls were reported; does not return if the run goes on elsewhere."""
+        ...
+
+    async def still_ours(self) -> None:
+        """Return if this fleet still has the run: await it directly before each call."""
+        ...
+
+    def returned(self, call_id: str, native: str) -> None:
+        """Store the result of one of several calls, in the executor's own form as JSON. Returns at once."""
+        ...
+
+
+@runtime_checkable
+class People(Protocol):
+    """The people that a run can ask. Both methods return the question once it is over.
+
+    Cancelling them withdraws it. Raises Fault (UPSTREAM, PROTOCOL) if it cannot be asked.
+    """
+
+    async def approve(
+        self, *, tool: str, arguments: Mapping[str, Any], call_id: str, server: str = "", message: str = ""
+    ) -> Question:
+        """Ask whether a call may be made: only if the question ``is_accepted``."""
+        ...
+
+    async def form(
+        self,
+        *,
+        message: str,
+        schema: Mapping[str, Any],
+        server: str = "",
+        tool: str = "",
+        call_id: str = "",
+        seconds: float | None = None,
+    ) -> Question:
+        """Have a form filled: ``content`` is the answer if the question ``is_accepted``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTurn:
     """One message for an executor, with its context."""
+
+    # Of the codec that writes it for another process, where the journal is left out.
+    __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True}
 
     run_id: str
     agent: str
@@ -53,6 +117,26 @@ class ExecutorTurn:
     """As in the request."""
     bearer: str | None = field(default=None, repr=False)
     """The caller's token, for this turn only."""
+    bearer_lost: bool = False
+    """As in the request."""
+    journal: TurnJournal | None = field(default=None, repr=False, compare=False)
+    """None for a turn that is not durable."""
+    attempt: int = 1
+    """Above 1 another fleet was in the middle of this turn."""
+    said: Sequence[Message] = ()
+    """What it had said after the question: there, or in the run from which this one goes on."""
+    unfinished: UnfinishedRules = NO_RULES
+    """What becomes of calls whose answers were lost there."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Of the calls in the last message of ``said``, those that had returned: as ``TurnJournal.returned``."""
+    people: People | None = field(default=None, repr=False, compare=False)
+    """Who is asked before a call that needs it; without them such a call is refused."""
+    tool_rules: ToolRules = NO_TOOL_RULES
+    """Which calls it makes, and which ones a person is asked about."""
+    unmade: frozenset[str] = frozenset()
+    """The ids of those calls that a person was asked about, and that were not made: they are made again."""
+    nested: frozenset[str] = frozenset()
+    """The ids of those calls that asked a peer whose run goes on, or is over: asked again they join it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +193,8 @@ class ExecutorInfo:
     """The providers that callers may choose among; None if there is no choice."""
     capabilities: tuple[str, ...] = ()
     """Its own description of what it can do."""
+    continues: bool = False
+    """Goes on in the middle of a turn that another fleet began; others are asked again, or fail."""
     capacity: int = 0
     """How many runs it takes at a time; 0 for any number."""
     payload: Any = None
@@ -164,10 +250,19 @@ class Executor(Protocol):
         """The names of downstreams that could not be reached at the last attempt."""
         return ()
 
+    def lock_changes(self) -> tuple[ServerChange, ...]:
+        """What its downstreams list otherwise than the project's ``tools.lock`` says."""
+        return ()
+
     @property
     def waiting(self) -> int:
         """The number of runs that wait for capacity."""
         return 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the next run waits, though none waits now."""
+        return False
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """Call ``tell`` with the reason, once at most, if the executor fails by itself.

@@ -3,13 +3,16 @@
 from typing import Protocol
 
 from pallas.executors import Executor
-from pallas.model import AgentState, FaultType, Health, Params
+from pallas.model import AgentState, FaultType, Health, Params, RunVersion
+from pallas.model.tool_rules import ToolRules
+from pallas.model.unfinished_calls import UnfinishedRules
 
 
 class LiveAgent(Protocol):
     """A running agent as the kernel sees it; the fleet's own object has these members.
 
     ``failure`` is the type of the Fault with which its last start failed; None if it was no Fault.
+    ``run_version`` is the version that answers; None if none does.
     """
 
     @property
@@ -18,6 +21,8 @@ class LiveAgent(Protocol):
     def state(self) -> AgentState: ...
     @property
     def executor(self) -> Executor | None: ...
+    @property
+    def run_version(self) -> RunVersion | None: ...
     @property
     def reason(self) -> str: ...
     @property
@@ -30,4 +35,10 @@ class LiveAgent(Protocol):
     def params(self) -> Params: ...
     @property
     def window(self) -> int: ...
+    @property
+    def unfinished(self) -> UnfinishedRules: ...
+    @property
+    def tool_rules(self) -> ToolRules: ...
+    @property
+    def forwards_bearer(self) -> bool: ...
     async def health(self) -> Health: ...

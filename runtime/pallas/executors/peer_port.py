@@ -27,12 +27,14 @@ class PeerPort(Protocol):
         peer: str,
         text: str,
         *,
+        call_id: str = "",
         trace: TraceContext | None = None,
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
         """Return the answer of ``peer`` to ``text``, called by the run of ``turn`` with its principal.
 
         ``trace`` is the span of the call, ``text`` JSON if the peer is a typed handler. Cancelling it
-        cancels the peer's run. Raises Fault: also if the agent has no such peer (HC-15).
+        cancels the peer's run. With the ``call_id`` of a durable turn the peer's run is durable too, and the
+        call of another attempt joins it. Raises Fault: also if the agent has no such peer (HC-15).
         """
         ...

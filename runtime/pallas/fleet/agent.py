@@ -12,7 +12,7 @@ from time import monotonic, time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
 from pallas.config.models import LlmConfig
 from pallas.executors import Executor
@@ -22,14 +22,18 @@ from pallas.model import (
     AgentChanged,
     AgentSnapshot,
     AgentState,
+    Change,
     FaultType,
     Health,
     Notice,
     Params,
     ProbeResult,
     Reloaded,
+    RunVersion,
 )
 from pallas.model.redaction import redact_text
+from pallas.model.tool_rules import ToolRules
+from pallas.model.unfinished_calls import UnfinishedRules
 from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
 from pallas.surfaces.auth.auth_gate import AuthGate, GateScope
@@ -40,6 +44,7 @@ from pallas.surfaces.status_pages import Page
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import reapply_logging
 
+from .agent_context import AgentContext, window_of
 from .agent_factory import MakeExecutor
 from .agent_health import AgentHealth
 from .agent_port import AgentAddress
@@ -106,12 +111,14 @@ class FleetAgent:
         self._lifecycle = AgentLifecycle(self, kernel, make_executor)
         self._versions = self._lifecycle.versions
         self.supervisor = self._lifecycle.supervisor
+        self.context = AgentContext(config.name, kernel.context_meter)
         self._swap = VersionSwap(self, self._versions, hub, lambda: self._lifecycle.seconds_left)
         self.watched = AgentHealth(
             config.name,
             hub,
             lambda: (self.state, self.reason),
             lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(self.models),
+            lambda: self.executor.lock_changes() if self.executor is not None else (),
         )
         self._server: FastMCP | None = None
         self._began = time()
@@ -127,6 +134,11 @@ class FleetAgent:
     def executor(self) -> Executor | None:
         """The executor that answers now."""
         return self._versions.current
+
+    @property
+    def run_version(self) -> RunVersion | None:
+        """The version that answers now."""
+        return self._versions.version.of_run if self._versions.version is not None else None
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -172,14 +184,35 @@ class FleetAgent:
     @property
     def window(self) -> int:
         """Tokens that its model takes in at once, as they are declared; 0 for one without a model of ours."""
-        if self.config.kind != "llm":
-            return 0
-        return (self.config.model_capabilities or Capabilities()).context_window
+        return window_of(self.config)
 
     @property
     def params(self) -> Params:
         """The defaults of its runs."""
         return self.config.params
+
+    @property
+    def unfinished(self) -> UnfinishedRules:
+        """What becomes of its calls whose answers were lost with a fleet."""
+        patterns = (*self.config.unfinished_calls, *self.project.unfinished_calls)
+        return UnfinishedRules(patterns, self.project.trusted_servers)
+
+    @property
+    def tool_rules(self) -> ToolRules:
+        """Which calls it makes, and which ones a person is asked about."""
+        sets = tuple(each for each in (self.project.tools, self.config.tools) if each is not None)
+        return ToolRules(sets, self.project.trusted_servers)
+
+    @property
+    def forwards_bearer(self) -> bool:
+        """Whether one whom it calls gets its callers' tokens."""
+        handler = self.config.handler
+        known = (
+            self.config.remote,
+            handler.typed if handler is not None else None,
+            *(self.project.downstreams.get(name) for name in self.servers),
+        )
+        return any(each.forward_inbound_auth for each in known if each is not None)
 
     @property
     def url(self) -> str:
@@ -199,6 +232,7 @@ class FleetAgent:
             authorize=partial(self.inbound.authorize, self.name),
             permit=partial(self.inbound.permit, self.name),
             tasks=self._tasks,
+            parked=self.inbound.parked(),
             version=self.project.version,
         )
         for path, page in self._pages.items():
@@ -209,6 +243,7 @@ class FleetAgent:
             card=lambda: server_card(self.project, self.snapshot()),
             wire=self._kernel.wire,
             gate=self._gate,
+            seal=self.inbound.session_seal,
         )
         await self.address.open(app)
         self._server = server
@@ -265,6 +300,10 @@ class FleetAgent:
         since = monotonic() if began is None else began
         async with self._lifecycle.held():
             return await self._swap.swap(project, config, files, since, force=force)
+
+    async def unapplied(self) -> tuple[Change, ...]:
+        """How the files of the version that answers differ from what they hold now."""
+        return await self._swap.unapplied()
 
     async def rollback(self) -> Reloaded:
         """The version before answers again, code and configuration; doing so twice goes forward again.

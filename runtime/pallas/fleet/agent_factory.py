@@ -3,11 +3,13 @@
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
-from pallas.model import AgentKind, Fault, FaultType
+from pallas.executors.replay.replay import replays_models
+from pallas.model import AgentKind, Fault, FaultType, LockMode
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
@@ -22,6 +24,10 @@ _EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
 _TYPED: Final = ("pallas.executors.typed.typed_executor", "TypedExecutor")
 _PROCESS: Final = ("pallas.executors.process.process_executor", "ProcessExecutor")
 
+_RECORDED: Final = ("pallas.executors.replay.recorded_agent", "RecordedAgent")
+_ELSEWHERE: Final = ("worker", "remote")
+"""Kinds of agents that a program or another fleet answers for; in a replay the recording does."""
+
 
 async def make_executor(
     project: Project, config: AgentConfig, *, route: Any = None, ground: Any = None
@@ -33,11 +39,7 @@ async def make_executor(
     fast-agent in its own process alone. Raises Fault (CONFIG) for a kind that this installation cannot serve.
     """
     typed = is_typed(config)
-    if config.kind == "llm" and config.isolation == "process":
-        name = _PROCESS
-    else:
-        name = _TYPED if typed else _EXECUTORS[config.kind]
-    factory = await asyncio.to_thread(_imported, *name, config)
+    factory = await asyncio.to_thread(_imported, config, _executor_of(config))
     if config.kind != "router" and not typed:
         executor: Executor = factory(project, config)
         return executor
@@ -52,12 +54,38 @@ async def make_executor(
     return within
 
 
+def locked(make: MakeExecutor, otherwise: LockMode) -> MakeExecutor:
+    """Wrap ``make`` so that executors know what a difference from ``tools.lock`` does."""
+
+    async def make_with_rules(project: Project, config: AgentConfig) -> Executor:
+        from pallas.tools_lock.project_servers import with_lock_rules
+
+        return await make(with_lock_rules(project, otherwise), config)
+
+    return make_with_rules
+
+
+async def prepare_executor(config: AgentConfig) -> None:
+    """Import the code of the executor that an agent will have, off the loop. Never raises."""
+    with suppress(Exception):  # ``make_executor`` reports it
+        await asyncio.to_thread(_imported, config, _executor_of(config))
+
+
 def is_typed(config: AgentConfig) -> bool:
     """Whether an agent is a typed handler: it takes messages of other handlers (SPEC 5)."""
     return config.typed is not None
 
 
-def _imported(module: str, name: str, config: AgentConfig) -> Any:
+def _executor_of(config: AgentConfig) -> tuple[str, str]:
+    if config.kind in _ELSEWHERE and replays_models():
+        return _RECORDED
+    if config.kind == "llm" and config.isolation == "process":
+        return _PROCESS
+    return _TYPED if is_typed(config) else _EXECUTORS[config.kind]
+
+
+def _imported(config: AgentConfig, executor: tuple[str, str]) -> Any:
+    module, name = executor
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:

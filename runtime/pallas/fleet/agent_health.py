@@ -18,6 +18,7 @@ from pallas.model import (
     ProbeResult,
     RunEvent,
     RunFinished,
+    ServerChange,
 )
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 class AgentHealth:
     """The health of the agent ``name``, and of the downstreams it calls. Belongs to one event loop.
 
-    ``condition`` gives the agent's state and, where that is ``error``, the reason. A change of what is
-    shown is a ``HealthChanged``.
+    ``condition`` gives the agent's state and, where that is ``error``, the reason; ``lock_changes`` what its
+    servers list otherwise than the lock says. A change of what is shown is a ``HealthChanged``.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class AgentHealth:
         hub: EventHub,
         condition: Callable[[], tuple[AgentState, str]],
         provider_problem: Callable[[], str],
+        lock_changes: Callable[[], tuple[ServerChange, ...]] = lambda: (),
     ) -> None:
         self._name = name
         self._hub = hub
         self._condition = condition
         self._provider_problem = provider_problem
+        self._lock_changes = lock_changes
         self._watched: tuple[DownstreamConfig, ...] = ()
         self._prober = Prober(())
         self._calls = CallRecord(())
@@ -188,6 +191,7 @@ class AgentHealth:
             self._lacks,
             self._required,
             failed_runs=(failed_runs, self._last_fault),
+            lock_changes=self._lock_changes(),
         )
 
     def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:

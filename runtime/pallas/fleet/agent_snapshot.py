@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 from pallas.config import AgentConfig
 from pallas.executors import Executor
-from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.model import AgentSnapshot, AgentState
 from pallas.runs.kernel import Kernel
 
+from .agent_context import AgentContext
 from .agent_health import AgentHealth
 from .supervisor.supervisor import Supervisor
 
@@ -37,6 +37,8 @@ class SnapshotSource(Protocol):
     def watched(self) -> AgentHealth: ...
     @property
     def supervisor(self) -> Supervisor: ...
+    @property
+    def context(self) -> AgentContext: ...
     @property
     def executor(self) -> Executor | None: ...
 
@@ -77,6 +79,8 @@ def snapshot_of(
         latency_p95=stats.latency_p95,
         tokens_in=stats.tokens_in,
         tokens_out=stats.tokens_out,
+        cost=stats.cost.cost,
+        unpriced=stats.cost.unpriced,
         source=str(agent.config.where),
         version=version,
         previous=previous,
@@ -96,6 +100,7 @@ def snapshot_of(
         full=_is_full(agent, kernel, executor, stats.active),
         shadows=agent.config.shadows,
         peers=agent.config.peers,
+        context=agent.context.bill(executor, agent.config, version),
     )
 
 
@@ -114,6 +119,6 @@ def _is_full(agent: SnapshotSource, kernel: Kernel, executor: Executor | None, a
     """Whether it takes no more sessions now, or no more runs than those that it answers (DR-31)."""
     own = executor.info.capacity if executor is not None else 0
     waits = executor is not None and executor.waiting > 0
-    if isinstance(executor, TypedExecutor) and executor.full:
+    if executor is not None and executor.full:
         return True
     return waits or 0 < own <= active or kernel.session_counts.full(agent.name, agent.config.kind, own)

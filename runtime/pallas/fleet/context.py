@@ -9,6 +9,7 @@ from time import time
 from pallas.access.grants import Grants
 from pallas.config import AgentConfig, Project
 from pallas.model import ANONYMOUS, FleetChanged, FleetState, Principal
+from pallas.prices.price_book import PriceBook
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.telemetry.event_hub import EventHub
@@ -64,10 +65,12 @@ class CurrentProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.prices = PriceBook(project.prices)
 
     def adopt(self, project: Project) -> None:
         """Go by this project from now on."""
         self.project = project
+        self.prices.adopt(project.prices)
 
     def adopt_agent(self, config: AgentConfig) -> None:
         """An agent has this configuration from now on."""

@@ -1,6 +1,7 @@
 """Runs that one agent asks of another: a router of its candidates, a model of its peers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
@@ -17,8 +18,10 @@ from pallas.model import (
     TraceContext,
     why_not,
 )
+from pallas.model.run_values import PEER
 from pallas.routing.choice import Candidate
 from pallas.runs.in_flight import InFlight
+from pallas.runs.nested_runs import NestedCall
 from pallas.safe_text import one_line
 
 from .agent import FleetAgent
@@ -88,6 +91,35 @@ class Delegation:
         """Have an agent answer. Raises Fault."""
         return await self._context.kernel.run(request, listener)
 
+    def continues(self, agent: str) -> bool:
+        """Whether a run of an agent can go on in the middle."""
+        known = self._context.agents.get(agent)
+        if known is None:
+            return False
+        if known.executor is None:  # it is about to start
+            return known.config.kind in ("llm", "router") and known.config.instance_scope != "request"
+        return known.executor.info.continues and known.executor.info.keeps_history
+
+    def repeats(self, agent: str) -> bool:
+        """Whether an agent's own rules let it be asked again."""
+        known = self._context.agents.get(agent)
+        return known is not None and known.unfinished.policy(f"agent:{agent}") == "repeat"
+
+    async def run_durably(
+        self,
+        turn: ExecutorTurn,
+        call_id: str,
+        request: RunRequest,
+        listener: Callable[[Event], None] | None = None,
+    ) -> RunResult:
+        """As ``run``, for a call of a durable turn: the same call of a later attempt joins the run."""
+        nested = self._context.kernel.nested
+        request = replace(request, within=turn.run_id)
+        if nested is None or turn.journal is None:
+            return await self.run(request, listener)
+        call = NestedCall(turn.run_id, turn.journal.part, call_id)
+        return await nested.run(request, call, turn.attempt, listener)
+
     def end(self, agent: str, session: str, principal: Principal) -> None:
         """End that conversation with an agent."""
         self._context.kernel.end_session(agent, session, principal)
@@ -105,6 +137,7 @@ class Delegation:
         peer: str,
         text: str,
         *,
+        call_id: str = "",
         trace: TraceContext | None = None,
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
@@ -122,13 +155,15 @@ class Delegation:
             stream_text=turn.stream_text,
             caller=f"agent {turn.agent}",
             trace=trace,
-            surface="peer",
+            surface=PEER,
             sender=turn.agent,
             depth=turn.depth + 1,
             above=waiting_above(self._context, turn.run_id, peer),
             within=turn.run_id,
         )
-        return await self.run(request, listener)
+        return await (
+            self.run_durably(turn, call_id, request, listener) if call_id else self.run(request, listener)
+        )
 
     def _is_away(self, agent: str) -> bool:
         known = self._context.agents.get(agent)
@@ -161,6 +196,11 @@ class DelegatedCalls:
             caller = self._agents.get(run.agent)
             return caller is not None and _is_at(caller, server, agent)
         return False
+
+    def leads_to(self, caller: str, server: str, agent: str) -> bool:
+        """Whether the server that ``caller`` calls by this name is an agent of this fleet."""
+        found = self._agents.get(caller)
+        return found is not None and _is_at(found, server, agent)
 
 
 def _is_at(caller: FleetAgent, server: str, agent: str) -> bool:

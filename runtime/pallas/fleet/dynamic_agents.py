@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
+from pallas.model.other_workers import CATALOG
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 from pallas.surfaces.published_agent import resource_url
@@ -22,6 +23,7 @@ from .membership import Membership
 from .project_merger import ProjectMerger, ShadowNotices, shadow
 from .registration import Registrations, is_registered
 from .reload.affected_agents import MADE_OF
+from .tool_decisions import decisions
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 20.0
 """Seconds that a change of the catalog waits for the agents it concerns; they go on without it."""
+FOLLOW_SECONDS: Final = 0.25
+"""Seconds between two looks for what other fleets changed."""
+_FOLLOW_ALONE_SECONDS: Final = 1.0
 # Seconds that the deletion of an agent waits until nothing of it is left, beyond what its runs have.
 _LEAVING: Final = 7.0
 _NOTHING: Final = DesiredFleet()
@@ -82,16 +87,35 @@ class DynamicAgents:
         used, and what the ledger raises.
         """
         catalogs, sealing, addresses = await asyncio.to_thread(_imported)
-        folder = None if ledger.shown == addresses.MEMORY else addresses.default_path(self.files).parent
+        folder = None if ledger.is_private else addresses.default_path(self.files).parent
         seal = await asyncio.to_thread(sealing.seal_of, os.environ, folder)
         catalog: Catalog = catalogs.Catalog(ledger.resources, seal, self)
         for problem in await catalog.start():
             log.error("%s", problem)
             self._context.hub.publish(Notice(level="error", text=one_line(problem, 500)))
         self.catalog = catalog
+        if (worker := self._context.options.worker) is not None:
+            catalog.others = worker
+            worker.hear(CATALOG, lambda _: self._context.tasks.start(catalog.read_again()))
         self._shadows.look(self.files, self._desired(self.files))
         self.registrations.look(self.merged_project())
         self._context.current.adopt(self.among(self.files))
+
+    async def follow(self, ledger: "Ledger") -> None:
+        """Go by what others change in the same database, until cancelled.
+
+        Also without another fleet: `pallas apply` elsewhere may have opened it for a moment.
+        """
+        catalog = self.catalog
+        if catalog is None or self._context.is_alone or ledger.is_private:
+            return
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS if ledger.has_others else _FOLLOW_ALONE_SECONDS)
+            try:
+                if await catalog.follow():
+                    self._context.tasks.start(self.update())
+            except Fault as fault:
+                log.debug("what other fleets changed was not looked for: %s", fault.message)
 
     def read(self, files: Project) -> Project:
         """Take files that were read again; return the project with the agents of catalog and code."""
@@ -176,18 +200,21 @@ class DynamicAgents:
         if agent is None:
             return {}
         shown = agent.snapshot()
+        info = agent.executor.info if agent.executor is not None else None
         found: dict[str, Any] = {
             "state": agent.state.value,
             "health": agent.watched.shown.status.value,
             "health_message": agent.watched.shown.message,
             "url": resource_url(self._context.project, agent.config),
-            "instruction": agent.executor.info.instruction if agent.executor is not None else "",
+            "instruction": info.instruction if info is not None else "",
             "kind": shown.kind,
             "availability": shown.availability,
             "capabilities": shown.capabilities,
             "model": shown.model,
+            "context": shown.context,
+            "tool_rules": tuple(decisions(agent.tool_rules, info, agent.config.peers)),
         }
-        takes = agent.executor.info.payload if agent.executor is not None else None
+        takes = info.payload if info is not None else None
         if takes is not None:
             example = takes.example_json
             found["payload"] = {"name": takes.name, "schema": takes.json_schema, "example": example}

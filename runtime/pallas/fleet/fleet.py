@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.access.grants import Grants
 from pallas.config import Project, fill_unset
 from pallas.config.kinds import WorkerConfig
+from pallas.executors.faults.fault_injection import FaultInjection
 from pallas.executors.project_imports import forget
 from pallas.model import (
     AgentDetail,
-    Envelope,
     Exchange,
     Fault,
     FaultType,
@@ -25,19 +25,20 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
+from pallas.model.fault_rules import FaultPlan
+from pallas.questions.questions import Questions
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound_auth import Inbound
 from pallas.surfaces.host_guard import allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
+from pallas.surfaces.session_seal import NOTE
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.wire_record import WireRecord
 from pallas.toolbox.seen_tools import SeenTools
 
 from .agent import FleetAgent
 from .agent_control import AgentControl
-from .agent_factory import MakeExecutor, make_executor
-from .context import AgentTable, CurrentProject, FleetContext, Lifecycle
-from .delegation import DelegatedCalls, Delegation
+from .agent_factory import MakeExecutor, locked, make_executor, prepare_executor
+from .delegation import Delegation
 from .dynamic_agents import DynamicAgents
 from .fleet_surfaces import FleetSurfaces
 from .gc_policy import tend
@@ -45,17 +46,25 @@ from .handler_messages import HandlerMessages
 from .health_monitor import CHECK_INTERVALS, CheckIntervals, HealthMonitor, watch_log
 from .inspector import Inspector
 from .membership import Membership
-from .options import FleetOptions, records_wire, served_project
+from .new_context import new_context
+from .options import FleetOptions, lock_mode_of, served_project
 from .own_llms import OwnLlms
 from .ports import ANYWHERE, LOOPBACK, WELL_KNOWN, FleetPorts
 from .programs import Programs
 from .registration import Registration
 from .reload.applier import ReloadContext
+from .reload.recorded_tests import RecordedTests
 from .reload.reloader import Reloader
 from .shutdown import LEAST, STOP_WITHIN, Drained, ShutdownParts, drain, end
 from .start_order import StartOrder
-from .startup import WorkingFolder, children_use_our_python, is_loopback, startup_notices
+from .startup import (
+    WorkingFolder,
+    children_use_our_python,
+    injected_faults,
+    startup_notices,
+)
 from .storage import Storage
+from .worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -69,6 +78,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OURS: Final = make_executor
+
 
 class Fleet:
     """Everything of one project that is alive.
@@ -79,7 +90,9 @@ class Fleet:
     ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. ``seen`` is a file for
     the tool lists that servers had; without it they stay in memory. With ``watch`` changed files are applied
     by themselves. ``database`` is the URL of the database for conversations; without one they live in memory
-    and there is no REST API.
+    and there is no REST API. ``worker`` is this process where several serve the project. ``end_process`` has
+    the process drain the fleet and end; there is none in a workbench. ``faults`` are injected into its calls
+    of models and tools. ``tests`` are those of the project, which hold new versions back where it says so.
 
     Making a fleet reads the offline model's script. Raises ConfigError with its mistakes.
     """
@@ -97,24 +110,32 @@ class Fleet:
         make_executor: MakeExecutor = make_executor,
         watch: bool = False,
         database: str | None = None,
+        worker: WorkerProcess | None = None,
+        end_process: Callable[[], None] | None = None,
+        faults: FaultPlan | None = None,
+        tests: RecordedTests | None = None,
     ) -> None:
         project = served_project(project, only)
         bind = project.bind or (LOOPBACK if dev else ANYWHERE)
-        context = self.context = _context(project, FleetOptions(bind, only, watch), hub, dev, record)
-        self.ports = FleetPorts(project, host=bind, hosts=allowed_hosts_of(project, bind), only=only)
-        self.storage = _storage(database, context)
+        injection = FaultInjection(faults) if faults is not None else None
+        options = FleetOptions(bind, only, watch, worker, end_process, injection, tests, lock_mode_of(dev))
+        context = self.context = new_context(project, options, hub, dev, record, database)
+        self.ports = FleetPorts(
+            project, host=bind, hosts=allowed_hosts_of(project, bind), only=only, worker=worker
+        )
+        self.storage = Storage.of(context, database)
         self.messages = HandlerMessages(context)
         self._monitor = HealthMonitor(context, pace)
-        self._programs = Programs({} if only else project.servers, context.hub)
-        self._order = StartOrder(context, self._programs.were_started)
+        self._programs = Programs(project.servers, context.hub, here=options.runs_programs)
+        prepare = prepare_executor if make_executor is _OURS else None
+        self._order = StartOrder(context, self._programs.were_started, prepare)
         self.surfaces = self._make_surfaces()
-        self._members = self._make_membership(make_executor, OwnLlms(pace.until_check))
+        make = locked(make_executor, options.lock_mode)
+        self._members = self._make_membership(make, OwnLlms(pace.until_check))
         self._control = AgentControl(context, lambda files: self.dynamic_agents.among(files))
         self.dynamic_agents = DynamicAgents(context, self._members, self._control, self._order.start)
-        self._inspector = Inspector(
-            context,
-            published=lambda: None if only else self.snapshot(),
-            seen=SeenTools(seen),
+        self.inspector = Inspector(
+            context, published=lambda: None if only else self.snapshot(), seen=SeenTools(seen)
         )
         self._reloader = self._make_reloader()
         self._folder = WorkingFolder()
@@ -133,6 +154,11 @@ class Fleet:
     def project(self) -> Project:
         """The project that the fleet goes by now."""
         return self.context.project
+
+    @property
+    def questions(self) -> Questions:
+        """The questions to people."""
+        return self.kernel.questions
 
     @property
     def state(self) -> FleetState:
@@ -201,6 +227,7 @@ class Fleet:
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as a value. Safe from any thread."""
+        ledger = self.ledger
         return FleetSnapshot(
             name=self.project.name,
             state=self.state,
@@ -209,6 +236,9 @@ class Fleet:
             agents=tuple(agent.snapshot() for agent in self.agents),
             servers=tuple(program.snapshot() for program in self._programs),
             watch=self._reloader.snapshot(),
+            replica=ledger.replica if ledger is not None else "",
+            replicas=1 + len(ledger.other_releases) if ledger is not None else 0,
+            faults=injected_faults(self.context),
         )
 
     def register(
@@ -257,10 +287,6 @@ class Fleet:
             )
         return self.kernel.wire.exchanges(run_id)
 
-    def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
-        """Return messages between the handlers of a run with a number above ``after``, the lowest first."""
-        return self.messages.envelopes(run_id, after, limit)
-
     def control(self, agent: str, verb: Verb) -> None:
         """Begin a verb on one agent and return; events report the outcome. Call it in the fleet's loop."""
         self._control.ask(agent, verb)
@@ -274,13 +300,13 @@ class Fleet:
 
     async def describe(self, agent: str) -> AgentDetail:
         """Return all about an agent, its tools and its downstreams', within 30 s. Raises Fault."""
-        return await self._inspector.describe(agent)
+        return await self.inspector.describe(agent)
 
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
         """Call a tool of the agent (``server`` is empty) or of a downstream, within 300 s. Raises Fault."""
-        return await self._inspector.call_tool(agent, server, tool, arguments, bearer)
+        return await self.inspector.call_tool(agent, server, tool, arguments, bearer)
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
@@ -289,20 +315,29 @@ class Fleet:
     async def start(self) -> None:
         """Start everything; return when each agent is ready or in error.
 
-        Order (PR-5, C5): the registry, preflight, the project's programs, agents others depend on, the
+        Order (PR-5, C5): the project's programs, the registry, preflight, agents others depend on, the
         rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
         """
         if not self.ports.reserved:
             self.reserve()
+        if (faults := self.context.options.faults) is not None:
+            faults.install()
         self._folder.enter(self.project.root)
         children_use_our_python()
         fill_unset(self.project.root, self.project.unset)
-        await self.storage.open(self.project)
-        if self.ledger is not None:
-            await self.dynamic_agents.open_catalog(self.ledger)
+        if (worker := self.context.options.worker) is not None:
+            worker.hear(NOTE, worker.seal.hear)
         tasks = self.context.tasks
         if self.context.options.watch:  # before anything is read: no change from now on is missed
             tasks.start(self._reloader.watch())
+        tasks.start(self._programs.start())  # these start on other cores while the fleet imports
+        await self.storage.open(self.project)
+        if self.ledger is not None:
+            seal, notes = self.inbound.session_seal, self.ledger.notes
+            if seal is not None and notes is not None:
+                seal.adopt_key(self.ledger.salt)
+                seal.join(notes)
+            await self.dynamic_agents.open_catalog(self.ledger)
         for notice in startup_notices(self.context, self.ports.warnings()):
             log.log(logging.WARNING if notice.level == "warning" else logging.INFO, "%s", notice.text)
             self.hub.publish(notice)
@@ -313,7 +348,6 @@ class Fleet:
         tasks.start(watch_log(self.hub))
         await self.surfaces.start()
         checked = self._monitor.begin()  # the registry lists the agents by now
-        tasks.start(self._programs.start())
         tasks.start(self.messages.boot())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent) for agent in self.agents))
@@ -324,6 +358,16 @@ class Fleet:
             tasks.start(tend(self.hub, self.kernel.in_flight))
             self._monitor.start()
             tasks.start(self._reloader.run())
+            tasks.start(self.storage.take_over(self.surfaces.sessions.begin))
+            if self.ledger is not None:
+                tasks.start(self.dynamic_agents.follow(self.ledger))
+
+    def request_drain(self) -> None:
+        """Have the process drain this fleet and end. Raises Fault (CONFIG) for the fleet of a workbench."""
+        if self.context.options.end_process is None:
+            raise Fault(FaultType.CONFIG, "this fleet runs in a workbench and ends with it: quit that one")
+        if not self.context.lifecycle.is_ending:
+            self.context.options.end_process()
 
     async def drain(self, seconds: float | None = None) -> Drained:
         """Take no new runs, give those in flight ``seconds`` (``drain_timeout``), then cut them short.
@@ -334,8 +378,11 @@ class Fleet:
         if lifecycle.is_ending:
             return Drained()
         lifecycle.move_to(FleetState.DRAINING)
+        if (worker := self.context.options.worker) is not None:
+            worker.shares.leave()
         limit = self.project.drain_timeout if seconds is None else seconds
-        drained = await drain(self.kernel, limit, self._report_drain)
+        hands_over = self.project.drain == "hand_over"
+        drained = await drain(self.kernel, limit, self._report_drain, hand_over=hands_over)
         log.info("drained: %s", drained)
         self._report_drain(str(drained))
         return drained
@@ -346,6 +393,7 @@ class Fleet:
             return
         self.context.lifecycle.move_to(FleetState.STOPPING)
         began = monotonic()
+        self.ports.end()
         self.ports.release_claims()
         await end(self.kernel, self._shutdown_parts())
         self._reloader.close()
@@ -353,10 +401,13 @@ class Fleet:
         self.surfaces.close()
         forget(self.project.root)
         self.dynamic_agents.close_catalog()
-        await self.storage.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))
+        left = max(LEAST, STOP_WITHIN - (monotonic() - began))
+        await self.storage.close(left, hand_over=self.project.drain == "hand_over")
         self.inbound.close()
         self.ports.release()
         self._folder.leave(self.project.root)
+        if (faults := self.context.options.faults) is not None:
+            faults.uninstall()
         self.context.lifecycle.move_to(FleetState.STOPPED)
 
     def _make_surfaces(self) -> FleetSurfaces:
@@ -401,7 +452,7 @@ class Fleet:
                 self.messages.close,
                 self.dynamic_agents.close,
                 self._control.close,
-                self._inspector.close,
+                self.inspector.close,
                 self._members.close,
                 *(agent.supervisor.close for agent in self.agents),
             ),
@@ -426,26 +477,3 @@ class Fleet:
         self.ports.allow(allowed_hosts_of(project, options.bind))
         self.ports.behind(project.public_url)
         return whole
-
-
-def _context(
-    project: Project, options: FleetOptions, hub: EventHub | None, dev: bool, record: bool | None
-) -> FleetContext:
-    hub = hub or EventHub()
-    kernel = Kernel(hub, wire=WireRecord() if records_wire(record, dev) else None)
-    agents, current = AgentTable(), CurrentProject(project)
-    calls = DelegatedCalls(kernel.in_flight, agents)
-    inbound = Inbound(dev=dev, loopback=is_loopback(options.bind), is_run_call=calls.is_requested_by_run)
-    inbound.adopt(project)
-    return FleetContext(options, hub, kernel, inbound, current, Lifecycle(current, hub), agents)
-
-
-def _storage(database: str | None, context: FleetContext) -> Storage:
-    return Storage(
-        database,
-        kernel=context.kernel,
-        hub=context.hub,
-        grants=lambda: context.grants,
-        tasks=lambda: context.project.tasks,
-        stopping=lambda: context.lifecycle.is_ending,
-    )

@@ -20,9 +20,10 @@ log = logging.getLogger(__name__)
 
 # Seconds from the first new version until old ones are looked for.
 EVERY: Final = 600.0
-# Objects made until garbage is looked for during a start: some 40 MB. With Python's own 2,000 that is done
-# hundreds of times, for a tenth of all that a start costs.
-_SELDOM: Final = 200_000
+# Objects made until garbage is looked for during a start. One agent makes half of them, of which 6,000 are
+# garbage. With Python's own 2,000 it is looked for hundreds of times, for a tenth of all that a start costs,
+# and with 200,000 twice, for a twentieth.
+_SELDOM: Final = 1_000_000
 _USUAL: Final = gc.get_threshold()
 
 

@@ -57,8 +57,8 @@ class HandlerMessages:
 
         return LlmService(lambda: self._context.project, self._context.hub.publish)
 
-    def envelopes(self, run_id: str, after: int, limit: int | None) -> tuple[Envelope, ...]:
-        """The messages of a run that are kept."""
+    def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
+        """The kept messages between handlers of a run with a number above ``after``, the lowest first."""
         return self.messaging.envelopes(run_id, after, limit) if "messaging" in vars(self) else ()
 
     def adopt(self, project: Project) -> None:

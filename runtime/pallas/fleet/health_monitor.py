@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.config import Project
+from pallas.executors.replay.replay import current_replay
 from pallas.health.preflight import AT_ONCE, AT_START, ProviderReport, preflight
 from pallas.health.probe import Steady
 from pallas.model import AgentChanged, AgentState, Event, Notice, RunEvent, RunFinished
@@ -187,13 +188,20 @@ class HealthMonitor:
         self._unlisten = context.hub.listen(self._hear)
 
     def start(self) -> None:
-        """Look again and again, from the moment that the fleet runs; it cancels its tasks itself."""
+        """Look again and again, from the moment that the fleet runs; it cancels its tasks itself.
+
+        In a replay nothing is there to look at.
+        """
+        if current_replay() is not None:
+            return
         self._context.tasks.start(self._watch_agents())
         if self._loop_watch is not None:
             self._loop_watch.start()
 
     def begin(self) -> asyncio.Task[None]:
         """Ask the providers from now on, also before the fleet runs; return the first check."""
+        if current_replay() is not None:
+            return self._context.tasks.start(asyncio.sleep(0))
         self._loop = asyncio.get_running_loop()
         first = self._context.tasks.start(self.providers.check())
         self._context.tasks.start(self._watch_providers(first))
@@ -219,6 +227,7 @@ class HealthMonitor:
         looked = monotonic()
         while True:
             await asyncio.sleep(min(intervals.health, intervals.confirm))
+            self._refresh()  # a server may list other tools since
             due = agents.all
             if monotonic() - looked < intervals.health:
                 due = tuple(agent for agent in due if agent.watched.uneasy)

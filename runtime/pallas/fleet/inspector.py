@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from pallas.toolbox.server_endpoint import ServerEndpoint, downstream_endpoint, 
 
 from .agent import FleetAgent
 from .context import FleetContext
+from .tool_decisions import with_rules
+from .tool_locks import ToolLocks
 
 # Tasks at one time: a client that calls in a loop is asked to wait.
 MAX_PENDING: Final = 100
@@ -45,6 +48,11 @@ CALL_TIMEOUT: Final = 300.0
 # Servers that are asked at one time: each may be a program to start.
 _AT_A_TIME: Final = 6
 _MAX_ENTRY: Final = 64 * 1024
+_MODULES: Final = (
+    "pallas.executors.fastagent.tools_seam",
+    "pallas.toolbox.tool_call",
+    "pallas.tools_lock.live_surface",
+)
 
 
 class PendingCalls:
@@ -123,6 +131,7 @@ class Inspector:
         self._context = context
         self._published = published
         self._seen = seen
+        self._locks = ToolLocks(context.options.lock_mode)
         self._pending = PendingCalls()
 
     async def describe(self, name: str) -> AgentDetail:
@@ -135,7 +144,9 @@ class Inspector:
         until = monotonic() + DESCRIBE_TIMEOUT
         free = asyncio.Semaphore(_AT_A_TIME)
         names = ("", *agent.servers)
-        found = await asyncio.gather(*(self._server(agent, each, free, until) for each in names))
+        surfaces: dict[str, Any] = {}
+        looks = (self._server(agent, each, free, until, surfaces) for each in names)
+        found = await self._locks.with_findings(await asyncio.gather(*looks), surfaces)
         changes = await self._seen.noted(
             {_key(agent, each.server): each.tools for each in found if each.tools or not each.problem}
         )
@@ -147,7 +158,11 @@ class Inspector:
             instruction=executor.info.instruction if executor is not None else "",
             registry_entry=self._entry(agent.snapshot()),
             servers=tuple(
-                replace(each, changes=changes.get(_key(agent, each.server), each.changes)) for each in found
+                replace(
+                    with_rules(each, agent.tool_rules) if each.server else each,
+                    changes=changes.get(_key(agent, each.server), each.changes),
+                )
+                for each in found
             ),
             payload=_payload(agent),
             peers=agent.config.peers,
@@ -157,12 +172,14 @@ class Inspector:
         self, name: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
         """What a tool gave back, 300 s at most; cancelling ends the call and what it opened. Raises Fault."""
-        endpoint = self._endpoint(self._agent(name), server)
+        agent = self._agent(name)
+        endpoint = self._endpoint(agent, server)
         await _load()
+        check = partial(self._locks.refuse_held, agent, server, tool) if server else None
         calling = importlib.import_module("pallas.toolbox.tool_call")  # is there by now
         try:
             outcome: ToolOutcome = await self._pending.run(
-                calling.call_tool(endpoint, tool, arguments, bearer), CALL_TIMEOUT
+                calling.call_tool(endpoint, tool, arguments, bearer, check=check), CALL_TIMEOUT
             )
         except TimeoutError:
             raise Fault(
@@ -181,13 +198,37 @@ class Inspector:
         )
         return outcome
 
+    async def accept_tools(self, name: str, server: str, digest: str) -> str:
+        """Accept what a downstream lists, 30 s at most; return it in words. Raises Fault."""
+        agent = self._agent(name)
+        endpoint = self._endpoint(agent, server)
+        if not server:
+            raise Fault(FaultType.CONFIG, f"{agent.name} itself is not in the lock; name one of its servers")
+        await _load()
+        try:
+            said = await self._pending.run(
+                self._locks.accept(agent, server, endpoint, digest), DESCRIBE_TIMEOUT
+            )
+        except TimeoutError:
+            raise Fault(FaultType.TIMEOUT, f"{one_line(server, 80)} did not list its tools in time") from None
+        log.info("%s: the tools of %s were accepted", name, one_line(server, 80), extra={"agent": name})
+        for each in self._context.agents.all:
+            each.watched.refresh()
+        return said
+
     async def close(self) -> None:
         """End the calls under way."""
         await self._pending.close()
 
     async def _server(
-        self, agent: FleetAgent, server: str, free: asyncio.Semaphore, until: float
+        self,
+        agent: FleetAgent,
+        server: str,
+        free: asyncio.Semaphore,
+        until: float,
+        surfaces: dict[str, Any],
     ) -> ServerDetail:
+        """A server with its tools; ``surfaces`` gets what a downstream says of itself."""
         listing = importlib.import_module("pallas.executors.fastagent.tools_seam")
         try:
             endpoint = self._endpoint(agent, server)
@@ -195,8 +236,12 @@ class Inspector:
                 await free.acquire()
             try:
                 seconds = min(LIST_TIMEOUT, until - monotonic())
+                if server:
+                    look = self._locks.look(agent, server, endpoint)
+                    detail, surfaces[server] = await self._pending.run(look, seconds)
+                    return detail
                 tools: tuple[ToolDetail, ...]
-                own = None if server else agent.inbound.own_token(agent.name)
+                own = agent.inbound.own_token(agent.name)
                 tools, more = await self._pending.run(listing.list_tools(endpoint, own), seconds)
             finally:
                 free.release()
@@ -267,5 +312,5 @@ def _code(agent: FleetAgent) -> str:
 
 async def _load() -> None:
     """Import the protocol's client in a thread: half a second, the first time."""
-    for module in ("pallas.executors.fastagent.tools_seam", "pallas.toolbox.tool_call"):
+    for module in _MODULES:
         await asyncio.to_thread(importlib.import_module, module)

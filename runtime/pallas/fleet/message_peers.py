@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
+from pallas.executors.call_gate import CallGate
 from pallas.executors.nested_events import NestedEvents
 from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
@@ -19,9 +20,12 @@ from pallas.messaging.messaging_port import (
     MessageSender,
     PeerFacts,
 )
+from pallas.messaging.payload_fit import text_of
 from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest, RunResult, Usage
-from pallas.payloads import PayloadType
+from pallas.model.tool_rules import ToolAction
+from pallas.payloads import Payload, PayloadType
 from pallas.runs.outcomes import what_answers
+from pallas.runs.run_people import RunPeople
 
 from .agent import FleetAgent
 from .context import FleetContext
@@ -155,6 +159,23 @@ class MessagePeers:
             return await self._context.kernel.run(request, self._on_event(asker))
         finally:
             self._context.kernel.let_go(found, thread)
+
+    def may_send(self, agent: str, to: str, payload: Payload) -> ToolAction:
+        """What the rules of ``agent`` say of a message to ``to``."""
+        found = self._agent(agent)
+        if found is None or (rules := found.tool_rules).are_empty:
+            return "allow"
+        return rules.decide(f"agent:{to}", {"message": text_of(payload)}).action
+
+    async def approve(self, agent: str, to: str, text: str, asker: MessageSender, *, frame: str) -> None:
+        """Have a person asked whether ``agent`` may send that. Raises Fault (UPSTREAM) if not."""
+        found, run = self._agent(agent), self._context.kernel.in_flight.get(asker.run_id)
+        if found is None or run is None:
+            raise Fault(FaultType.UPSTREAM, "the run that asks is over")
+        people = RunPeople(self._context.kernel.questions, run, agent)
+        gate = CallGate(found.tool_rules, people, agent=agent, run_id=asker.run_id)
+        if refusal := await gate.refusal([f"agent:{to}"], {"message": text}, frame):
+            raise Fault(FaultType.UPSTREAM, refusal)
 
     def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:
         """What asks models for a handler; its tokens are the run's too."""

@@ -1,9 +1,15 @@
 """How a project is served: all agents or one, at which address, with or without a record."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pallas.config import Project
+from pallas.executors.faults.fault_injection import FaultInjection
+from pallas.model import LockMode
+
+from .reload.recorded_tests import RecordedTests
+from .worker_process import WorkerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +22,27 @@ class FleetOptions:
     """The one agent that is served: without a registry and without dependencies (PR-4)."""
     watch: bool = False
     """Whether changed files are applied by themselves."""
+    worker: WorkerProcess | None = None
+    """This process, where it is one of several that serve the project."""
+    end_process: Callable[[], None] | None = None
+    """Has this process drain the fleet and end, as SIGTERM does; None in a workbench."""
+
+    faults: FaultInjection | None = None
+    """What injects faults into calls of models and tools."""
+    tests: RecordedTests | None = None
+    """The tests of the project, which may hold new versions back."""
+    lock_mode: LockMode = "hold"
+    """What a difference from ``tools.lock`` does where the project does not say."""
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether what exists once in a project runs in this process."""
+        return self.only is None and (self.worker is None or self.worker.is_first)
+
+
+def lock_mode_of(dev: bool) -> LockMode:
+    """What a difference from ``tools.lock`` does where the project does not say."""
+    return "warn" if dev else "hold"
 
 
 def served_project(project: Project, only: str | None) -> Project:

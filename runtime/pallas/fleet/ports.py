@@ -5,7 +5,7 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,14 +17,20 @@ from starlette.types import ASGIApp
 from pallas.config import AgentConfig, Project
 from pallas.config.network import local_port
 from pallas.model import Fault, FaultType
+from pallas.surfaces.connection_shares import ConnectionShares
 from pallas.surfaces.connections import ConnectionLimits
 from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.ingress import AgentMount, Ingress
-from pallas.surfaces.listener import GRACE, Listener, bind
+from pallas.surfaces.listener import GRACE, Listener
+from pallas.surfaces.port_binding import bind
 from pallas.surfaces.port_holder import process_line
 from pallas.surfaces.tls_certificate import Certificate
 
 from .agent_port import AgentAddress, AgentPort
+from .worker_process import WorkerProcess
+
+type Bind = Callable[[str, int, str], socket.socket]
+"""Binds a port of a host; its owner, the last argument, is named in the Fault (CONFIG)."""
 
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
 LOOPBACK: Final = "127.0.0.1"
@@ -83,8 +89,18 @@ class FleetPorts:
     that, and close it in the end.
     """
 
-    def __init__(self, project: Project, *, host: str, hosts: frozenset[str], only: str | None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        *,
+        host: str,
+        hosts: frozenset[str],
+        only: str | None,
+        worker: WorkerProcess | None = None,
+    ) -> None:
         self.project = project
+        self._worker = worker
+        self._bind: Bind = bind if worker is None else worker.bind
         self._host = host
         self._hosts = hosts
         self._only = only
@@ -102,6 +118,10 @@ class FleetPorts:
         self._public_path = urlsplit(project.public_url).path
         self._pool = ConnectionLimits()
         self._certificate: Certificate | None = None
+
+    @property
+    def _shares(self) -> ConnectionShares | None:
+        return self._worker.shares if self._worker is not None else None
 
     @property
     def _tls(self) -> ssl.SSLContext | None:
@@ -153,11 +173,23 @@ class FleetPorts:
         try:
             if self.project.tls is not None and self._certificate is None:
                 self._certificate = Certificate(self.project.tls)
-            self._sockets = reserve_ports(self.project, agents, host=self._host, fleet=self._has_fleet_port)
-            self._claims.take(self._host, self._owners())
+            self._sockets = self._reserved(agents)
+            if self._worker is None or self._worker.is_first:
+                self._claims.take(self._host, self._owners())
         except Fault:
             self.release()
             raise
+
+    def _reserved(self, agents: Iterable[AgentConfig]) -> dict[str, socket.socket]:
+        scripted = self._worker is None or self._worker.is_first
+        return reserve_ports(
+            self.project,
+            agents,
+            host=self._host,
+            fleet=self._has_fleet_port,
+            scripted=scripted,
+            bind=self._bind,
+        )
 
     @property
     def reserved(self) -> tuple[tuple[str, int], ...]:
@@ -256,6 +288,8 @@ class FleetPorts:
         if self._ports.get(port.number) is port:
             del self._ports[port.number]
         await port.close(grace_s)
+        if self._worker is not None:
+            self._worker.closed(self._host, port.number)
 
     def _port(self, config: AgentConfig) -> AgentPort:
         """The agent's port, one that is free or another socket. Raises Fault (CONFIG)."""
@@ -267,13 +301,15 @@ class FleetPorts:
             text = f"port {config.port} is still that of {found.holder.config.name}"
             raise Fault(FaultType.CONFIG, f"{owner}: {text}")
         sock = self._sockets.pop(f"agent {config.name}", None)
-        new_port = AgentPort(sock or bind(self._host, config.port, owner), self._listener)
+        new_port = AgentPort(sock or self._bind(self._host, config.port, owner), self._listener)
         self._ports[new_port.number] = new_port
         return new_port
 
     def _listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
         """An agent's port, behind the guard; the app's lifespan is not its business."""
-        return Listener(self._guarded(app), sock, lifespan=False, tls=self._tls, pool=self._pool)
+        return Listener(
+            self._guarded(app), sock, lifespan=False, tls=self._tls, pool=self._pool, shares=self._shares
+        )
 
     def allow(self, hosts: frozenset[str]) -> None:
         """From now on these hosts pass at every port, and no others."""
@@ -301,6 +337,11 @@ class FleetPorts:
         if self._ingress is not None:
             self._ingress.remove(place)
 
+    def end(self) -> None:
+        """Say of agents that are gone that the fleet stops, and not that there is none of that name."""
+        if self._ingress is not None:
+            self._ingress.end()
+
     async def open_fleet(self, app: ASGIApp) -> None:
         """Serve the fleet's own pages, and with one port for everything the agents that are open."""
         if self._places is not None:
@@ -309,7 +350,8 @@ class FleetPorts:
                 self._ingress.add(place)
             app = self._ingress
         sock = self._sockets.pop("registry")
-        await self._serve("registry", Listener(self._guarded(app), sock, tls=self._tls, pool=self._pool))
+        listener = Listener(self._guarded(app), sock, tls=self._tls, pool=self._pool, shares=self._shares)
+        await self._serve("registry", listener)
 
     async def open_scripted(self, app: ASGIApp) -> None:
         """Serve the offline model."""
@@ -338,11 +380,18 @@ class FleetPorts:
 
 
 def reserve_ports(
-    project: Project, agents: Iterable[AgentConfig], *, host: str, fleet: bool
+    project: Project,
+    agents: Iterable[AgentConfig],
+    *,
+    host: str,
+    fleet: bool,
+    scripted: bool = True,
+    bind: Bind = bind,
 ) -> dict[str, socket.socket]:
     """Bound sockets by ``agent NAME``, ``registry`` and ``scripted``; the last is always on loopback.
 
-    Agents without a port of their own have none; ``fleet`` says whether the fleet as a whole has one.
+    Agents without a port of their own have none; ``fleet`` says whether the fleet as a whole has one,
+    ``scripted`` whether the offline model is served here.
 
     Raises Fault (CONFIG) with a line for each port that cannot be had, and then holds none.
     """
@@ -361,7 +410,7 @@ def reserve_ports(
     if fleet:
         owner = "registry" if project.port is None else "port"
         take("registry", host, project.registry_port, f"{project.agents_file.name}: {owner}")
-    if project.scripted is not None:
+    if project.scripted is not None and scripted:
         take("scripted", LOOPBACK, project.scripted.port, f"{project.scripted.where}: scripted")
     if problems:
         for sock in sockets.values():

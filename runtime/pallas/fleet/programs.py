@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _LINE_LIMIT: Final = 64 * 1024
 _TERM_TIMEOUT: Final = 2.0
-_POLL: Final = 0.1
+_POLL: Final = 0.03
 
 
 class Program:
@@ -235,11 +235,15 @@ class Program:
 
 
 class Programs:
-    """The programs under ``servers:`` of one project, by name. Belongs to the fleet's event loop."""
+    """The programs under ``servers:`` of one project, by name. Belongs to the fleet's event loop.
 
-    def __init__(self, servers: Mapping[str, ServerConfig], hub: EventHub) -> None:
+    With ``here`` false another process runs them, and this has none, whatever a reload brings.
+    """
+
+    def __init__(self, servers: Mapping[str, ServerConfig], hub: EventHub, *, here: bool = True) -> None:
         self._hub = hub
-        self._by_name = {name: Program(each, hub) for name, each in servers.items()}
+        self._here = here
+        self._by_name = {name: Program(each, hub) for name, each in servers.items()} if here else {}
         self.were_started = asyncio.Event()
         """Set once each program answers, or does not for now."""
 
@@ -257,6 +261,8 @@ class Programs:
         self, stop: Iterable[str], restart: Mapping[str, Sequence[str]], servers: Mapping[str, ServerConfig]
     ) -> None:
         """Stop some programs, and start others as ``servers`` says now; ``restart`` gives the reasons."""
+        if not self._here:
+            return
         leaving = [self._by_name.pop(name) for name in (*stop, *restart) if name in self._by_name]
         await _all(program.stop() for program in leaving)
         started = []

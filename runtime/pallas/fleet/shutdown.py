@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.runs.in_flight import InFlight
 from pallas.runs.kernel import Kernel
+from pallas.runs.run import ActiveRun
 from pallas.surfaces.listener import Listener
 
 from .agent import FleetAgent
@@ -57,44 +58,55 @@ class ShutdownParts:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The outcome of a drain: runs that finished, runs that were cut short, and seconds it took."""
+    """The outcome of a drain: runs that finished, that were cut short, that were handed over; and seconds."""
 
     finished: int = 0
     cut: int = 0
     seconds: float = 0.0
+    handed_over: int = 0
 
     def __str__(self) -> str:
-        if not self.finished and not self.cut:
+        if not self.finished and not self.cut and not self.handed_over:
             return "no run was in flight"
+        if self.handed_over:
+            cut = f", {self.cut} cut short" if self.cut else ""
+            return f"{_runs(self.handed_over)} handed over{cut}, {self.finished} finished before"
         if not self.cut:
             return f"{_runs(self.finished)} finished in {self.seconds:.1f} s"
         return f"{_runs(self.cut)} cut short after {self.seconds:.1f} s, {self.finished} finished before"
 
 
-async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> Drained:
+async def drain(
+    kernel: Kernel, seconds: float, tell: Callable[[str], None], *, hand_over: bool = False
+) -> Drained:
     """Take no new runs, wait ``seconds`` at most for those in flight, then cut them short.
+
+    With ``hand_over`` durable runs are left to another fleet, after their current step if it ends in time.
 
     A run in flight may still ask another agent, and that is waited for as well. The last caller has ``AFTER``
     seconds for what it asks next, as far as ``seconds`` allow. ``tell`` gets a line now and then with what is
     waited for.
     """
-    kernel.refuse()
+    kernel.refuse(hand_over=hand_over)
     runs, began = kernel.in_flight, monotonic()
-    seen: set[str] = set()
+    seen: dict[str, ActiveRun] = {}
     while runs:
         left = began + seconds - monotonic()
-        seen.update(run.id for run in runs)
+        seen |= {run.id: run for run in runs}
         if left <= 0:
             break
         tell(_waited_for(runs, left))
         await runs.wait_ended(min(left, TELL_EVERY))
     late = tuple(runs)
     limit = f"{round(seconds, 1):g} s"
-    await runs.cut(late, f"the fleet is stopping, and it was not done within {limit}", CUT_TIMEOUT)
+    end = runs.hand_over if hand_over else runs.cut
+    await end(late, f"the fleet is stopping, and it was not done within {limit}", CUT_TIMEOUT)
     took = monotonic() - began
     if seen and not late:
         await asyncio.sleep(max(0.0, min(AFTER, seconds - took)))
-    return Drained(len(seen) - len(late), len(late), took)
+    handed_over = sum(run.goes_on_elsewhere for run in seen.values())
+    cut = sum(not run.goes_on_elsewhere for run in late)
+    return Drained(len(seen) - cut - handed_over, cut, took, handed_over)
 
 
 def _waited_for(runs: InFlight, left: float) -> str:

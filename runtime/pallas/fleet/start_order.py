@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 from weakref import WeakSet
 
+from pallas.config import AgentConfig
 from pallas.config.models import Need
 from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
 from pallas.safe_text import one_line
@@ -29,12 +31,18 @@ class StartOrder:
     """Starts agents of one fleet, each after those it depends on (PR-5, PR-6).
 
     An agent that is served alone waits for no other (PR-4). ``programs`` is set once the project's own
-    programs were started.
+    programs were started. ``prepare`` is called while they start: it runs no code of the project.
     """
 
-    def __init__(self, context: FleetContext, programs: asyncio.Event) -> None:
+    def __init__(
+        self,
+        context: FleetContext,
+        programs: asyncio.Event,
+        prepare: Callable[[AgentConfig], Awaitable[None]] | None = None,
+    ) -> None:
         self._context = context
         self._programs = programs
+        self._prepare = prepare
         self._begun: WeakSet[FleetAgent] = WeakSet()
 
     async def start(self, agent: FleetAgent) -> None:
@@ -53,6 +61,8 @@ class StartOrder:
             known = isinstance(error, Fault)
             agent.fail(str(error) if known else f"its port cannot be served ({type(error).__name__})", error)
             return
+        if self._prepare is not None and not self._programs.is_set():
+            await self._prepare(agent.config)
         await self._programs.wait()  # bounded by each program's own start_timeout
         await agent.start()
 

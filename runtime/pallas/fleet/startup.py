@@ -15,6 +15,7 @@ from pallas.surfaces.auth.inbound_auth import Inbound
 from .context import FleetContext
 
 _MAX_NAMED: Final = 20
+_MAX_FAULTS: Final = 500
 
 
 class WorkingFolder:
@@ -48,8 +49,21 @@ def startup_notices(context: FleetContext, warnings: Iterable[str]) -> Iterator[
     """Yield problems of the project that do not stop it, and who may call its agents."""
     for text in (*(each.sentence for each in context.project.warnings), *warnings):
         yield Notice(level="warning", text=text)
+    if context.project.workers > 1 and context.options.worker is None:
+        unused = f"workers: {context.project.workers} is not used here: this fleet is one process"
+        yield Notice(level="info", text=unused)
+    if faults := injected_faults(context):
+        yield Notice(level="warning", text=f"faults are injected into calls of models and tools: {faults}")
     names = [each.name for each in context.served()]
     yield from _open_access_notices(context.inbound, context.options.bind, names)
+
+
+def injected_faults(context: FleetContext) -> str:
+    """The faults that are injected into calls, with the file that they are from; empty if none are."""
+    faults = context.options.faults
+    if faults is None or not faults.plan.rules:
+        return ""
+    return one_line(f"{faults.plan} ({faults.plan.source})", _MAX_FAULTS)
 
 
 def is_loopback(bind: str) -> bool:

@@ -9,10 +9,11 @@ from typing import Final, Protocol
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.model import Change, Fault, FaultType, Reloaded, ReloadOutcome
+from pallas.model import Change, ContextChange, Fault, FaultType, Reloaded, ReloadOutcome
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
 
+from .agent_context import AgentContext
 from .reload.agent_digest import digest_of
 from .reload.agent_version import AgentVersion, differences, same_settings
 from .reload.failure_report import FailureReport, report_failure
@@ -36,6 +37,11 @@ class SwapHost(Protocol):
     @property
     def project(self) -> Project:
         """The project as the agent knows it."""
+        ...
+
+    @property
+    def context(self) -> AgentContext:
+        """What its versions take of their model's window."""
         ...
 
     async def take_version(self, version: AgentVersion, detail: str) -> None:
@@ -124,8 +130,21 @@ class VersionSwap:
             files=files or _names(project, changed),
             version=version.number,
             changes=found,
+            context=self._context(before, version),
             seconds=took,
         )
+
+    def _context(self, before: AgentVersion | None, after: AgentVersion) -> tuple[ContextChange, ...]:
+        return self._host.context.changes(before, after) if before is not None else ()
+
+    async def unapplied(self) -> tuple[Change, ...]:
+        """As ``FleetAgent.unapplied``."""
+        before = self._versions.version
+        if before is None:
+            return ()
+        root = self._host.project.root
+        changed = await asyncio.to_thread(before.sources.changed)
+        return await asyncio.to_thread(file_changes, root, changed, before.sources, None)
 
     async def rollback(self, began: float) -> Reloaded:
         """As ``FleetAgent.rollback``."""
@@ -146,6 +165,7 @@ class VersionSwap:
             files=_names(version.project, files),
             version=version.number,
             changes=found,
+            context=self._context(before, version),
             rolled_back=True,
             seconds=took,
         )
@@ -195,6 +215,7 @@ class VersionSwap:
         files: tuple[str, ...] = (),
         version: int = 0,
         changes: tuple[Change, ...] = (),
+        context: tuple[ContextChange, ...] = (),
         seconds: float | None = None,
         rolled_back: bool = False,
         failure: FailureReport | None = None,
@@ -205,6 +226,7 @@ class VersionSwap:
             version=version,
             files=tuple(one_line(name) for name in files[:_MAX_FILES]),
             changes=changes,
+            context=context,
             seconds=monotonic() - began if seconds is None else seconds,
             rolled_back=rolled_back,
             place=failure.place if failure is not None else "",

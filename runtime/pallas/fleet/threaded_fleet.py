@@ -11,6 +11,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, export_env, load_project
+from pallas.config.fault_file import load_faults
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.event_loop import run
 from pallas.mcp_client import import_client
@@ -33,6 +34,7 @@ from pallas.telemetry.log import redact_project, setup_logging
 
 if TYPE_CHECKING:
     from .fleet import Fleet
+    from .reload.recorded_tests import RecordedTests
     from .running_fleet import OtherFleet
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,22 @@ class ThreadedFleet(RunningFleet):
     """The FleetPort of a fleet in this process: an agent that blocks its loop never stops the caller's.
 
     ``start`` returns at once; a project with mistakes has the state ``failed`` and lists all of them in
-    ``error``. With ``watch`` changed files are applied automatically. Every method may be called
-    from any thread.
+    ``error``. With ``watch`` changed files are applied automatically. ``faults`` is a file with faults to be
+    injected, by default ``faults.yaml`` of the project. ``tests`` are those of the project. Every method may
+    be called from any thread.
     """
 
-    def __init__(self, root: Path, *, watch: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        watch: bool = False,
+        faults: Path | None = None,
+        tests: "RecordedTests | None" = None,
+    ) -> None:
         self._root = root
+        self._tests = tests
+        self._faults = faults
         self._watch = watch
         self._hub = EventHub()
         self._fleet: Fleet | None = None
@@ -167,6 +179,7 @@ class ThreadedFleet(RunningFleet):
         try:
             export_env(self._root)
             project = load_project(self._root)
+            faults = load_faults(self._root, self._faults, project)
         except ConfigError as error:
             self._fail(str(error))
             return
@@ -184,7 +197,16 @@ class ThreadedFleet(RunningFleet):
         try:
             seen = seen_path(project.root, log_file)
             database = url_of(project)
-            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch, database=database)
+            fleet = Fleet(
+                project,
+                hub=self._hub,
+                dev=True,
+                seen=seen,
+                watch=self._watch,
+                database=database,
+                faults=faults,
+                tests=self._tests,
+            )
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._other = await asyncio.to_thread(running_fleet, project, str(error))

@@ -2,11 +2,13 @@
 C11).
 
 ``ledger`` opens it, recovers what dead fleets left, and prunes old runs. ``thread_table``, ``run_store``,
-``task_store`` and ``resource_store`` are its stores; ``turn_statements`` writes a turn step by step,
-``model_context`` and ``thread_history`` are what a model is shown of a thread. ``sqlite`` and ``postgres``
-run the work of the stores, ``database`` is their interface. ``lives`` and ``advisory_locks`` tell living
-fleets from dead ones. ``tables``, ``schema`` and ``migrate`` are the tables and their revisions. SQLAlchemy
-is imported when a ledger is opened, and not before.
+``task_store``, ``session_store``, ``question_store``, ``resource_store`` and ``replica_store`` are its
+stores; ``turn_statements`` writes a turn step by step, ``model_context`` and ``thread_history`` are what a
+model is shown of a thread. ``sqlite`` and ``postgres`` run the work of the stores, ``database`` is their
+interface.
+``lives`` and ``advisory_locks`` tell living fleets from dead ones. ``tables``, ``schema`` and ``migrate`` are
+the tables and their revisions.
+SQLAlchemy is imported when a ledger is opened, and not before.
 """
 
 from importlib import import_module

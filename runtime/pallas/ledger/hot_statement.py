@@ -5,8 +5,7 @@ times as long as SQLite's.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Dialect, Executable
@@ -54,7 +53,7 @@ class HotStatement:
         if (raw := driver_of(connection)) is None:
             return [tuple(row) for row in connection.execute(self._statement, values)]
         compiled = self._of(connection, values)
-        with translated():
+        with translated:
             return raw.execute(compiled.sql, compiled.parameters(values)).fetchall()
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
@@ -62,7 +61,7 @@ class HotStatement:
         if (raw := driver_of(connection)) is None:
             return int(connection.execute(self._statement, values).rowcount)
         compiled = self._of(connection, values)
-        with translated():
+        with translated:
             return raw.execute(compiled.sql, compiled.parameters(values)).rowcount
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -71,7 +70,7 @@ class HotStatement:
             connection.execute(self._statement, rows)
             return
         compiled = self._of(connection, rows[0])
-        with translated():
+        with translated:
             raw.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
 
     def _of(self, connection: Connection, values: Mapping[str, Any]) -> _Compiled:
@@ -105,11 +104,15 @@ def driver_of(connection: Connection) -> sqlite3.Connection | None:
     return raw if isinstance(raw, sqlite3.Connection) else None
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise the driver's errors as SQLAlchemy does."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
-        raise kind(None, None, error) from error
+class _Translated:
+    """Raises the driver's errors as SQLAlchemy does. No generator: a turn has a dozen of these blocks."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
+            raise kind(None, None, error) from error
+
+
+translated: Final = _Translated()

@@ -26,12 +26,13 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRows:
-    """All rows by kind, sorted by name."""
+    """All rows by kind, sorted by name; ``mark`` is that of ``ResourceStore.mark`` when they were read."""
 
     agents: tuple[ResourceRow, ...] = ()
     llms: tuple[ResourceRow, ...] = ()
     secrets: tuple[ResourceRow, ...] = ()
     projects: tuple[ResourceRow, ...] = ()
+    mark: str = ""
 
     def of(self, kind: ResourceKind) -> tuple[ResourceRow, ...]:
         """The rows of one kind."""

@@ -159,9 +159,10 @@ def run_values(run: RunRecord) -> dict[str, Any]:
     return {name: getattr(run, name) for name in _RUN_COLUMNS} | {"thread_id": run.thread or None}
 
 
-def run_record(row: Any) -> RunRecord:
-    """A row of ``runs``."""
-    return RunRecord(thread=row.thread_id or "", **{name: getattr(row, name) for name in _RUN_COLUMNS})
+def run_record(row: Any, **changed: Any) -> RunRecord:
+    """A row of ``runs``, with these values in place of its own."""
+    values = {name: getattr(row, name) for name in _RUN_COLUMNS} | changed
+    return RunRecord(thread=row.thread_id or "", **values)
 
 
 def _native_of(message: Message) -> str | None:

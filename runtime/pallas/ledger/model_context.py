@@ -1,14 +1,16 @@
 """The rows that a model is shown, also after an executor rewrote the conversation."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, and_, bindparam, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from pallas.model import Message
+from pallas.model.packed import Packed
 
-from .tables import messages, threads
-from .thread_history import CompleteRow, Placed, placed
+from .message_rows import images_in
+from .tables import PENDING, messages, threads
+from .thread_history import CompleteRow, Placed, history_of, placed
 
 _NOT_SUMMARY = and_(~messages.c.summary, messages.c.turn_index >= threads.c.context_from)
 _SUMMARY = and_(messages.c.summary, messages.c.turn_index >= threads.c.summary_from)
@@ -37,6 +39,46 @@ def context_of(connection: Connection, thread: str) -> tuple[list[CompleteRow], 
     lowest = bounds.context_from if bounds.summary_from is None else min(bounds[1:])
     rows = connection.execute(_CONTEXT, {"thread": thread, "lowest": lowest})
     return [CompleteRow._make(row) for row in rows], bounds.next_index
+
+
+def context_of_run(connection: Connection, run: str) -> list[Placed]:
+    """The messages of a run that is under way, as they are stored; calls may lack their answers."""
+    columns = (messages.c[name] for name in CompleteRow._fields)
+    wanted = select(*columns).where(messages.c.run_id == run, PENDING).order_by(messages.c.turn_index)
+    return placed(CompleteRow._make(row) for row in connection.execute(wanted))
+
+
+def turn_of_run(
+    connection: Connection, thread: str, run: str
+) -> tuple[Sequence[tuple[str, Message]], Sequence[Message]]:
+    """The well-formed messages before those of a run, and its own, also if it failed.
+
+    The former have the ids of their runs, which are empty for summaries. Messages that a summary replaces
+    are left out.
+    """
+    columns = [messages.c[name] for name in CompleteRow._fields]
+    of_run = select(*columns).where(messages.c.thread_id == thread, messages.c.run_id == run)
+    own = [CompleteRow._make(row) for row in connection.execute(of_run.order_by(messages.c.turn_index))]
+    if not own:
+        return (), ()
+    earlier = (messages.c.thread_id == thread, messages.c.turn_index < own[0].turn_index)
+    stated = select(func.max(messages.c.turn_index)).where(*earlier, messages.c.summary)
+    summary = connection.execute(stated).scalar() or 0
+    before = select(*columns).where(
+        *earlier, messages.c.turn_index >= summary, messages.c.status == "complete"
+    )
+    rows = [CompleteRow._make(row) for row in connection.execute(before)]
+    runs = {row.part: row.run_id for row in rows}
+    return (
+        [(runs[each.part], _with_pictures(each.message)) for each in history_of(rows)],
+        [_with_pictures(each.message) for each in placed(own)],
+    )
+
+
+def _with_pictures(message: Message) -> Message:
+    """A message with the pictures in its native form, also those of tools."""
+    packed = isinstance(message.native, Packed) and not message.images
+    return replace(message, images=images_in(message.native.json)) if packed else message
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """PostgreSQL through asyncpg: a pool of connections; each piece of work is one transaction."""
 
 import asyncio
+import ssl
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from time import monotonic
 from typing import Any, Final
@@ -23,17 +26,24 @@ from .database import (
     too_many,
     unreachable,
 )
+from .postgres_servers import CONNECT_SECONDS, Servers
 
 POOL: Final = 10
 """Connections of one fleet, in addition to the one that holds its lock."""
-CONNECT_SECONDS: Final = 10.0
+AWAY_SECONDS: Final = 60.0
+"""Seconds that a fleet which starts waits for a server that is away."""
+_AWAY_PAUSE: Final = 1.0
 _RETRY_SECONDS: Final = 0.2
+# A process that is stopped in a transaction must not hold up those that take over its runs.
+_SETTINGS: Final = {"idle_in_transaction_session_timeout": "5s"}
 # Serialisation failure, deadlock, unique violation: the database rolled the transaction back, and a retry
 # sees what the other transaction wrote.
 _AGAIN: Final = ("40001", "40P01", "23505")
 _TRIES: Final = 5
 # Starting up; no free connection: retry soon.
 _NOT_YET: Final = ("57P03", "53300")
+# Shutting down, a crash of another session, a broken connection.
+_GOING: Final = ("57P01", "57P02", "08000", "08003", "08006")
 
 
 class PostgresDatabase:
@@ -41,14 +51,20 @@ class PostgresDatabase:
 
     def __init__(self, dsn: str, shown: str) -> None:
         self.shown = shown
-        self._dsn = dsn
+        self._servers = Servers(dsn)
         self._waiting = 0
         self._closed = False
         self._engine = self._new_engine()
 
     @classmethod
-    async def open(cls, dsn: str, shown: str) -> "PostgresDatabase":
-        """Open the database of that URL. Raises Fault (CONFIG, TRANSPORT, TIMEOUT)."""
+    async def open(
+        cls, dsn: str, shown: str, *, tell: Callable[[str], None] | None = None
+    ) -> "PostgresDatabase":
+        """Open the database of that URL. Raises Fault (CONFIG, TRANSPORT, TIMEOUT).
+
+        With ``tell`` a server that is away is waited for, about ``AWAY_SECONDS`` at most; it gets a line when
+        the wait begins, and one when it was not in vain.
+        """
         if find_spec("asyncpg") is None:
             raise Fault(
                 FaultType.CONFIG,
@@ -56,11 +72,17 @@ class PostgresDatabase:
             )
         opened = cls(dsn, shown)
         try:
+            if tell is not None:
+                await opened.wait_for_server(tell)
             await opened.write(lambda connection: None, seconds=OPEN_SECONDS)
         except BaseException:
             await opened.close()
             raise
         return opened
+
+    async def wait_for_server(self, tell: Callable[[str], None]) -> None:
+        """Wait for a server that is away, as ``open`` does."""
+        await _wait_for_server(self._servers, self.shown, tell)
 
     async def read[T](self, work: Work[T]) -> T:
         return await self._do(work, DEADLINE)
@@ -79,23 +101,15 @@ class PostgresDatabase:
         until = monotonic() + DEADLINE
         while True:
             try:
-                return await asyncpg.connect(
-                    self._dsn,
-                    timeout=CONNECT_SECONDS,
-                    server_settings={"application_name": "pallas", **settings},
-                )
+                return await self._servers.connect({"application_name": "pallas", **_SETTINGS, **settings})
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _NOT_YET or monotonic() > until:
-                    raise self._unreachable(str(error)) from None
+                    raise unreachable(self.shown, _reason(error)) from None
                 await asyncio.sleep(_RETRY_SECONDS)
             except (OSError, asyncpg.InterfaceError) as error:
-                raise self._unreachable(str(error)) from None
+                raise unreachable(self.shown, _reason(error)) from None
             except ValueError:  # its text may repeat the URL
-                raise self._unreachable("its URL cannot be read") from None
-
-    def _unreachable(self, why: str) -> Fault:
-        reason = one_line(why, 200) or f"no answer within {CONNECT_SECONDS:g} s"
-        return unreachable(self.shown, reason)
+                raise unreachable(self.shown, "its URL cannot be read") from None
 
     async def _do[T](self, work: Work[T], seconds: float) -> T:
         if self._closed:
@@ -118,7 +132,7 @@ class PostgresDatabase:
         except SQLAlchemyError as error:
             raise failed(self.shown, error) from None
         except OSError as error:
-            raise self._unreachable(str(error)) from None
+            raise unreachable(self.shown, _reason(error)) from None
         finally:
             self._waiting -= 1
 
@@ -133,3 +147,39 @@ class PostgresDatabase:
             # Notices a restarted server before work is sent to it.
             pool_pre_ping=True,
         )
+
+
+async def _wait_for_server(servers: Servers, shown: str, tell: Callable[[str], None]) -> None:
+    """Return when the server takes a connection, when waiting cannot help, or when it took too long.
+
+    In the last two cases the next attempt fails, and says why.
+    """
+    until, has_told = monotonic() + AWAY_SECONDS, False
+    while (left := until - monotonic()) > 0:
+        try:
+            connection = await servers.connect(seconds=min(CONNECT_SECONDS, left))
+        except Exception as error:
+            if not _is_away(error):
+                return
+            if not has_told:
+                has_told = True
+                why = _reason(error)
+                at = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
+                tell(f"the database {shown} cannot be reached: {why}; waiting for it until {at}")
+            await asyncio.sleep(_AWAY_PAUSE)
+        else:
+            connection.terminate()
+            if has_told:
+                tell(f"the database {shown} answers again: the fleet starts")
+            return
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(error), 200) or f"no answer within {CONNECT_SECONDS:g} s"
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the server may take the same connection later."""
+    if isinstance(error, OSError):  # TimeoutError is one, too
+        return not isinstance(error, ssl.SSLError | PermissionError)
+    return getattr(error, "sqlstate", None) in (*_NOT_YET, *_GOING)

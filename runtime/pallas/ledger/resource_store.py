@@ -5,16 +5,17 @@ A secret's values are sealed before they come here.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, text, update
 
 from pallas.model import ResourceKind, refusals
 
-from .database import Database
+from .database import Database, insert_new
 from .kept import FOLDER_ID, ResourceRow, ResourceRows, used_by
 from .message_rows import new_id
-from .tables import agents, llms, projects, secrets
+from .tables import agents, llms, meta, projects, secrets
 
 _FOLDER_NAME: Final = "."  # not a valid name for others; its real name is in agents.yaml
 
@@ -24,6 +25,10 @@ _TABLES: Final[Mapping[ResourceKind, Table]] = {
     "secret": secrets,
     "project": projects,
 }
+_MARK: Final = "resources"
+"""The key of the mark in ``meta``."""
+# Otherwise each statement sees what was committed meanwhile.
+_SAME_TIME: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 _OWN: Final = frozenset({"id", "name", "owner", "version", "created_at", "updated_at"})
 
 
@@ -34,10 +39,17 @@ class ResourceStore:
         self._database = database
         self._clock = clock
 
+    async def mark(self) -> str:
+        """A text that is another one after each change of any resource, by any fleet. One statement."""
+        return await self._database.read(_mark)
+
     async def everything(self) -> ResourceRows:
         """All rows at one time, without agents that are neither declared nor made over the API."""
 
         def work(connection: Connection) -> ResourceRows:
+            if connection.dialect.name == "postgresql":
+                connection.execute(_SAME_TIME)
+            mark = _mark(connection)
             found = {
                 kind: tuple(
                     _kept(kind, row) for row in connection.execute(select(table).order_by(table.c.name))
@@ -45,7 +57,7 @@ class ResourceStore:
                 for kind, table in _TABLES.items()
             }
             known = tuple(each for each in found["agent"] if each.values["made"] or each.values["declared"])
-            return ResourceRows(known, found["llm"], found["secret"], found["project"])
+            return ResourceRows(known, found["llm"], found["secret"], found["project"], mark)
 
         return await self._database.read(work)
 
@@ -58,10 +70,10 @@ class ResourceStore:
 
         def work(connection: Connection) -> None:
             known = {row.name: row for row in connection.execute(select(agents))}
-            for name, row in known.items():
-                if row.declared != names.get(name, ""):
-                    where = agents.c.id == row.id
-                    connection.execute(update(agents).where(where).values(declared=names.get(name, "")))
+            moved = [row for name, row in known.items() if row.declared != names.get(name, "")]
+            for row in moved:
+                where = agents.c.id == row.id
+                connection.execute(update(agents).where(where).values(declared=names.get(row.name, "")))
             new = [
                 {"id": new_id(), "name": name, "declared": place, "created_at": now, "updated_at": now}
                 for name, place in names.items()
@@ -69,6 +81,8 @@ class ResourceStore:
             ]
             if new:
                 connection.execute(insert(agents), new)
+            if new or moved:
+                _change_mark(connection)
 
         await self._database.write(work)
 
@@ -80,6 +94,7 @@ class ResourceStore:
             if connection.execute(select(projects.c.id).where(projects.c.id == FOLDER_ID)).first() is None:
                 row = {"id": FOLDER_ID, "name": _FOLDER_NAME, "created_at": now, "updated_at": now}
                 connection.execute(insert(projects).values(row))
+                _change_mark(connection)
 
         await self._database.write(work)
 
@@ -99,11 +114,12 @@ class ResourceStore:
             there = connection.execute(select(table).where(table.c.name == name)).first()
             if there is None:
                 connection.execute(insert(table).values(id=key, name=name, **row))
-                return _one(connection, kind, key)
-            if kind != "agent" or there.made or there.declared:
+            elif kind != "agent" or there.made or there.declared:
                 raise refusals.conflict(f"{kind} {name} exists already; change it, or choose another name")
-            connection.execute(update(table).where(table.c.id == there.id).values(**row))
-            return _one(connection, kind, there.id)
+            else:
+                connection.execute(update(table).where(table.c.id == there.id).values(**row))
+            _change_mark(connection)
+            return _one(connection, kind, key if there is None else there.id)
 
         return await self._database.write(work)
 
@@ -122,6 +138,7 @@ class ResourceStore:
             found = _one(connection, kind, key)
             if not done.rowcount:
                 raise refusals.stale(kind, found.name, found.version)
+            _change_mark(connection)
             return found
 
         return await self._database.write(work)
@@ -132,6 +149,7 @@ class ResourceStore:
         def work(connection: Connection) -> None:
             for key, value in sealed.items():
                 connection.execute(update(secrets).where(secrets.c.id == key).values(sealed=value))
+            _change_mark(connection)
 
         if sealed:
             await self._database.write(work)
@@ -160,8 +178,22 @@ class ResourceStore:
             if version is not None and not gone.rowcount:
                 found = _one(connection, kind, key)
                 raise refusals.stale(kind, found.name, found.version)
+            _change_mark(connection)
 
         await self._database.write(work)
+
+
+def _mark(connection: Connection) -> str:
+    found = connection.execute(select(meta.c.value).where(meta.c.key == _MARK)).scalar_one_or_none()
+    return found or ""
+
+
+def _change_mark(connection: Connection) -> None:
+    """Let other fleets see that something changed. Call it last: others wait for the row until the commit."""
+    row = insert_new(connection, meta).values(key=_MARK, value=token_hex(8))
+    connection.execute(
+        row.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": row.excluded.value})
+    )
 
 
 def _of(table: Table, key: str, version: int | None) -> list[ColumnElement[bool]]:

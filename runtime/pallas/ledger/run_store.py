@@ -1,24 +1,52 @@
 """Runs in the ledger, their events, and idempotency keys."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import batched, chain
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, delete, select, tuple_
+from sqlalchemy import Connection, delete, select, tuple_, update
 
-from pallas.model import EndedRun, Page, RunRecord, RunStatus, refusals
-from pallas.model.codec import visible
+from pallas.model import EndedRun, Page, RunRecord, RunStatus, RunTexts, StoredRequest, refusals
+from pallas.model.codec import decode, encode_fields, loads, visible
 
 from . import step_store, turn_statements
 from .database import Database, insert_new
 from .message_rows import run_record
 from .page_cursor import check_limit, cursor_of, place_of
-from .tables import idempotency, run_events, runs
+from .replica_store import short_id
+from .tables import ASKED, RUNNING, idempotency, lives, run_events, runs, waiting
 
 KEY_SECONDS: Final = 24 * 3600.0
 """Seconds that an idempotency key is valid."""
 MAX_EVENTS: Final = 10_000
 """Most events that are returned at once."""
+_CANCELLED: Final = "cancelled "
+"""Precedes the digest of a key whose run was cancelled before the ledger knew of it."""
+_TEXTS: Final = 0
+"""The number under which the texts of a run are stored, before its events."""
+MAX_ASKED: Final = 1_000
+"""Most runs that are returned for the spans that asked for them."""
+_AT_ONCE: Final = 500
+"""Values in one condition."""
+MAX_ELSEWHERE: Final = 200
+"""Most running runs of other fleets that are returned, and most that are asked for by their ids."""
+_NEWEST: Final = 100
+_ENDED_SECONDS: Final = 60.0
+"""Seconds for which a run that is over is among those of other fleets: clocks of machines differ."""
+
+
+class OwnRuns(NamedTuple):
+    """The ids of a fleet's runs that have begun, and of those that shall be cancelled."""
+
+    begun: frozenset[str]
+    to_cancel: frozenset[str]
+
+
+class KeyState(NamedTuple):
+    """Whether the run of a key shall be cancelled, and whether the ledger knows of the run."""
+
+    is_cancelled: bool
+    has_begun: bool
 
 
 class RunStore:
@@ -45,6 +73,80 @@ class RunStore:
             lambda connection: connection.execute(select(runs).where(runs.c.id == run_id)).first()
         )
         return run_record(row) if row is not None else None
+
+    async def find(self, run_id: str) -> RunRecord | None:
+        """The run of that id, also one that waits for its thread and has not begun."""
+
+        def work(connection: Connection) -> RunRecord | None:
+            # In this order: a run that begins between the two has left the queue, and is found.
+            queued = connection.execute(select(waiting).where(waiting.c.run_id == run_id)).first()
+            row = connection.execute(select(runs).where(runs.c.id == run_id)).first()
+            if row is not None:
+                return run_record(row)
+            return _waiting_record(queued) if queued is not None else None
+
+        return await self._database.read(work)
+
+    async def elsewhere(self, known: Sequence[str] = (), here: str = "") -> Sequence[tuple[RunRecord, str]]:
+        """Runs of other fleets that run, or ended a short while ago, each with the id of its replica.
+
+        Others than ``here``, the id of a replica; than this fleet without one.
+
+        Also those with the ids ``known``, whoever has them. The cost is bounded, however many runs there are:
+        at most ``MAX_ELSEWHERE`` that run are returned, and those that ended only if they are among the
+        newest runs of all.
+        """
+        here = here or short_id(self._life)
+        fleets = select(lives.c.id).where(~lives.c.id.startswith(here, autoescape=True), lives.c.state != "")
+        newest = select(runs.c.id).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(_NEWEST)
+        ended = runs.c.finished_at > self._clock() - _ENDED_SECONDS
+        found = select(*(each for each in runs.c if each.name != "request"))  # which may be large
+        parts = (
+            found.where(RUNNING, runs.c.life.in_(fleets)).limit(MAX_ELSEWHERE),
+            found.where(
+                runs.c.id.in_(newest),
+                runs.c.life != "",
+                ~runs.c.life.startswith(here, autoescape=True),
+                ended,
+            ),
+            found.where(runs.c.id.in_(list(known)[:MAX_ELSEWHERE])),
+        )
+
+        def work(connection: Connection) -> list[Any]:
+            return list(chain.from_iterable(connection.execute(each).all() for each in parts))
+
+        rows = {row.id: row for row in await self._database.read(work)}
+        return [(run_record(row), short_id(row.life)) for row in rows.values()]
+
+    async def ask_cancel(self, run_id: str) -> None:
+        """Ask the fleet that has a run, or in which it waits for its thread, to cancel it."""
+        # In this order: a run that begins between the two has left the queue.
+        queued = update(waiting).where(waiting.c.run_id == run_id).values(cancel=True)
+        begun = update(runs).where(runs.c.id == run_id, RUNNING).values(cancel=True)
+
+        def work(connection: Connection) -> None:
+            if not connection.execute(queued).rowcount:
+                connection.execute(begun)
+
+        await self._database.write(work)
+
+    async def is_elsewhere(self, run_id: str) -> bool:
+        """Whether another fleet has begun that run."""
+        wanted = select(runs.c.id).where(runs.c.id == run_id, runs.c.life != self._life)
+        return await self._database.read(lambda connection: connection.execute(wanted).first() is not None)
+
+    async def mine(self) -> "OwnRuns":
+        """This fleet's runs in threads."""
+        of_thread = (runs.c.thread_id.is_not(None), runs.c.request.is_not(None))
+        begun = select(runs.c.id, runs.c.cancel).where(runs.c.life == self._life, RUNNING, *of_thread)
+        queued = select(waiting.c.run_id).where(waiting.c.life == self._life, waiting.c.cancel)
+
+        def work(connection: Connection) -> OwnRuns:
+            rows = connection.execute(begun).all()
+            cancelled = {row.id for row in rows if row.cancel} | set(connection.execute(queued).scalars())
+            return OwnRuns(frozenset(row.id for row in rows), frozenset(cancelled))
+
+        return await self._database.read(work)
 
     async def list(
         self,
@@ -84,10 +186,38 @@ class RunStore:
         rows = await self._database.read(lambda connection: connection.execute(wanted).all())
         return [(row.seq, row.body) for row in rows]
 
-    async def add_events(self, run_id: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    async def texts(self, run_ids: Collection[str]) -> Mapping[str, RunTexts]:
+        """The questions and answers of runs that are over, by run; of those for which they are stored."""
+        wanted = list(run_ids)
+
+        def work(connection: Connection) -> dict[str, RunTexts]:
+            found: dict[str, RunTexts] = {}
+            for some in batched(wanted, _AT_ONCE, strict=False):
+                place = (run_events.c.run_id.in_(some), run_events.c.seq == _TEXTS)
+                rows = connection.execute(select(run_events.c.run_id, run_events.c.body).where(*place))
+                found |= {row.run_id: decode(RunTexts, row.body) for row in rows}
+            return found
+
+        return await self._database.read(work)
+
+    async def asked_by(self, spans: Sequence[str]) -> Sequence[RunRecord]:
+        """The first ``MAX_ASKED`` runs that these spans asked for, in the order in which they began."""
+        wanted = (
+            select(runs)
+            .where(runs.c.parent_span.in_(spans), ASKED)
+            .order_by(runs.c.started_at, runs.c.id)
+            .limit(MAX_ASKED)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(wanted).all())
+        return [run_record(row) for row in rows]
+
+    async def add_events(
+        self, run_id: str, rows: Sequence[tuple[int, dict[str, Any]]], *, claim: str = ""
+    ) -> None:
         """Add events of a run that has begun; a number that exists is ignored.
 
-        Raises Fault (not found) without the run.
+        Raises Fault: not found without the run; taken over if another fleet has the run or ended it, whose
+        readers do not get what is added for an earlier ``claim``.
         """
         if not rows:
             return
@@ -95,14 +225,17 @@ class RunStore:
         values = [{"run_id": run_id, "seq": seq, "at": now, "body": visible(body)} for seq, body in rows]
 
         def work(connection: Connection) -> None:
-            if connection.execute(select(runs.c.id).where(runs.c.id == run_id)).first() is None:
+            wanted = select(runs.c.claim).where(runs.c.id == run_id).with_for_update(read=True)
+            if (row := connection.execute(wanted).first()) is None:
                 raise refusals.not_found("run not found: it is unknown, or was deleted with its thread")
+            if claim and row.claim not in ("", claim):
+                raise refusals.taken_over()
             connection.execute(insert_new(connection, run_events).on_conflict_do_nothing(), values)
 
         await self._database.write(work)
 
     async def record(self, left: Iterable[EndedRun]) -> None:
-        """Store many finished runs in one transaction.
+        """Store many finished runs in one transaction; one that another fleet has or ended stays as it is.
 
         Events and steps of a run that does not exist (any more) are dropped.
         """
@@ -111,14 +244,14 @@ class RunStore:
         rows = {
             each.run_id: [
                 {"run_id": each.run_id, "seq": seq, "at": now, "body": visible(body)}
-                for seq, body in each.events
+                for seq, body in _numbered(each)
             ]
             for each in left
         }
 
         def work(connection: Connection) -> None:
             for each in left:
-                if each.run is not None:
+                if each.run is not None and turn_statements.may_stop(connection, each.run):
                     turn_statements.stop(connection, each.run, self._life, at=each.run.turn_index)
             there = set(connection.execute(select(runs.c.id).where(runs.c.id.in_(list(rows)))).scalars())
             if values := [row for run_id in there for row in rows[run_id]]:
@@ -138,6 +271,37 @@ class RunStore:
         place = (idempotency.c.owner == owner, idempotency.c.key == key, idempotency.c.run_id == run_id)
         await self._database.write(lambda connection: connection.execute(delete(idempotency).where(*place)))
 
+    async def close_key(self, owner: str, key: str, run_id: str) -> str:
+        """The run of this key; ``run_id`` if it has none, and then no request runs with that key any more.
+
+        A run that another fleet is about to begin is marked: ``key_state`` tells that fleet.
+        """
+        place = (idempotency.c.owner == owner, idempotency.c.key == key)
+        values = {"owner": owner, "key": key, "run_id": run_id, "digest": "", "created_at": self._clock()}
+
+        def work(connection: Connection) -> str:
+            connection.execute(insert_new(connection, idempotency).values(values).on_conflict_do_nothing())
+            found = connection.execute(select(idempotency).where(*place)).one()
+            is_marked = not found.digest or found.digest.startswith(_CANCELLED)
+            if not is_marked and not _has_begun(connection, found.run_id):
+                marked = update(idempotency).where(*place, idempotency.c.run_id == found.run_id)
+                connection.execute(marked.values(digest=_CANCELLED + found.digest))
+            return str(found.run_id)
+
+        return await self._database.write(work)
+
+    async def key_state(self, owner: str, key: str, run_id: str) -> KeyState:
+        """What became of the run of this key."""
+        place = (idempotency.c.owner == owner, idempotency.c.key == key, idempotency.c.run_id == run_id)
+
+        def work(connection: Connection) -> KeyState:
+            # In this order: who cancels a run between the two finds its row.
+            has_begun = _has_begun(connection, run_id)
+            digest = connection.execute(select(idempotency.c.digest).where(*place)).scalar_one_or_none()
+            return KeyState((digest or "").startswith(_CANCELLED), has_begun)
+
+        return await self._database.read(work)
+
     async def claim_key(self, owner: str, key: str, run_id: str, digest: str) -> str:
         """The run of this key: ``run_id`` from now on, or the run that claimed it before.
 
@@ -153,7 +317,7 @@ class RunStore:
             )
             connection.execute(insert_new(connection, idempotency).values(values).on_conflict_do_nothing())
             found = connection.execute(select(idempotency).where(*place)).one()
-            if found.digest != digest:
+            if found.digest.removeprefix(_CANCELLED) != digest:
                 raise refusals.conflict(
                     "this Idempotency-Key was sent with another request before; send a new key with a new "
                     "request, and the old one only to repeat exactly what it was for",
@@ -162,3 +326,30 @@ class RunStore:
             return str(found.run_id)
 
         return await self._database.write(work)
+
+
+def _has_begun(connection: Connection, run_id: str) -> bool:
+    """Whether a run has begun, or waits for its thread."""
+    # In this order: a run that begins between the two has left the queue, and is found.
+    tables = waiting.c.run_id, runs.c.id
+    return any(connection.execute(select(each).where(each == run_id)).first() is not None for each in tables)
+
+
+def _numbered(run: EndedRun) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events of a run, with its texts before them if it has any."""
+    if run.texts is not None:
+        yield _TEXTS, encode_fields(run.texts)
+    yield from run.events
+
+
+def _waiting_record(row: Any) -> RunRecord:
+    """A row of ``waiting`` as the run that it will be."""
+    request = decode(StoredRequest, loads(row.request)).request
+    return RunRecord(
+        row.run_id,
+        row.agent,
+        request.principal.id,
+        row.thread_id,
+        surface=request.surface,
+        started_at=row.created_at,
+    )

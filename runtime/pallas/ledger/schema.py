@@ -11,7 +11,7 @@ from sqlalchemy.types import String
 
 from pallas.model import Fault, FaultType
 
-from .tables import HEAD, REVISIONS, metadata
+from .tables import HEAD, REVISIONS, adopt_postgres, metadata
 
 # As alembic makes it.
 _VERSION: Final = Table(
@@ -30,6 +30,7 @@ def bring_up_to_date(connection: Connection, shown: str) -> None:
     Raises Fault (CONFIG) for tables of a newer release, or of another program.
     """
     if connection.dialect.name == "postgresql":
+        adopt_postgres()
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
     version = _version(connection, shown)
     if version == HEAD:

@@ -1,7 +1,8 @@
 """SQLite in threads of its own: one that writes, a few that read.
 
 SQLite has one writer at a time, and so has this. Waiting writes share one transaction: sixty conversations
-neither fight for the lock nor wait for the disk sixty times.
+neither fight for the lock nor wait for the disk sixty times. A savepoint for each would take as long as its
+statements, so where one fails, all run again, each in a transaction of its own.
 """
 
 import asyncio
@@ -9,10 +10,10 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -46,12 +47,12 @@ _BUSY_WORDS: Final = ("database is locked", "database table is locked", "databas
 @dataclass(slots=True)
 class _Job:
     work: Work[Any]
-    done: Future[Any] = field(default_factory=Future)
-    until: float = 0.0
+    done: asyncio.Future[Any]  # of the loop: the writing thread only asks whether it is done
+    until: float
 
 
-class _EndedForAll(Exception):
-    """SQLite rolled a transaction back because one of its statements failed, as it does on a full disk."""
+class _OneFailed(Exception):
+    """One of several jobs of a transaction failed: it is rolled back, and each runs again alone."""
 
 
 class SqliteDatabase:
@@ -60,6 +61,7 @@ class SqliteDatabase:
     def __init__(self, path: Path | None, shown: str, *, full: bool = False) -> None:
         self.shown = shown
         self._path = path
+        self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
         self._closed = False
@@ -97,7 +99,13 @@ class SqliteDatabase:
 
         if self._closed:
             raise closed_fault(self.shown)
-        return await self._outcome(self._readers.submit(reading), DEADLINE)
+        try:
+            async with asyncio.timeout(DEADLINE * 2):
+                return await asyncio.wrap_future(self._readers.submit(reading))
+        except TimeoutError:
+            raise too_late(self.shown, DEADLINE * 2) from None
+        except SQLAlchemyError as error:
+            raise failed(self.shown, error) from None
 
     async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
         if self._closed:
@@ -105,14 +113,22 @@ class SqliteDatabase:
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         seconds = seconds or DEADLINE
-        job = _Job(work, until=monotonic() + seconds)
+        done: asyncio.Future[T] = self._loop.create_future()
+        # The writer observes the deadline itself; this one covers a file system that does not answer.
+        late = self._loop.call_later(seconds * 2, self._is_late, done, seconds * 2)
         self._waiting += 1
-        self._jobs.put(job)
+        self._jobs.put(_Job(work, done, monotonic() + seconds))
         try:
-            result: T = await self._outcome(job.done, seconds)
+            return await done
+        except SQLAlchemyError as error:
+            raise failed(self.shown, error) from None
         finally:
             self._waiting -= 1
-        return result
+            late.cancel()
+
+    def _is_late(self, done: asyncio.Future[Any], seconds: float) -> None:
+        if not done.done():
+            done.set_exception(too_late(self.shown, seconds))
 
     async def close(self) -> None:
         if self._closed:
@@ -135,32 +151,21 @@ class SqliteDatabase:
         if not ended.cancelled():
             ended.set_result(None)
 
-    async def _outcome[T](self, future: Future[T], seconds: float) -> T:
-        try:
-            # The writer observes the deadline itself; this one covers a file system that does not answer.
-            async with asyncio.timeout(seconds * 2):
-                return await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise too_late(self.shown, seconds * 2) from None
-        except SQLAlchemyError as error:
-            raise failed(self.shown, error) from None
-
     def _write_on(self) -> None:
         """Run the writing thread until None is queued."""
         connection: Connection | None = None
         while (job := self._jobs.get()) is not None:
             jobs = [job, *self._next_ones()]
-            mine = [each for each in jobs if each is not None and each.done.set_running_or_notify_cancel()]
+            mine = [each for each in jobs if each is not None and not each.done.done()]
             try:
                 connection = connection or self._connect()
                 try:
                     self._together(connection, mine)
-                except _EndedForAll:
+                except _OneFailed:
                     for each in mine:
                         self._alone(connection, each)
             except BaseException as error:  # the waiting callers must get it
-                for each in mine:
-                    _settle(each, _raising(error))
+                self._tell(_fail, mine, error)
             if None in jobs:
                 break
         if connection is not None:
@@ -188,84 +193,66 @@ class SqliteDatabase:
         try:
             self._together(connection, [job])
         except BaseException as error:
-            _settle(job, _raising(error))
+            self._tell(_fail, [job], error)
 
     def _together(self, connection: Connection, jobs: list[_Job]) -> None:
-        """Run jobs in one transaction; each fails alone, and gets its result after the commit.
+        """Run jobs in one transaction; each gets its result after the commit.
 
-        Raises _EndedForAll, with nothing written and no result, if one of several ends the transaction.
+        Raises _OneFailed, with nothing written and no result, if one of several fails.
         """
         if not jobs:
             return
-        outcomes: list[Callable[[Future[Any]], None]] = []
         raw = driver_of(connection)
         assert raw is not None
-        with translated(), self._transaction(raw, min(job.until for job in jobs)):
-            for job in jobs:
-                try:
-                    if len(jobs) == 1:
-                        result = job.work(connection)
-                    else:
-                        with translated(), _savepoint(raw):
-                            result = job.work(connection)
-                except Exception as error:
-                    if len(jobs) == 1:
-                        raise
-                    if not raw.in_transaction:
-                        raise _EndedForAll from error
-                    outcomes.append(_raising(error))
-                else:
-                    outcomes.append(_returning(result))
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            _settle(job, outcome)
+        with translated:
+            self._begin(raw, min(job.until for job in jobs))
+            try:
+                results = _results(connection, jobs)
+                raw.execute("COMMIT")
+            except BaseException:
+                if raw.in_transaction:
+                    raw.execute("ROLLBACK")
+                raise
+        self._tell(_succeed, jobs, results)
 
-    @contextmanager
-    def _transaction(self, raw: sqlite3.Connection, until: float) -> Iterator[None]:
-        """A write transaction, begun as soon as no other process has one.
+    def _tell[T](self, end: Callable[[Sequence[_Job], T], None], jobs: Sequence[_Job], outcome: T) -> None:
+        """Wake the loop, once for all of these jobs. Nobody waits any more for one that is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(end, jobs, outcome)
+
+    def _begin(self, raw: sqlite3.Connection, until: float) -> None:
+        """Begin a write transaction as soon as no other process has one.
 
         Raises SQLite's error at the deadline, or as soon as the database is closed.
         """
         while True:
             try:
                 raw.execute("BEGIN IMMEDIATE")
-                break
+                return
             except sqlite3.OperationalError as error:
                 if not str(error).startswith(_BUSY_WORDS) or self._closed or monotonic() >= until:
                     raise
-        try:
-            yield
-            raw.execute("COMMIT")
-        except BaseException:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            raise
 
 
-@contextmanager
-def _savepoint(raw: sqlite3.Connection) -> Iterator[None]:
-    """Undo what the block wrote if it fails."""
-    raw.execute("SAVEPOINT job")
+def _results(connection: Connection, jobs: Sequence[_Job]) -> list[Any]:
     try:
-        yield
-    except BaseException:
-        if raw.in_transaction:  # a full disk may end it
-            raw.execute("ROLLBACK TO job")
-            raw.execute("RELEASE job")
-        raise
-    raw.execute("RELEASE job")
+        return [job.work(connection) for job in jobs]
+    except Exception as error:
+        if len(jobs) == 1:
+            raise
+        raise _OneFailed from error
 
 
-def _settle(job: _Job, outcome: Callable[[Future[Any]], None]) -> None:
-    if not job.done.done():
-        outcome(job.done)
+def _succeed(jobs: Sequence[_Job], results: Sequence[Any]) -> None:
+    for job, result in zip(jobs, results, strict=True):
+        if not job.done.done():
+            job.done.set_result(result)
 
 
-def _raising(error: BaseException) -> Callable[[Future[Any]], None]:
-    return lambda future: future.set_exception(error)
-
-
-def _returning(result: Any) -> Callable[[Future[Any]], None]:
-    return lambda future: future.set_result(result)
+def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
+    for job in jobs:
+        if not job.done.done():
+            job.done.set_exception(error)
 
 
 def _engine(path: Path | None, *, full: bool) -> Engine:

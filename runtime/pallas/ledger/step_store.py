@@ -3,15 +3,17 @@
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, literal, select
+from sqlalchemy import Connection, delete, func, literal, select, update
 
-from pallas.model import Blob, Step, StepDetail, StoredField, StoredStep
+from pallas.model import Blob, Step, StepDetail, StoredField, StoredStep, Usage
 from pallas.model.codec import decode, encode_clean
+from pallas.model.spend_limits import NOTHING, Amount
 
 from .database import Database, insert_new
-from .tables import blobs, runs, steps
+from .tables import CAUSED, blobs, runs, steps
 
 MAX_STEPS: Final = 1_000
 """Most steps of a run that are returned."""
@@ -53,6 +55,48 @@ class StepStore:
 
         return await self._database.read(work)
 
+    async def adopt(self, run_id: str) -> tuple[int, Usage]:
+        """Mark the open steps of a run whose fleet died as ``unknown``; returns how many steps it made, and
+        their tokens with what they cost.
+        """
+
+        def work(connection: Connection) -> tuple[int, Usage]:
+            rows = connection.execute(select(steps).where(steps.c.run_id == run_id)).all()
+            used = Usage()
+            for row in rows:
+                stored = decode(StoredStep, json.loads(row.body))
+                step = stored.step
+                used += Usage(step.usage.input, step.usage.output, step.cost, step.unpriced)
+                if row.state != "begun":
+                    continue
+                unknown = replace(stored, step=replace(stored.step, state="unknown"))
+                values = {"state": "unknown", "body": encode_clean(unknown, without={"response"})}
+                place = (steps.c.run_id == run_id, steps.c.number == row.number)
+                connection.execute(update(steps).where(*place).values(values))
+            return max((row.number for row in rows), default=0), used
+
+        return await self._database.write(work)
+
+    async def spent(self, run_id: str) -> Amount:
+        """What the questions to models of a run used, with those of the runs that it led to."""
+
+        def work(connection: Connection) -> Amount:
+            total, level, seen = NOTHING, [run_id], {run_id}
+            while level:
+                wanted = select(steps.c.body).where(steps.c.run_id.in_(level), steps.c.kind == "model")
+                for body in connection.execute(wanted).scalars():
+                    total += _amount(decode(StoredStep, json.loads(body)).step)
+                below = select(runs.c.id).where(CAUSED, runs.c.caused_by.in_(level))
+                level = [each for each in connection.execute(below).scalars() if each not in seen]
+                seen.update(level)
+            return total
+
+        return await self._database.read(work)
+
+
+def _amount(step: Step) -> Amount:
+    return Amount(step.cost or 0, (step.usage.input or 0) + (step.usage.output or 0), 1)
+
 
 def add(
     connection: Connection, entries: Iterable[StoredStep], new: Iterable[tuple[str, Blob]], now: float
@@ -75,7 +119,12 @@ def add(
         )
         connection.execute(insert, list(rows.values()))
     if values := [_row(entry) for entry in entries]:
-        connection.execute(insert_new(connection, steps).on_conflict_do_nothing(), values)
+        insert = insert_new(connection, steps)
+        newer = {
+            name: insert.excluded[name] for name in ("name", "state", "body", "cost", "unpriced", "response")
+        }
+        index = [steps.c.run_id, steps.c.number]
+        connection.execute(insert.on_conflict_do_update(index_elements=index, set_=newer), values)
 
 
 def forget_unused(connection: Connection) -> None:
@@ -94,6 +143,8 @@ def _row(entry: StoredStep) -> dict[str, Any]:
         "state": step.state,
         "started_at": step.started_at,
         "body": encode_clean(entry, without={"response"}),
+        "cost": step.cost,
+        "unpriced": step.unpriced,
         "response": _packed(entry.response),
     }
 

@@ -1,10 +1,11 @@
 """Text and ids in a form that databases accept."""
 
 import re
-import secrets
 from typing import Final
 
 from sqlalchemy import Dialect, Text, TypeDecorator
+
+from pallas.model.ids import random_hex
 
 # Characters that databases refuse, and that properly decoded text does not contain.
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -12,7 +13,7 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 def new_id() -> str:
     """A new id of 96 random bits."""
-    return secrets.token_hex(12)
+    return random_hex(12)
 
 
 def storable(text: str) -> str:

@@ -1,6 +1,6 @@
 """Tasks in the ledger."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ class TaskStore:
             "life": self._life,
             "run_id": task.run_id,
             "preview": task.preview,
+            "request": _plain(task.request),
             "ttl": task.ttl,
             "created_at": task.created_at,
             "updated_at": task.updated_at,
@@ -92,6 +93,12 @@ class TaskStore:
         row = await self._database.read(lambda connection: connection.execute(wanted).first())
         return _record(row) if row is not None else None
 
+    async def of_run(self, run_id: str) -> TaskRecord | None:
+        """The task under way in this life whose work is that run."""
+        wanted = _all().where(tasks.c.run_id == run_id, tasks.c.life == self._life, UNDER_WAY)
+        row = await self._database.read(lambda connection: connection.execute(wanted).first())
+        return _record(row) if row is not None else None
+
     async def list(
         self,
         *,
@@ -136,11 +143,8 @@ def forget_old(connection: Connection, now: float, limit: int = AT_ONCE) -> bool
     return len(found) == limit
 
 
-def bury_tasks(connection: Connection, life: str, now: float, when: str) -> None:
-    """Fail the tasks that a life left under way.
-
-    Call it before its runs are changed: they know the threads.
-    """
+def bury_tasks(connection: Connection, life: str, now: float, when: str, *, but: Sequence[str] = ()) -> None:
+    """Fail the tasks that a life left under way, except those of the runs ``but``."""
     fault = Fault(
         FaultType.UPSTREAM,
         f"{STOPPED} ({when}); what it did until then was done: look at its thread, and ask again",
@@ -149,7 +153,7 @@ def bury_tasks(connection: Connection, life: str, now: float, when: str) -> None
     known = select(runs.c.thread_id).where(runs.c.id == tasks.c.run_id, tasks.c.run_id != "")
     connection.execute(
         update(tasks)
-        .where(tasks.c.life == life, UNDER_WAY)
+        .where(tasks.c.life == life, UNDER_WAY, tasks.c.run_id.not_in(but))
         .values(
             status="failed",
             fault=fault.to_body(),

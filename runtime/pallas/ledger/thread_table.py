@@ -2,24 +2,28 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, Select, bindparam, case, delete, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
-from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
+from pallas.model import Message, MessageRecord, NewThread, Page, RunRecord, Said, ThreadRecord, refusals
 from pallas.model.ids import mint
+from pallas.model.run_values import OF_AGENTS
 from pallas.safe_text import one_line
 
-from . import turn_statements
+from . import claims, thread_queue, turn_statements
 from .database import Database, insert_new
 from .hot_statement import HotStatement
+from .known_handles import MOST, HandleFilter, KnownHandles
 from .message_rows import message_record, thread_record
-from .model_context import context_of
+from .model_context import context_of, context_of_run, turn_of_run
 from .page_cursor import check_limit, cursor_of, place_of
 from .storable_text import new_id
-from .tables import agents, idempotency, messages, runs, threads
+from .tables import WITHIN, agents, idempotency, messages, runs, threads
 from .thread_history import history_of
+from .thread_queue import FIRST
 
 MAX_TITLE: Final = 200
 """Most characters of a title."""
@@ -33,6 +37,7 @@ _BY_ID: Final = _OF_AGENT.where(threads.c.id == bindparam("handle"))
 _BY_HANDLE: Final = _OF_AGENT.where(threads.c.handle == bindparam("handle"))
 _AGENT_ID: Final = HotStatement(select(agents.c.id).where(agents.c.name == bindparam("agent")))
 _INSERT_THREAD: Final = HotStatement(insert(threads))
+_HANDLES: Final = select(threads.c.handle).where(threads.c.handle.is_not(None)).limit(MOST + 1)
 _MESSAGES: Final = select(
     messages.c.id,
     messages.c.thread_id,
@@ -75,6 +80,7 @@ class ThreadRows:
         self._database = database
         self._life = life
         self._clock = clock
+        self._handles = KnownHandles()
 
     async def create(
         self,
@@ -88,30 +94,29 @@ class ThreadRows:
     ) -> ThreadRecord:
         """Create a thread of an agent. Raises Fault (conflict) if it has one of that id or handle."""
         now = self._clock()
+        if handle is not None:
+            self._handles.add(handle)
         record = ThreadRecord(
             id or mint(), agent, owner, one_line(title, MAX_TITLE), origin, created_at=now, updated_at=now
         )
+        await self._database.write(lambda connection: _create(connection, record, handle))
+        return record
 
-        def work(connection: Connection) -> ThreadRecord:
-            values = {
-                "id": record.id,
-                "agent_id": agent_id(connection, agent, now),
-                "handle": handle,
-                "owner": owner,
-                "title": record.title,
-                "origin": origin,
-                "created_at": now,
-                "updated_at": now,
-            }
-            try:
-                _INSERT_THREAD.run(connection, values)
-            except IntegrityError:
-                raise refusals.conflict(
-                    f"agent {agent} has a thread of that name already; go on with it, or choose another name"
-                ) from None
-            return record
+    async def learn_handles(self) -> None:
+        """Read the handles of all threads, so that ``may_have`` knows which are new."""
 
-        return await self._database.write(work)
+        def work(connection: Connection) -> HandleFilter | None:
+            found = connection.execute(_HANDLES).scalars().all()
+            return HandleFilter(found) if len(found) <= MOST else None
+
+        if (stored := await self._database.read(work)) is not None:
+            self._handles.are(stored)
+
+    def may_have(self, handle: str) -> bool:
+        """Whether a thread may have that handle of a caller, as far as this fleet knows: not of those that
+        another one has made since ``learn_handles``.
+        """
+        return self._handles.may_have(handle)
 
     async def get(self, thread: str) -> ThreadRecord | None:
         """The thread of that id."""
@@ -152,10 +157,14 @@ class ThreadRows:
     async def list(
         self, *, agent: str | None = None, owner: str | None = None, limit: int = 50, cursor: str = ""
     ) -> Page[ThreadRecord]:
-        """Threads, last used first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
+        """Threads, last used first, without those of nested runs; ``limit`` 1 to 200.
+
+        Raises Fault (PROTOCOL) on a bad cursor.
+        """
         check_limit(limit)
         place = place_of(cursor, "threads", float)
         statement = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
+        statement = statement.where(threads.c.origin.not_in(OF_AGENTS))
         if agent is not None:
             one = select(agents.c.id).where(agents.c.name == agent).scalar_subquery()
             statement = statement.where(threads.c.agent_id == one)
@@ -167,6 +176,13 @@ class ThreadRows:
         found = tuple(map(thread_record, rows[:limit]))
         more = len(rows) > limit
         return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
+
+    async def turn_of(self, thread: str, run: str) -> tuple[Sequence[tuple[str, Message]], Sequence[Message]]:
+        """What was said in a thread before a run, as models see it, and what the run said.
+
+        The former with the ids of the runs that said it, which are empty for summaries.
+        """
+        return await self._database.read(lambda connection: turn_of_run(connection, thread, run))
 
     async def rename(self, thread: str, title: str) -> ThreadRecord:
         """Set the title, one line of at most 200 characters."""
@@ -182,12 +198,18 @@ class ThreadRows:
         return await self._database.write(work)
 
     async def delete(self, thread: str) -> None:
-        """Delete a thread with its messages, its runs and their events."""
+        """Delete a thread with its messages, its runs and their events, and those of nested runs."""
 
         def work(connection: Connection) -> None:
             # Idempotency keys stay, so that a repeated request is not run again.
             gone = select(runs.c.id).where(runs.c.thread_id == thread)
             connection.execute(update(idempotency).where(idempotency.c.run_id.in_(gone)).values(run_id=""))
+            below = gone.cte("below", recursive=True)
+            below = below.union(select(runs.c.id).join(below, runs.c.within == below.c.id).where(WITHIN))
+            nested = select(runs.c.thread_id).join(below, runs.c.within == below.c.id).where(WITHIN)
+            connection.execute(
+                delete(threads).where(threads.c.id.in_(nested), threads.c.origin.in_(OF_AGENTS))
+            )
             if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
                 raise turn_statements.no_thread()
 
@@ -227,6 +249,12 @@ class ThreadRows:
         page = tuple(found[:limit])
         return Page(page, cursor_of(kind, page[-1].turn_index, "") if len(found) > limit else "")
 
+    async def text_at(self, thread: str, turn_index: int) -> str:
+        """The text of one row; empty if there is none."""
+        place = (messages.c.thread_id == thread, messages.c.turn_index == turn_index)
+        wanted = select(messages.c.content).where(*place)
+        return await self._database.read(lambda connection: connection.execute(wanted).scalar()) or ""
+
     async def history(self, thread: str) -> tuple[tuple[Message, ...], int]:
         """The messages that a model is shown (SPEC AG-7), and the next free ``turn_index``."""
 
@@ -245,24 +273,119 @@ class ThreadRows:
         question: Message,
         *,
         before: Sequence[Message] = (),
+        new: NewThread | None = None,
+        request: str | None = None,
+        place: int = FIRST,
     ) -> int:
         """Begin a run in the thread, with its question pending; returns the index of the question.
 
-        ``before`` are earlier messages from elsewhere; they come first, complete.
+        ``before`` are earlier messages from elsewhere; they come first, complete. With ``new`` the thread is
+        created for the run's agent and owner. ``request`` is what another fleet needs to continue the run,
+        ``place`` what ``wait`` returned.
+        Raises Fault: conflict if there is a thread of that id or handle, or a run of that id; busy while
+        another run has the thread.
         """
         run = replace(run, thread=thread)
-        return await self._database.write(
-            lambda connection: turn_statements.begin(connection, thread, run, question, before, self._life)
+        now = self._clock()
+        if new is not None and new.handle is not None:
+            self._handles.add(new.handle)
+
+        def work(connection: Connection) -> int:
+            if new is not None:
+                row = ThreadRecord(
+                    thread, run.agent, run.owner, origin=new.origin, created_at=now, updated_at=now
+                )
+                _create(connection, row, new.handle)
+            return turn_statements.begin(
+                connection, thread, run, question, before, self._life, request, place
+            )
+
+        return await self._database.write(work)
+
+    async def add_message(self, thread: str, run: RunRecord, message: Message, *, again: bool = False) -> int:
+        """Add a message of the loop, pending until the run is over; returns the index of its first row.
+
+        ``again``: an earlier write of it failed, but may have been done. Raises Fault (taken over).
+        """
+        now = self._clock()
+
+        def work(connection: Connection) -> int:
+            add = partial(
+                turn_statements.add,
+                connection,
+                thread,
+                run=run.id,
+                status="pending",
+                now=now,
+                holder=run,
+            )
+            if again:
+                add([])  # waits for the first try; raises if it is taken over
+                last = turn_statements.last_of(connection, run.id)
+                if last is not None and _is_same(last[1], message):
+                    return last[0]
+            part = add([message])
+            if message.role == "tool":
+                turn_statements.forget_results(connection, run.id)
+            return part
+
+        return await self._database.write(work)
+
+    async def keep_result(self, run: RunRecord, part: int, call_id: str, native: str) -> None:
+        """Store the result of one of several calls of the message at ``part``, before all have returned.
+
+        Does nothing for a run that was taken over.
+        """
+        await self._database.write(
+            lambda connection: turn_statements.keep_result(connection, run, part, call_id, native)
         )
 
-    async def add_message(self, thread: str, run_id: str, message: Message) -> None:
-        """Add a message of the loop, pending until the run is over."""
+    async def said(self, run_id: str) -> Said | None:
+        """What a run under way has said so far; None if its question is not stored."""
+
+        def work(connection: Connection) -> Said | None:
+            if not (found := context_of_run(connection, run_id)):
+                return None
+            last = found[-1].part
+            results = turn_statements.results_of(connection, run_id, last)
+            return Said(tuple(each.message for each in found), found[0].part, last, results)
+
+        return await self._database.read(work)
+
+    async def hand_over(self, run: RunRecord) -> None:
+        """Leave a run under way to another fleet, or to this one when it is started again."""
+        await self._database.write(lambda connection: claims.hand_over(connection, run))
+
+    async def wait(self, thread: str, run: RunRecord, request: str) -> int:
+        """Queue a run for a thread that another one has; returns its place.
+
+        ``request`` is the whole request as JSON. Raises Fault if too many wait.
+        """
         now = self._clock()
-        await self._database.write(
-            lambda connection: turn_statements.add(
-                connection, thread, [message], run=run_id, status="pending", now=now
+        return await self._database.write(
+            lambda connection: thread_queue.join(
+                connection, thread, run.id, agent=run.agent, life=self._life, request=request, now=now
             )
         )
+
+    async def stop_waiting(self, run_id: str) -> None:
+        """Take a run out of the queue."""
+        await self._database.write(lambda connection: thread_queue.leave(connection, run_id, self._life))
+
+    async def hand_over_place(self, run_id: str) -> None:
+        """Leave a run that waits to another fleet, at its place."""
+        await self._database.write(lambda connection: claims.hand_over_place(connection, run_id, self._life))
+
+    async def answers(self, thread: str, run_id: str) -> tuple[str, ...]:
+        """The texts of the model in a run that is over, in order."""
+        of_run = (messages.c.thread_id == thread, messages.c.run_id == run_id, messages.c.role == "assistant")
+        wanted = select(messages.c.content).where(*of_run).order_by(messages.c.turn_index)
+        rows = await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
+        return tuple(text for text in rows if text)
+
+    async def has(self, thread: str, run: RunRecord) -> bool:
+        """Whether the run still has the thread."""
+        return await self._database.read(lambda connection: turn_statements.has(connection, thread, run))
 
     async def progress(self, under_way: Sequence[RunRecord]) -> None:
         """Record duration, steps and tools of running runs, so that they survive a kill."""
@@ -312,12 +435,13 @@ class ThreadRows:
         summary: Message,
         number: int,
         *,
-        before: str = "",
+        before: RunRecord | None = None,
     ) -> int:
         """Add a row that replaces the ``number`` oldest messages of ``history`` for models; returns its
         index.
 
-        The messages of the running run ``before`` are not among them. People still see every row.
+        The messages of the running run ``before`` are not among them. People still see every row. Raises
+        Fault (taken over).
         """
         now = self._clock()
         return await self._database.write(
@@ -325,6 +449,30 @@ class ThreadRows:
         )
 
 
+def _is_same(stored: Message, message: Message) -> bool:
+    return (stored.role, stored.calls, stored.answers) == (message.role, message.calls, message.answers)
+
+
 def _one(connection: Connection, statement: Select[tuple[object, ...]]) -> ThreadRecord | None:
     row = connection.execute(statement).first()
     return thread_record(row) if row is not None else None
+
+
+def _create(connection: Connection, record: ThreadRecord, handle: str | None) -> None:
+    """Add the row of a new thread. Raises Fault (conflict)."""
+    values = {
+        "id": record.id,
+        "agent_id": agent_id(connection, record.agent, record.created_at),
+        "handle": handle,
+        "owner": record.owner,
+        "title": record.title,
+        "origin": record.origin,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+    }
+    try:
+        _INSERT_THREAD.run(connection, values)
+    except IntegrityError:
+        raise refusals.conflict(
+            f"agent {record.agent} has a thread of that name already; go on with it, or choose another name"
+        ) from None

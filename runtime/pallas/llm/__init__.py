@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pallas.invocation import Completion, LLMResponse, TokenUsage, current
+from pallas.limits.limit_reached import LimitReached
 from pallas.model import Fault, FaultType
 
 from .token_budget import BudgetExhausted
 
-__all__ = ["BudgetExhausted", "LLMResponse", "TokenUsage", "complete"]
+__all__ = ["BudgetExhausted", "LLMResponse", "LimitReached", "TokenUsage", "complete"]
 
 
 async def complete(
@@ -21,7 +22,8 @@ async def complete(
 
     An empty ``model`` is the project's own; ``params`` are those of SPEC 6.2. ``agent_id`` is accepted and
     ignored: the fleet knows which handler asks. Raises Fault, BudgetExhausted when a conversation has used up
-    its tokens. ``docs/llm-router.md`` describes how a backend is chosen.
+    its tokens, LimitReached where ``limits:`` of agents.yaml leave no room. ``docs/llm-router.md`` describes
+    how a backend is chosen.
     """
     invocation = current()
     if invocation is None or invocation.completer is None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from pallas.config.kinds import LlmRouting
+from pallas.limits.limit_reached import LimitReached
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
 from pallas.safe_text import one_line
 
@@ -118,12 +119,12 @@ class BackendRequest:
         failed: Backend | None,
     ) -> ModelAnswer:
         within = min(self._left, backend.config.timeout)
-        attempt_events = AttemptEvents(self, backend, model, self._attempts + 1, why, failed)
+        attempt = BackendAttempt(self, backend, model, self._attempts + 1, why, failed)
         provider: Provider = await self._provider(backend)
         try:
             async with backend.turn(question.tokens, within) as turn:
                 self._attempts += 1
-                attempt_events.sent(turn.waited)
+                attempt.sent(turn.waited)
                 try:
                     # The deadline is the caller's, which is cancelled then: the backend did not fail.
                     limit = backend.config.timeout
@@ -141,22 +142,22 @@ class BackendRequest:
                     turn.used = (answer.tokens_in or 0) + (answer.tokens_out or 0)
         except Fault as fault:
             fault.data = {"providerId": backend.id, **fault.data}
-            attempt_events.ended(outcome_of(fault))
+            attempt.ended(outcome_of(fault))
             if _passing(fault) and not isinstance(fault, Busy):
                 backend.failed(one_line(fault.message, 200), _retry_after(fault))
             raise
         except BaseException as error:
-            since = attempt_events.since
+            since = attempt.since
             if since is not None and self._left < _LAST and not isinstance(error, Exception):
                 # Otherwise a backend that hangs for longer than handlers have is asked first again and again.
                 if self._clock() - since >= SLOW:
                     backend.failed("it did not answer in the time that a handler had")
-                attempt_events.ended("timeout")
+                attempt.ended("timeout")
             else:
-                attempt_events.ended("failed" if isinstance(error, Exception) else "cancelled")
+                attempt.ended("failed" if isinstance(error, Exception) else "cancelled")
             raise
         backend.answered()
-        attempt_events.ended("ok", answer.tokens_in, answer.tokens_out)
+        attempt.ended("ok", answer.tokens_in, answer.tokens_out)
         return answer
 
     async def _until_open(self, able: tuple[Backend, ...]) -> None:
@@ -235,7 +236,7 @@ class BackendRequest:
         return self._clock
 
 
-class AttemptEvents:
+class BackendAttempt:
     """Emits the events of one attempt: its start and its end."""
 
     def __init__(
@@ -295,6 +296,8 @@ def outcome_of(fault: Fault) -> str:
 
 def _passing(fault: Fault) -> bool:
     """Return whether another backend may do better: the failure is not about the question itself."""
+    if isinstance(fault, LimitReached):  # holds for all of them
+        return False
     return fault.retryable or fault.data.get(UNREADABLE) is True
 
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 class Hook:
     """A wrapper around the function ``owner.attribute``; ``owner`` is a module or a class.
 
+    A static method stays one.
+
     ``name`` is the hook's identity. ``parameters`` are the expected names of the target's parameters, in
     order; ``wrap`` gets the current function and returns its replacement, a coroutine function if the
     target is one.
@@ -58,7 +60,8 @@ def install(hook: Hook) -> bool:
         if any(found.name == hook.name for found in _marks(current)):
             return False
         replacement = _replacement(hook, current)
-        setattr(hook.owner, hook.attribute, replacement)
+        is_static = isinstance(vars(hook.owner).get(hook.attribute), staticmethod)
+        setattr(hook.owner, hook.attribute, staticmethod(replacement) if is_static else replacement)
         _untold.append(hook.name)
     log.debug("installed hook %s on %s", hook.name, hook.target, extra={"hook": hook.name})
     return True
@@ -88,6 +91,8 @@ def _marks(function: Any) -> Iterator[Hook]:
 
 def _current(hook: Hook) -> Any:
     current = vars(hook.owner).get(hook.attribute)
+    if isinstance(current, staticmethod):
+        current = current.__func__
     if not inspect.isfunction(current):
         found = "is not there" if current is None else f"is a {type(current).__name__}, not a function"
         raise _fault(hook, found)

@@ -210,8 +210,13 @@ class MessageRun:
         work = frame.work = MessageTask(self._works, frame, passing, slot=True)
         self._works.begin(work, self._handle(work))
 
-    def ask(self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint) -> None:
-        """Ask an agent of another kind: a run of its own, below this frame."""
+    def ask(
+        self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint, *, approve: bool = False
+    ) -> None:
+        """Ask an agent of another kind: a run of its own, below this frame.
+
+        With ``approve`` a person is asked first.
+        """
         logged = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
         self.router.came(frame, payload, endpoint.shown)
         self._busy += 1
@@ -224,7 +229,39 @@ class MessageRun:
             trace=None if trace is None else replace(trace, span_id=frame.span),
             depth=self.asker.depth + frame.depth - 1,
         )
-        self._works.begin(work, self._ask_agent(work, asker))
+        self._works.begin(work, self._ask_agent(work, asker, approve=approve))
+
+    def approve(self, frame: HandlerFrame, payload: Payload, endpoint: HandlerEndpoint, to: str) -> None:
+        """Queue the first message of a frame once a person has allowed it."""
+        logged = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
+        self._busy += 1
+        passing = Passing(payload, endpoint.shown, own=False, logged=logged)
+        work = frame.work = MessageTask(self._works, frame, passing, slot=False)
+        self._works.begin(work, self._approve(work, endpoint, to))
+
+    async def _approve(self, work: MessageTask, endpoint: HandlerEndpoint, to: str) -> None:
+        work.start()
+        frame, payload = work.frame, work.passing.payload
+        try:
+            asker = replace(self.asker, agent=endpoint.name)
+            await self.state.peers.approve(endpoint.name, to, text_of(payload), asker, frame=frame.id)
+        except asyncio.CancelledError:
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} was cancelled; nothing was answered")
+        except Fault as raised:
+            fault = raised
+        except Exception:
+            log.exception("%s: a person could not be asked", frame.agent, extra={"agent": frame.agent})
+            fault = Fault(FaultType.UPSTREAM, "a person could not be asked; the log says why")
+        else:
+            if work.is_ended:
+                work.end()
+                return
+            frame.work = None
+            work.end()
+            self.put(frame, payload, endpoint.shown, "call")
+            self._busy -= 1  # of the question: its message is counted by now
+            return
+        self._finish_work(work, None, HandlerReply(), fault)
 
     async def _handle(self, work: MessageTask) -> None:
         work.start()
@@ -243,11 +280,13 @@ class MessageRun:
             fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
         self._finish_work(work, endpoint, reply, fault)
 
-    async def _ask_agent(self, work: MessageTask, asker: MessageSender) -> None:
+    async def _ask_agent(self, work: MessageTask, asker: MessageSender, *, approve: bool = False) -> None:
         work.start()
         frame, answer, fault = work.frame, None, None
         try:
             text, sender = text_of(work.passing.payload), work.passing.sender
+            if approve:
+                await self.state.peers.approve(asker.agent, frame.agent, text, asker, frame=frame.id)
             result = await self.state.peers.ask(frame.agent, text, asker, sender=sender, thread=frame.id)
             answer = answer_of(result.text, self.state.peers.limits.bytes)
         except asyncio.CancelledError:

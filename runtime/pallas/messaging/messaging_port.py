@@ -8,6 +8,7 @@ from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata
 from pallas.invocation import Completer, TodoList
 from pallas.model import ANONYMOUS, Event, Image, Params, Principal, RunResult, TraceContext
+from pallas.model.tool_rules import ToolAction
 from pallas.payloads import Payload, PayloadType
 
 Emit = Callable[[Event], None]
@@ -176,6 +177,14 @@ class MessagingPeers(Protocol):
 
         ``thread`` is its conversation.
         """
+        ...
+
+    def may_send(self, agent: str, to: str, payload: Payload) -> ToolAction:
+        """What the rules of ``agent`` say of a message to ``to``."""
+        ...
+
+    async def approve(self, agent: str, to: str, text: str, asker: MessageSender, *, frame: str) -> None:
+        """Have a person asked whether ``agent`` may send that. Raises Fault (UPSTREAM) if not."""
         ...
 
     def completer(self, asker: MessageSender, agent: str, thread: str, emit: Emit) -> Completer | None:

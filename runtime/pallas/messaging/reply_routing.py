@@ -155,16 +155,22 @@ class ReplyRouter:
             raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} frames below each other")
         if self._state.full:
             raise overloaded("too many messages wait")
+        action = self._state.peers.may_send(endpoint.name, to, payload)
+        if action == "deny":
+            return False
         targets = self._state.peers.endpoints(to)
         if targets:
             fitted = [(each, fit(each, payload, self._limit)) for each in targets]
             for target, own in fitted:
                 below = self._run.open(target.name, endpoint.shown, frame, own.name)
                 below.endpoints = (target,)
-                self._run.put(below, own, endpoint.shown, "call")
+                if action == "ask":
+                    self._run.approve(below, own, endpoint, to)
+                else:
+                    self._run.put(below, own, endpoint.shown, "call")
         elif self._state.peers.knows(to):
             below = self._run.open(to, endpoint.shown, frame, "send_message")
-            self._run.ask(below, payload, endpoint)
+            self._run.ask(below, payload, endpoint, approve=action == "ask")
         else:
             return False
         return True

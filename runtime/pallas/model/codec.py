@@ -28,9 +28,12 @@ from pallas.model import (
     MessagePassed,
     ModelRetry,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Reloaded,
     Rerouted,
     Routed,
+    RunContinued,
     RunFinished,
     RunStarted,
     ServerMissing,
@@ -50,7 +53,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, LoopMessage, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
-        ServerMissing, ModelRetry,
+        ServerMissing, ModelRetry, RunContinued, QuestionAsked, QuestionAnswered,
     )
 }  # fmt: skip
 """The event classes by the name in ``type``."""
@@ -92,6 +95,11 @@ def encode_fields(value: Any) -> dict[str, Any]:
 def encode_clean(value: Any, *, without: set[str]) -> str:
     """A value whose texts are sanitised as JSON, ``without`` these fields."""
     return _adapter(type(value)).dump_json(value, exclude=without).decode()
+
+
+def encode_sparse(value: Any) -> str:
+    """A value as JSON without the fields that have their default."""
+    return dumps(_adapter(type(value)).dump_python(value, exclude_defaults=True)).decode()
 
 
 def encode_event(event: Event) -> dict[str, Any]:

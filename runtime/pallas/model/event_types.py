@@ -9,13 +9,14 @@ from time import time
 from typing import Literal
 
 from .health import Health
+from .money import ModelCost
 from .run_values import Role, ToolAnswer, ToolCall
 from .states import AgentState, FleetState
 
 Outcome = Literal["ok", "error", "cancelled"]
 ToolPhase = Literal["started", "completed", "failed"]
 CredentialSource = Literal["forwarded", "configured", "none"]
-LoopStop = Literal["repeat", "iterations"]
+LoopStop = Literal["repeat", "iterations", "limit"]
 MessageRoute = Literal["boot", "call", "self", "respond", "result", "error", "end"]
 MessageOutcome = Literal["delivered", "refused", "dropped"]
 TodoStatus = Literal["open", "raised", "closed"]
@@ -79,6 +80,9 @@ class RunStarted(RunEvent):
     parent_span: str = ""  # the span of the ToolEvent or client that asked, or empty
     surface: str = ""  # how the message came in
     thread: str = ""  # the beginning of its durable thread's id
+    forked_from: str = ""  # the run from which it goes on, empty if it began by itself
+    forked_at: int = 0  # the number of the step there that it does once more
+    replica: str = ""  # the replica that has it, empty for this fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +143,23 @@ class AuthHop(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopStopped(RunEvent):
-    """A guard ended the agent's loop: repeated calls with the same result, or too many steps."""
+    """A guard ended the agent's loop: repeated calls with the same result, too many steps, or a limit on what
+    it may spend.
+    """
 
     reason: LoopStop
     tool: str = ""  # ``server/tool`` of the repeated call
     count: int = 0  # the number of its calls, or of steps
+    limit: str = ""  # as agents.yaml names it: ``per_run.tokens``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContinued(RunEvent):
+    """This fleet goes on with a run that another one, or its former process, left in the middle."""
+
+    attempt: int
+    # A line for each call whose answer was lost: ``server/tool: told``, with what is done about it
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +223,32 @@ class ServerMissing(RunEvent):
 
     server: str
     why: str  # a few words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(RunEvent):
+    """A run waits for the answer of a person. The runs above it report it too, to their callers only."""
+
+    question: str  # its id
+    kind: Literal["approval", "form"]
+    tool: str = ""  # as in ``Question``, like the next three
+    server: str = ""
+    message: str = ""
+    call_id: str = ""
+    expires_at: float = 0.0  # Unix seconds
+    # A run below asks: for this run's caller only; others get the event from that run
+    relayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered(RunEvent):
+    """A question is over; without a ``reason`` a person answered it."""
+
+    question: str  # its id
+    action: Literal["", "accept", "decline", "cancel"] = ""
+    by: str = ""  # the name to show of who answered
+    reason: Literal["", "expired", "withdrawn"] = ""
+    relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,10 +317,15 @@ class RunFinished(RunEvent):
     tools: int = 0
     tokens_in: int | None = None  # None if the provider gave none, like ``tokens_out``
     tokens_out: int | None = None
+    # What its own steps cost, in nano-US-dollars; None if no price is known
+    cost: int | None = None
+    unpriced: int = 0  # how many answers of models no price is known of
+    models: tuple[ModelCost, ...] = ()  # the same by model
     fault: str = ""
     of_agent: bool = False  # the agent's own work failed; nothing refused, cancelled or outlived it
     cause: str = ""  # for operators, in addition to ``fault``
     partial: str = ""  # the sanitised text of a run that was cut short
+    replica: str = ""  # as of ``RunStarted``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Fault, the one error type that crosses a boundary."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -93,3 +93,12 @@ class Fault(Exception):
     def system_retryable(self) -> bool:
         """Whether a handler may try again; always if the message was its own mistake."""
         return self.retryable or self.system_code in ("routing", "validation")
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the single exceptions of nested groups, of which a Fault names one."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves_of(each)
+    else:
+        yield error

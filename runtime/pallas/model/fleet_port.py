@@ -7,14 +7,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from .discovery import TaskRecord
 from .event_types import Event
 from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
-from .ledger_records import MessageRecord, Page, ThreadRecord
+from .ledger_records import MessageRecord, Page, ReplicaRecord, RunElsewhere, ThreadRecord
 from .operations import ArgumentRules, Operation, TokenScope, operation
+from .questions import Question
 from .snapshot import FleetSnapshot
+from .spend_limits import AccountStatus
 from .steps import Step, StepDetail
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
@@ -29,6 +31,8 @@ type RunId = Annotated[str, ArgumentRules(shown=60, log_field="run_id")]
 type Handle = Annotated[str, ArgumentRules(shown=9)]
 """The id of a thread or a task. It is shown only in part, since the whole id gives access."""
 type PageSize = Annotated[int, ArgumentRules(minimum=1, maximum=200)]
+_MAX_CHANGED: Final = 500_000
+"""Characters of a text that is other than it was in a run: a body has at most 1 MiB."""
 type Cursor = Annotated[str, ArgumentRules(what="the next of a page of this fleet", maximum=1_000)]
 """The ``next`` of the page before; empty for the first page."""
 
@@ -123,6 +127,53 @@ class FleetPort(ABC):
     ) -> StepDetail:
         """One of them, with its request and its response. UPSTREAM if there is none."""
 
+    @operation(
+        "GET /runs/{run_id}/unfinished_calls",
+        scope=TokenScope.TEXTS,
+        title="read unfinished calls",
+        when_stopped=(),
+    )
+    async def unfinished_calls(self, run_id: RunId) -> tuple[str, ...]:
+        """What became of the calls whose answers were lost with another fleet, a line for each.
+
+        Empty for a run that no other fleet began.
+        """
+
+    @operation("GET /runs/{run_id}/limits", scope=TokenScope.READ, title="read limits", when_stopped=())
+    async def run_limits(self, run_id: RunId) -> tuple[AccountStatus, ...]:
+        """The limits that hold for a run of this fleet, with what remains; empty if it is over for long."""
+
+    @operation("GET /runs/{run_id}/said", scope=TokenScope.TEXTS, title="read what a run said")
+    async def said(self, run_id: RunId) -> tuple[MessageRecord, ...]:
+        """The question of a run and what its model wrote so far, at whatever replica, in order.
+
+        Rows of its thread, without pictures and calls, 20,000 characters each; those among the newest 200
+        of the thread. Empty for a run without a thread. UPSTREAM if there is no such run.
+        """
+
+    @operation("GET /runs/{run_id}/recording", scope=TokenScope.TEXTS, title="record a run", deadline_s=60.0)
+    async def recording(self, run_id: RunId) -> str:
+        """A run that is over with all that it led to: the tar archive of its recording, in base64.
+
+        UPSTREAM if there is none, CONFIG if it goes on.
+        """
+
+    @operation("POST /runs/{run_id}/fork", title="fork run {run_id} at step {step}", deadline_s=70.0)
+    async def fork(
+        self,
+        run_id: RunId,
+        step: int,
+        message: Annotated[str, ArgumentRules(maximum=_MAX_CHANGED)] = "",
+        result: Annotated[str | None, ArgumentRules(maximum=_MAX_CHANGED)] = None,
+        model: Annotated[str, ArgumentRules(maximum=200)] = "",
+    ) -> str:
+        """Go on from a step of a run that is over; the id of the new run, which has begun.
+
+        The step is done once more: a question of the agent to its model, or a call in such a step, which
+        has ``result`` unless that is None and is then not made. An empty ``message`` or ``model`` is that of
+        the run. Raises Fault: UPSTREAM if there is no such run, PROTOCOL for a step from which none goes on.
+        """
+
     @operation("GET /runs/{run_id}/messages", scope=TokenScope.TEXTS, title="read messages", when_stopped=())
     async def envelopes(
         self,
@@ -151,6 +202,24 @@ class FleetPort(ABC):
 
         A downstream is called as the agent would call it, with the project's settings; ``bearer`` is
         forwarded only if that downstream opted in.
+        """
+
+    @operation(
+        "POST /agents/{agent}/tools/accept",
+        title="accept the tools of {server}",
+        deadline_s=35.0,
+        result_key="said",
+    )
+    async def accept_tools(
+        self,
+        agent: AgentName,
+        server: Annotated[str, ArgumentRules(minimum=1, maximum=200)],
+        digest: Annotated[str, ArgumentRules(minimum=1, maximum=200)],
+    ) -> str:
+        """Write what a downstream lists into the project's ``tools.lock``; returns in words what was done.
+
+        ``digest`` is that of ``ServerLock``, as it was shown. Raises Fault (CONFIG): the server lists
+        something else by now, there is no lock, or the file cannot be written where the fleet runs.
         """
 
     @operation("POST /agents/{agent}/params", title="save parameters of {agent}", result_key="said")
@@ -209,6 +278,56 @@ class FleetPort(ABC):
     @operation("DELETE /tasks/{id}", title="cancel task {id}")
     async def cancel_task(self, id: Handle) -> TaskRecord:  # noqa: A002 - as above
         """Ask for a task to be cancelled; returns its record. ``TaskChanged`` reports its end."""
+
+    # Questions to people
+
+    @operation("GET /questions", scope=TokenScope.TEXTS, title="read questions")
+    async def questions(self, state: str = "", limit: PageSize = 50, cursor: Cursor = "") -> Page[Question]:
+        """Questions of the fleet to people, the newest first; those in one state, or all."""
+
+    @operation("GET /questions/{id}", scope=TokenScope.TEXTS, title="read questions")
+    async def question(self, id: Handle) -> Question:  # noqa: A002 - the word of the record
+        """One question. UPSTREAM if there is none."""
+
+    @operation("POST /questions/{id}/answer", title="answer question {id}: {action}")
+    async def answer_question(
+        self,
+        id: Handle,  # noqa: A002 - as above
+        action: Literal["accept", "decline", "cancel"],
+        always: bool = False,
+        content: Annotated[Mapping[str, Any] | None, ArgumentRules()] = None,
+    ) -> Question:
+        """Answer an open question; returns it as it is then. ``QuestionAnswered`` tells the others.
+
+        ``always`` allows the tool for the rest of the thread; ``content`` are the fields of a form. Raises
+        Fault: UPSTREAM if there is none, or it is answered already; PROTOCOL for content that does not fit
+        its schema.
+        """
+
+    # The fleets on the same database
+
+    @operation("GET /replicas", scope=TokenScope.READ, title="list replicas")
+    async def replicas(self, limit: PageSize = 50, cursor: Cursor = "") -> Page[ReplicaRecord]:
+        """The replicas, the oldest first."""
+
+    @operation("GET /replicas/runs", scope=TokenScope.READ, title="list runs of other replicas")
+    async def runs_elsewhere(
+        self, known: Annotated[str, ArgumentRules(maximum=10_000)] = "", here: str = ""
+    ) -> tuple[RunElsewhere, ...]:
+        """The runs of other replicas that run, at most 200 of them, and those that ended in the last minute.
+
+        Of others than ``here``, the one whose events the caller reads: another worker process may answer.
+        ``known`` are ids of runs, at most 200, with commas between them: how these are is told too, whoever
+        has them, also this fleet.
+        """
+
+    @operation("POST /replicas/{replica}/drain", title="drain replica {replica}", result_key="draining")
+    async def drain_replica(self, replica: Annotated[str, ArgumentRules(minimum=1)]) -> None:
+        """Have a replica drain and its process end, as with SIGTERM. Returns at once; events report.
+
+        Another replica than this fleet is asked through the database, and sees it within about a second.
+        Raises Fault: not found; CONFIG for one that is dead, drains already or is in a workbench.
+        """
 
     # How a port carries them
 

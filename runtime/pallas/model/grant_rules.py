@@ -6,12 +6,12 @@ from typing import Final, Literal
 
 from pallas.model import Principal
 
-GrantVerb = Literal["view", "create", "edit", "delete", "run", "admin"]
+GrantVerb = Literal["view", "create", "edit", "delete", "run", "approve", "admin"]
 
 ANY: Final = "*"
 _CHANGES: Final = ("view", "create", "edit", "delete")
 VERBS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "agents": (*_CHANGES, "run"),
+    "agents": (*_CHANGES, "run", "approve"),
     "llms": _CHANGES,
     "secrets": _CHANGES,
     "projects": _CHANGES,
@@ -19,7 +19,7 @@ VERBS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The verbs of each kind of resource. ``admin:threads`` together with ``view:agents`` allows reading and
 deleting the threads of others (C27)."""
-VERBS: Final = (*_CHANGES, "run", "admin")
+VERBS: Final = (*_CHANGES, "run", "approve", "admin")
 
 ANONYMOUS: Final = "anonymous"
 """All callers. Callers with a known token have the grants of this name too."""

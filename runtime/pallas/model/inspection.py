@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .tool_lock import ServerLock
+from .tool_rules import ToolHint
+
 Side = Literal["inbound", "downstream"]
 """``inbound``: a request to an agent; ``downstream``: a request of an agent."""
 
@@ -16,6 +19,8 @@ class ToolDetail:
     description: str = ""
     input_schema: str = "{}"
     output_schema: str = ""  # empty if there is none
+    hints: tuple[ToolHint, ...] | None = None  # what its server says of it, None if nothing
+    rule: str = ""  # which rule of the agent decides about its calls, empty where there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class ServerDetail:
     tools: tuple[ToolDetail, ...] = ()
     changes: ToolChanges = field(default_factory=ToolChanges)
     problem: str = ""  # why there are no tools, one line
+    lock: ServerLock | None = None  # None where it is not compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 MASK: Final = "[redacted]"
@@ -197,6 +197,30 @@ def redact_text(text: str, known: tuple[str, ...] = ()) -> str:
         text = _FIELD.sub(_mask_field, text)
         text = _PAIR.sub(_mask_field, text)
     return _USERINFO.sub(f"://{MASK}@", text) if "://" in text else text
+
+
+def redact_value(value: Any) -> Any:
+    """A copy of a JSON value with every secret masked, also those that a field or header names."""
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, Mapping):
+        return {redact_text(str(name)): _of_name(str(name), each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str):  # maybe a header
+            return [redact_text(value[0]), _of_name(value[0], value[1])]
+        return [redact_value(each) for each in value]
+    is_secret = isinstance(value, int | float) and redact_text(str(value)) != str(value)
+    return MASK if is_secret else value
+
+
+def _of_name(name: str, value: Any) -> Any:
+    """The value of a field. Numbers of tokens are counts, as in ``max_tokens``."""
+    if not is_sensitive(name) or isinstance(value, Mapping):  # a schema may describe a field of such a name
+        return redact_value(value)
+    if isinstance(value, list | tuple):
+        return [_of_name(name, each) for each in value]
+    is_count = isinstance(value, int | float) and name.lower().endswith("tokens")
+    return value if value in (None, "") or isinstance(value, bool) or is_count else MASK
 
 
 def _folded(text: str) -> str:

@@ -13,6 +13,11 @@ unauthenticated 401, unprocessable 422, too_many 429."""
 OF_REQUEST: Final = frozenset({"key", "limit", "cancelled", REASON})
 """Keys in the data of a Fault that refuses one request only: the next one may succeed."""
 
+OTHERS: Final = frozenset({"taken_over", "handed_over"})
+"""Reasons for which a run ends here and goes on elsewhere."""
+GONE: Final = frozenset({"not_found", *OTHERS})
+"""Reasons for which a run's end is not written: its thread was deleted, or another fleet has the run."""
+
 STOPPED: Final = "the fleet stopped in the middle of this task"
 """How the reason begins if a task was under way when its fleet stopped."""
 
@@ -38,6 +43,40 @@ def stale(kind: str, name: str, version: int) -> Fault:
 def taken_run() -> Fault:
     """A run of that id exists already, whether it is the caller's or not (CONFIG)."""
     return conflict("there is a run of that id already; leave run_id out, or choose another")
+
+
+def thread_busy() -> Fault:
+    """Another run has the thread, perhaps in another fleet (TRANSPORT)."""
+    text = "another run of this conversation is under way; try again when it is over"
+    return Fault(FaultType.TRANSPORT, text, data={REASON: "busy", "retry_after": 1.0})
+
+
+def queue_full(most: int) -> Fault:
+    """Too many runs wait for a conversation already (TRANSPORT)."""
+    text = f"{most} messages wait in this conversation already; wait for answers, then send again"
+    return Fault(FaultType.TRANSPORT, text, data={"retry_after": 5.0})
+
+
+def taken_over() -> Fault:
+    """Another fleet has taken this run over, or it is over: this one must not write any more (UPSTREAM)."""
+    text = "another fleet goes on with this run: this one did not answer for too long"
+    return Fault(FaultType.UPSTREAM, text, data={REASON: "taken_over"})
+
+
+def handed_over(run_id: str) -> Fault:
+    """This fleet stops and leaves the run to another one (TRANSPORT)."""
+    text = (
+        "the fleet is stopping and hands this run over: the next one goes on with it, and the answer will be "
+        "in its conversation"
+    )
+    return Fault(FaultType.TRANSPORT, text, retryable=False, data={REASON: "handed_over", "run_id": run_id})
+
+
+def drains_already(replica: str) -> Fault:
+    """The replica ends without being asked again (CONFIG)."""
+    return conflict(
+        f"replica {replica} drains already: it ends when its runs are done, or after its drain_timeout"
+    )
 
 
 def in_use(message: str, **data: Any) -> Fault:

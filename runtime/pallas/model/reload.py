@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from .context_bill import ContextChange
 from .event_types import Event
 
 Part = Literal["agent", "instruction", "model", "servers", "tools", "config", "file"]
@@ -10,7 +11,7 @@ Part = Literal["agent", "instruction", "model", "servers", "tools", "config", "f
 the text of one of its files."""
 
 ChangeKind = Literal["added", "removed", "changed"]
-ReloadOutcome = Literal["live", "failed", "unchanged"]
+ReloadOutcome = Literal["live", "failed", "held", "unchanged"]
 WatchMode = Literal["on", "paused"]
 
 
@@ -29,24 +30,36 @@ class Change:
     diff: str = ""  # a unified diff, if one line each is not enough
 
 
+@dataclass(frozen=True, slots=True)
+class HoldingTest:
+    """A test that holds a new version back, the first reason that it does not pass, and how long it took."""
+
+    name: str
+    why: str = ""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded(Event):
     """The end of a reload.
 
-    ``live``: ``version`` answers from now on. ``failed``: the previous version goes on. ``unchanged``: the
-    saved files make no difference.
+    ``live``: ``version`` answers from now on. ``failed``: the previous version goes on. ``held``: it goes on
+    too, because tests of the project do not pass with the saved files. ``unchanged``: the saved files make no
+    difference.
     """
 
     agent: str = ""  # empty if it concerns the whole project
     outcome: ReloadOutcome
     version: int = 0
     files: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()  # of a failed reload: those that it would have made
+    changes: tuple[Change, ...] = ()  # of a reload that failed or is held back: those that it would make
     seconds: float = 0.0  # since the first change was seen
     rolled_back: bool = False
     place: str = ""  # ``file:line`` of the error
     error: str = ""  # one line
     story: str = ""  # the whole error with the traceback
+    context: tuple[ContextChange, ...] = ()  # what takes more or fewer tokens now, estimated
+    tests: tuple[HoldingTest, ...] = ()  # those that hold the version back; none if they could not be run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +72,5 @@ class WatchSnapshot:
     last: Reloaded | None = None  # the attempt that ended last
     reloading: tuple[str, ...] = ()  # the agents whose next version is being built
     outdated: tuple[str, ...] = ()  # the agents that run another version than their files in ``waiting``
+    testing: tuple[str, ...] = ()  # the agents whose next version waits for tests that run now
+    held: tuple[str, ...] = ()  # the agents whose next version is held back by tests

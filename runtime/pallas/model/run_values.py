@@ -1,13 +1,18 @@
 """A run: its request, its messages, and its result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from .money import NO_COST, Cost
 from .params import NO_PARAMS, Params
+from .spend_limits import ANY, SpendLimits
+from .steps import StepDetail
 from .trace import TraceContext
 
 Role = Literal["user", "assistant", "tool"]
+STREAMED_SURFACES: Final = frozenset({"rest", "fork"})
+"""The surfaces whose runs have a stream of chunks that is stored, and goes on in another fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +120,46 @@ class Usage:
 
     input_tokens: int | None = None
     output_tokens: int | None = None
+    # What it cost, in nano-US-dollars: of an executor's turn only what is in no step of its run
+    cost: int | None = None
+    unpriced: int = 0  # how many answers of models no price is known of
 
     def __post_init__(self) -> None:
         # The numbers come from outside. A larger one fits neither a database column nor a float.
         for name in ("input_tokens", "output_tokens"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_TOKENS:
                 object.__setattr__(self, name, None)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """The sum of both; a count is None if neither has it."""
+        pairs = (self.input_tokens, other.input_tokens), (self.output_tokens, other.output_tokens)
+        taken, given = (None if pair == (None, None) else sum(each or 0 for each in pair) for pair in pairs)
+        spent = Cost.of(self) + other
+        return Usage(taken, given, spent.cost, spent.unpriced)
+
+    @property
+    def without_steps(self) -> "Usage":
+        """Of a turn whose answers are no steps: one without a known price, if it has tokens and no cost."""
+        has_tokens = self.input_tokens is not None or self.output_tokens is not None
+        return replace(self, unpriced=1) if has_tokens and self.cost is None else self
+
+    @property
+    def tokens(self) -> "Usage":
+        """The tokens alone."""
+        return Usage(self.input_tokens, self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFork:
+    """Where a run goes on from another one, instead of at its own question."""
+
+    run: str  # the id of the other run
+    step: int  # the number of its step that is done once more, other than it was
+    said: tuple[Message, ...] = ()  # what that run had said after its question
+    # Results of calls in the last message of ``said``, by call id, as JSON texts of MCP's CallToolResult; its
+    # other calls are made again
+    results: Mapping[str, str] = field(default_factory=dict, hash=False)
+    steps: tuple[StepDetail, ...] = ()  # those before ``step``, which become steps of the new run too
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +194,29 @@ class RunRequest:
     depth: int = 0  # how many runs of the fleet are above this one
     above: tuple[str, ...] = ()  # the agents of the runs that wait for this one, outermost first
     within: str = ""  # the id of the run that asks, empty from outside
+    fork: RunFork | None = field(default=None, repr=False)
+    limits: SpendLimits = ANY  # what its caller allows it; can only lower what the files say
     bearer: str | None = field(default=None, repr=False)
+    # Its caller sent a bearer, which was lost with the fleet that got it
+    bearer_lost: bool = False
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a durable run asks for it, and waits for it wherever both go on."""
+        return self.surface == PEER and bool(self.within and self.conversation)
+
+
+PEER: Final = "peer"
+"""The surface of a run that a model asks of a peer."""
+ROUTER: Final = "router"
+"""That of a run that a router asks of the agent it chose."""
+OF_AGENTS: Final = (PEER, ROUTER)
+"""The surfaces of runs whose threads are their callers' own affair: no list shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a run."""
+    """The result of a run. Its ``usage`` has its own cost, without that of the runs below it."""
 
     run_id: str
     texts: tuple[str, ...]  # all assistant texts in order; the last one is the answer
@@ -179,6 +235,7 @@ class RunResult:
     # MCP servers whose tools were unavailable, with the reason
     missing: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # shown with the answer, a line each
+    tree: Cost = NO_COST  # what it and the runs below it cost
 
     @property
     def who_answered(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from .context_bill import ContextBill
 from .discovery import AgentKind, Availability
 from .health import Downstream, Health, HealthStatus
 from .reload import WatchSnapshot
@@ -40,6 +41,8 @@ class AgentSnapshot:
     latency_p95: float | None = None
     tokens_in: int = 0  # since the start, like ``tokens_out``
     tokens_out: int = 0
+    cost: int | None = None  # of its runs since the start, in nano-US-dollars; None if no price is known
+    unpriced: int = 0  # how many answers of models no price is known of
     restarts: int = 0  # how often it was started again since it was first ready, by itself or by hand
     reloads: int = 0  # how often a reload or a rollback put another version in place
     source: str = ""  # where it is configured (``agents.yaml:12``)
@@ -59,6 +62,7 @@ class AgentSnapshot:
     full: bool = False  # it takes no more sessions or runs now
     shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same name that it hides
     peers: tuple[str, ...] = ()  # agents that it may send messages to
+    context: ContextBill | None = None  # what a request takes of its model's window
 
     @property
     def availability(self) -> Availability:
@@ -110,6 +114,9 @@ class FleetSnapshot:
     origin_elsewhere: str = ""
     stale: str = ""  # why this may be outdated, one line; empty if it is current
     watch: WatchSnapshot | None = None  # None if the files are not watched
+    replica: str = ""  # its id among the fleets on the same ledger; empty without a ledger
+    replicas: int = 0  # how many of them lived when it looked last, itself included
+    faults: str = ""  # that are injected into its calls, one line; empty if none are
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name, if the fleet has it."""

@@ -6,7 +6,7 @@ its name and arguments as parameters, and its result as the answer.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.safe_text import sanitize
@@ -26,11 +26,13 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedTool:
+class ModelTool:
     """A tool that a model was offered."""
 
     name: str
     description: str
+    # All of it, as JSON text with sorted keys
+    definition: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,24 @@ class StepView:
 
     instructions: str = ""
     messages: tuple[SentMessage, ...] = ()
-    tools: tuple[OfferedTool, ...] = ()
+    tools: tuple[ModelTool, ...] = ()
     params: tuple[tuple[str, str], ...] = ()  # names with JSON texts
     reasoning: str = ""
     answer: str = ""  # with tool calls
 
 
 def view_of(request: str, response: str) -> StepView:
-    """The contents of a step, from its two documents; of another document as much as is found."""
-    asked, said = _loaded(request), _loaded(response)
+    """The contents of a step, from its two documents; of another document as much as is found.
+
+    Nothing of documents that are nested too deeply to be read.
+    """
+    try:
+        return _view_of(_loaded(request), _loaded(response))
+    except RecursionError:
+        return StepView()
+
+
+def _view_of(asked: Mapping[str, Any], said: Mapping[str, Any]) -> StepView:
     messages = [_message(each) for name in _CONVERSATION for each in _items(asked.get(name))]
     leading = [each.text for each in messages if each.role in _LEADING]
     leading += [_text(asked[name]) for name in _INSTRUCTIONS if name in asked]
@@ -118,7 +129,7 @@ def _call(call: Any) -> str:
     return f"call {sanitize(str(found.get('name', '')), 200)} {arguments}"
 
 
-def _tools(tools: Any) -> Iterator[OfferedTool]:
+def _tools(tools: Any) -> Iterator[ModelTool]:
     for tool in _items(tools):
         if not isinstance(tool, Mapping):
             continue
@@ -127,7 +138,8 @@ def _tools(tools: Any) -> Iterator[OfferedTool]:
             continue
         found = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
         name = str(found.get("name") or found.get("type", ""))
-        yield OfferedTool(sanitize(name, 200), sanitize(str(found.get("description") or "")))
+        about = sanitize(str(found.get("description") or ""))
+        yield ModelTool(sanitize(name, 200), about, sanitize(json.dumps(found, sort_keys=True)))
 
 
 def _parts(said: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -7,6 +7,10 @@ StepKind = Literal["model", "tool", "agent", "question", "compaction"]
 """What a run asks: a model, a tool, another agent, a person; or the summary of its older messages."""
 AT_ONCE: Final = 0.1
 """Seconds in which an answer came at once: its tokens have no speed."""
+IDS: Final = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
+"""Names of values in requests to models that differ each time."""
+VOLATILE_FIELDS: Final = frozenset({"metadata", "prompt_cache_key", "stream", "stream_options", "user"})
+"""Fields of requests to models that say nothing of the question."""
 StepState = Literal["begun", "done", "failed", "unknown", "parked"]
 """``unknown``: its process died between begin and end."""
 
@@ -31,6 +35,12 @@ class StepUsage:
     cached: int | None = None
     cache_writes: int | None = None
     reasoning: int | None = None
+    cache_writes_1h: int | None = None  # those of them that are kept for an hour, which cost more
+    # Those of the input and output that are of sound and pictures
+    input_audio: int | None = None
+    output_audio: int | None = None
+    input_image: int | None = None
+    output_image: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,9 @@ class Step:
     parent: int = 0  # the number of the step that caused it; 0 for the run's own
     call_id: str = ""  # of a call, as in its ToolEvent
     span_id: str = ""  # of a call; another run with this ``parent_span`` belongs to it
+    # What its answers cost, in nano-US-dollars; None if no price is known, or if there was no answer
+    cost: int | None = None
+    unpriced: int = 0  # how many of its answers no price is known of
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -45,12 +45,6 @@ class CompactionResult:
     usage: Usage  # the tokens that the summary took
 
 
-def both(one: Usage, other: Usage) -> Usage:
-    """The sum of two usages; a count is None if neither has it."""
-    pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
-    return Usage(*(None if pair == (None, None) else sum(each or 0 for each in pair) for pair in pairs))
-
-
 class Compaction:
     """Makes summaries with the agent's own model."""
 
@@ -126,7 +120,7 @@ class Compaction:
                 params=Params({"tools_allowlist": [], "max_tokens": SUMMARY_TOKENS}),
             )
             result = await executor.run(asked, _unheard)
-            usage = both(usage, result.usage)
+            usage = usage + result.usage
             text = "\n\n".join(each for each in result.texts if each).strip()
             if not text:
                 raise Fault(FaultType.UPSTREAM, "the model wrote no summary")

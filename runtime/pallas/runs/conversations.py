@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from pallas.access.identity import is_secret, may_continue, other_identity
 from pallas.access.identity import minted as minted
 from pallas.model import Fault, FaultType, Message, Principal
 from pallas.model.ids import mint
-from pallas.model.refusals import not_found
+from pallas.model.refusals import not_found, queue_full
 from pallas.model.token_estimate import tokens_of
 
 # Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
@@ -63,11 +63,16 @@ class Conversation:
         self.next: int | None = None
         # Whether it gets a thread in the ledger.
         self.durable = True
+        # Whether it is that of one run that another run asked for.
+        self.is_nested = False
         # The one to use in its place: the thread of its handle turned out to be another.
         self.successor: Conversation | None = None
         self._clock = clock
         self._held = 0
         self._turn = asyncio.Lock()
+        self._arrival = asyncio.Lock()
+        self._settled = asyncio.Event()
+        self._settled.set()
 
     def is_thread(self, thread: str) -> None:
         """Bind it to a durable thread whose messages are not loaded yet."""
@@ -77,6 +82,11 @@ class Conversation:
     def busy(self) -> bool:
         """Whether a run is in it, waits for it, or is about to."""
         return self._turn.locked() or self.queued > 0 or self._held > 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a run has to wait for its turn in it, and its thread is in the ledger."""
+        return bool(self.thread) and self.durable and self._turn.locked()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -97,29 +107,42 @@ class Conversation:
         task.add_done_callback(release)
 
     @asynccontextmanager
+    async def arrival(self, seconds: float | None = None) -> AsyncIterator[None]:
+        """Let runs find their places one after the other, once that of the run before them is settled.
+
+        Raises Fault (TIMEOUT) as ``turn``.
+        """
+        async with AsyncExitStack() as stack:
+            with _in_time(seconds) as limit:
+                async with asyncio.timeout(limit):
+                    await stack.enter_async_context(self._arrival)
+                    await self._settled.wait()
+            yield
+
+    def settle(self) -> None:
+        """The run that has the turn has begun, or has a place among those that wait for the thread."""
+        self._settled.set()
+
+    @asynccontextmanager
     async def turn(self, seconds: float | None = None) -> AsyncIterator[None]:
         """Hold the right to run in this conversation, in order of arrival, waiting at most ``seconds``.
 
         Raises Fault: TRANSPORT when too many wait already, TIMEOUT when the turn does not come in time.
         """
         if self.queued >= QUEUE:
-            raise Fault(
-                FaultType.TRANSPORT,
-                f"{QUEUE} messages wait in this conversation already; wait for answers, then send again",
-            )
+            raise queue_full(QUEUE)
         self.queued += 1
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT if seconds is None else min(QUEUE_TIMEOUT, seconds)):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise Fault(
-                FaultType.TIMEOUT, "earlier messages of this conversation did not finish in time"
-            ) from None
+            with _in_time(seconds) as limit:
+                async with asyncio.timeout(limit):
+                    await self._turn.acquire()
         finally:
             self.queued -= 1
+        self._settled.clear()
         try:
             yield
         finally:
+            self._settled.set()
             self.used = self._clock()
             self._turn.release()
 
@@ -169,8 +192,8 @@ class Conversations:
             if not new:
                 raise _not_found()
             handle = name.removeprefix(_HANDLE) if name.startswith(_HANDLE) else ""
-            ours = minted(handle)
-            found = self._add(handle if ours else mint(), principal, "" if ours else handle)
+            ours = thread_in(name)
+            found = self._add(ours or mint(), principal, "" if ours else handle)
             self._names[name] = found
         else:
             _check_owner(name, found, principal)
@@ -178,6 +201,17 @@ class Conversations:
         found.used = self._clock()
         assert found.key is not None
         self._all.move_to_end(found.key)
+        return found
+
+    def nested(self, key: str, principal: Principal, thread: str = "") -> Conversation:
+        """A conversation for one run that another run asks for, with its ``thread`` if it has one already.
+
+        It is not kept in memory.
+        """
+        found = Conversation(key, principal, self._clock)
+        found.is_nested = True
+        if thread:
+            found.is_thread(thread)
         return found
 
     def bind(self, name: str, thread: str, handle: str, owner: Principal) -> Conversation:
@@ -201,8 +235,8 @@ class Conversations:
         old.successor = found
 
     def thread_of(self, name: str) -> str | None:
-        """The thread of an open session whose conversation is no longer in memory."""
-        return self._sessions.get(name)
+        """The thread of an open session whose conversation is no longer, or not yet, in memory."""
+        return self._sessions.get(name) or thread_in(name)
 
     def find(self, name: str, principal: Principal) -> Conversation:
         """The conversation of that name. Raises Fault ("not found") if there is none or it is another
@@ -313,6 +347,17 @@ class Conversations:
                 self._drop(key)
 
 
+@contextmanager
+def _in_time(seconds: float | None) -> Iterator[float]:
+    """The seconds to wait at most. Raises Fault (TIMEOUT) for a wait that took longer."""
+    try:
+        yield QUEUE_TIMEOUT if seconds is None else min(QUEUE_TIMEOUT, seconds)
+    except TimeoutError:
+        raise Fault(
+            FaultType.TIMEOUT, "earlier messages of this conversation did not finish in time"
+        ) from None
+
+
 def _not_found() -> Fault:
     return not_found(GONE)
 
@@ -338,6 +383,15 @@ GONE: Final = (
     "conversation not found: it is unknown, expired, or belongs to another caller; "
     "say 'new' as conversation_id, choose one of your own, or leave it out"
 )
+
+
+def thread_in(name: str) -> str:
+    """The id of the thread that a name says; empty for a caller's own handle.
+
+    A session that several processes know is named by its thread.
+    """
+    said = name.removeprefix(_HANDLE if name.startswith(_HANDLE) else _SESSION)
+    return said if minted(said) else ""
 
 
 def key_of(handle: str | None, session: str | None) -> str | None:

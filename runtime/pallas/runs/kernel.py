@@ -6,15 +6,17 @@ Surfaces call its methods and hold no executor, so an executor can be exchanged 
 import asyncio
 import logging
 import re
-import secrets
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 from pallas.bounds.images import check_images
 from pallas.bounds.sizes import check_said, check_text, fits, too_large
 from pallas.executors import Executor, TurnResult
 from pallas.executors.live_agent import LiveAgent
+from pallas.executors.run_asker import asking
+from pallas.limits.spending import Spending
 from pallas.model import (
     Fault,
     FaultType,
@@ -25,28 +27,36 @@ from pallas.model import (
     RunRecord,
     RunRequest,
     RunResult,
+    Said,
     TraceContext,
     Usage,
 )
+from pallas.model.other_workers import CANCEL_RUN, OtherWorkers
 from pallas.model.redaction import forget, redact
 from pallas.model.refusals import check_provider, taken_run
+from pallas.questions.questions import Questions
 from pallas.runs.chat_messages import MessageOverride, read_messages
 from pallas.runs.conversations import Conversation, Conversations, key_of, minted
 from pallas.runs.in_flight import InFlight
-from pallas.runs.outcomes import cut_short, started, what_answers
+from pallas.runs.metering import meter_of
+from pallas.runs.outcomes import check_fork, ended, new_run, result_of, started, what_answers
 from pallas.runs.run import ActiveRun, Listener, Stats
+from pallas.runs.run_people import RunPeople
 from pallas.runs.run_recorder import RunRecorder, StepReader
 from pallas.runs.session_counts import SessionCounts
-from pallas.runs.thread_store import BegunElsewhere, ThreadStore
-from pallas.runs.turns import ConversationTurns, late
+from pallas.runs.thread_store import ThreadStore
+from pallas.runs.turns import ConversationTurns
 from pallas.safe_text import one_line
+from pallas.telemetry.context_meter import ContextMeter
 from pallas.telemetry.event_hub import EventHub
-from pallas.telemetry.step_record import StepRecord
-from pallas.telemetry.trace_context import RunTrace, child_of, running
+from pallas.telemetry.step_record import StepRecord, repeat_steps
+from pallas.telemetry.trace_context import RunTrace, running
 from pallas.telemetry.wire_record import WireRecord
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
+    from pallas.runs.keyed_runs import KeyedRuns
+    from pallas.runs.nested_runs import NestedRuns
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +66,6 @@ MAX_DEPTH: Final = 32
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Seconds between two sweeps for conversations that expired.
 SWEEP_EVERY: Final = 60.0
-# Seconds a run has to end after its caller's timeout; the caller waits no longer than that (DR-15).
-LEEWAY: Final = 0.05
 RETRY_AFTER: Final = 5.0
 """Seconds after which a caller should try again that was refused because the fleet stops."""
 
@@ -66,43 +74,57 @@ class Kernel:
     """Runs messages over the agents of one fleet. One event loop only.
 
     ``wire`` records what runs send and receive; without one nothing is recorded. ``steps`` records what they
-    ask models.
+    ask models, and what that costs.
     """
 
     def __init__(
-        self, hub: EventHub, clock: Callable[[], float] = monotonic, *, wire: WireRecord | None = None
-    ) -> None:
+        self, hub: EventHub, clock: Callable[[], float] = monotonic, *,
+        wire: WireRecord | None = None, steps: StepRecord | None = None,
+    ) -> None:  # fmt: skip
         self._hub = hub
         self.wire = wire
-        self.steps = StepRecord()
+        self.steps = steps or StepRecord()
         self.step_reader = StepReader(self.steps)
+        self.context_meter = ContextMeter()
         self._clock = clock
         self._agents: dict[str, LiveAgent] = {}
         self._conversations: dict[str, Conversations] = {}
-        self._turns = ConversationTurns(self._conversations)
-        self._recorder: RunRecorder | None = None
+        self.recorder: RunRecorder | None = None  # with a ledger
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
         self.session_counts = SessionCounts()
+        self.questions = Questions(self._runs.chain)
+        self._turns = ConversationTurns(self._conversations, self.questions)
+        self.others: OtherWorkers | None = None
+        self.keyed: KeyedRuns | None = None
+        self.nested: NestedRuns | None = None
+        self.spending: Spending | None = None
+        self.when_resumed: Callable[[ActiveRun], None] | None = None
         self._draining = False
         self._closing = False
 
     def use_ledger(self, ledger: "Ledger") -> None:
         """Store conversations with a handle or a session in this ledger. Call it before the first run."""
-        self._turns.use_store(ThreadStore(ledger, self._hub))
-        self._recorder = RunRecorder(ledger)
+        recorder = self.recorder = RunRecorder(ledger)
+
+        def record_steps(run: ActiveRun) -> None:
+            if (steps := self.steps.of(run.id)) is not None:
+                recorder.record_steps(run.id, steps)
+
+        self._turns.use_store(ThreadStore(ledger, self._hub, record_steps))
         self.step_reader.ledger = ledger
+        self.questions.records = ledger.questions
 
     async def close_records(self, seconds: float = 2.0) -> None:
         """Write the queued records, within ``seconds``. Call it after ``close``."""
-        if self._turns.thread_store is not None and self._recorder is not None:
-            await asyncio.gather(self._turns.thread_store.close(seconds), self._recorder.close(seconds))
+        if self._turns.thread_store is not None and self.recorder is not None:
+            await asyncio.gather(self._turns.thread_store.close(seconds), self.recorder.close(seconds))
 
     def unwritten(self) -> Iterator[RunRecord]:
         """Yield runs that the ledger may not know yet: in flight, or just over."""
         yield from (run.record for run in self._runs if not run.thread)
-        if self._recorder is not None:
-            yield from self._recorder.unwritten()
+        if self.recorder is not None:
+            yield from self.recorder.unwritten()
 
     def attach(self, agent: LiveAgent) -> None:
         """Add an agent. Its conversations survive a change of its executor."""
@@ -136,7 +158,7 @@ class Kernel:
     def ready(self, agent: str) -> tuple[LiveAgent, Executor]:
         """The agent of this name and its executor. Raises Fault that says why it cannot answer."""
         self._admit(None)
-        found = self._agent(agent)
+        found = self.agent(agent)
         return found, what_answers(found)
 
     def conversation(self, agent: str, handle: str) -> Conversation | None:
@@ -152,12 +174,12 @@ class Kernel:
 
     def remembers(self, agent: str) -> bool:
         """Whether the agent keeps conversations; if so, the handle of a new one is its thread's id."""
-        executor = self._agent(agent).executor
+        executor = self.agent(agent).executor
         return executor is not None and executor.info.keeps_history
 
     async def health(self, agent: str) -> Health:
         """The agent's health, at most ten seconds old. Never asks a model."""
-        return await self._agent(agent).health()
+        return await self.agent(agent).health()
 
     async def open(
         self, agent: str, handle: str | None, session: str | None, principal: Principal
@@ -165,11 +187,12 @@ class Kernel:
         """The messages of a conversation, by its handle or its MCP session. Raises Fault ("not found")."""
         key = key_of(handle, session)
         if key is None:
-            self._agent(agent)
+            self.agent(agent)
             return ()
         conversation = await self.find(agent, key, handle, principal)
         if self._turns.thread_store is not None:
-            await self._turns.thread_store.load(self._conversations[agent], conversation)
+            again = self.others is not None and not conversation.busy
+            await self._turns.thread_store.load(self._conversations[agent], conversation, again=again)
         return conversation.messages
 
     async def find(self, agent: str, key: str, handle: str | None, principal: Principal) -> Conversation:
@@ -177,7 +200,7 @@ class Kernel:
 
         Raises Fault ("not found") if the agent has none of that key or it is another principal's.
         """
-        self._agent(agent)
+        self.agent(agent)
         return await self._found(agent, key, handle, principal, new=False)
 
     def forget_thread(self, agent: str, thread: str) -> None:
@@ -188,8 +211,12 @@ class Kernel:
             if run.thread == thread:
                 run.cut("its thread was deleted")
 
-    async def run(self, request: RunRequest, listener: Listener | None = None) -> RunResult:
+    async def run(
+        self, request: RunRequest, listener: Listener | None = None, *, place: int | None = None
+    ) -> RunResult:
         """Run one message and return its result; ``listener`` gets the run's events as they happen.
+
+        ``place`` is that of a run that waited for its thread in another fleet.
 
         Runs of one conversation go one after the other. Cancelling this call cancels the run: the model's
         stream, the tool call and what they wait for. Raises Fault.
@@ -205,7 +232,8 @@ class Kernel:
         question = given or request
         check_said(question.text, images=len(question.images))
         check_text(question.text)
-        executor = self._executor(request.agent)
+        executor = what_answers(self.agent(request.agent))
+        check_fork(request, executor)
         check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
         shown = (request.images, *(message.images for message in request.history))
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
@@ -213,10 +241,47 @@ class Kernel:
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
         with conversation.held():
             self._admit(request.trace)
-            if request.run_id and not request.leased:  # a session makes its run ids itself
+            # Sessions and nested runs make their ids themselves.
+            if request.run_id and not request.leased and not request.within:
                 await self._not_taken(request.run_id)
             run = self._begun(request, given, conversation, listener)
-        return await self._ended(run, request)
+            run.place = place
+        return await ended(run, request)
+
+    async def resume(
+        self, request: RunRequest, record: RunRecord, said: Said, listener: Listener | None = None
+    ) -> RunResult:
+        """Go on with a run of a thread that another fleet began; as ``run``. Raises Fault."""
+        self._admit(None)
+        self.agent(request.agent)
+        conversations, owner = self._conversations[request.agent], Principal(record.owner)
+        name, handle = f"id:{request.conversation or record.thread}", request.conversation or ""
+        if request.is_nested:
+            conversation = conversations.nested(record.thread, owner, record.thread)
+        else:
+            conversation = conversations.bind(
+                name, record.thread, handle if handle != record.thread else "", owner
+            )
+        given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
+        run = self._begun(replace(request, run_id=record.id), given, conversation, listener)
+        run.go_on(record, said)
+        if self.when_resumed is not None:
+            self.when_resumed(run)
+        return await ended(run, request)
+
+    def serves(self, agent: str) -> bool:
+        """Whether this fleet has an agent of that name."""
+        return agent in self._agents
+
+    def knows(self, run_id: str) -> bool:
+        """Whether a run is in flight, or its end is still to be written."""
+        store = self._turns.thread_store
+        return self._runs.knows(run_id) or (store is not None and store.owes(run_id))
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether the fleet neither drains nor stops."""
+        return not (self._draining or self._closing)
 
     def _begun(
         self,
@@ -226,22 +291,11 @@ class Kernel:
         listener: Listener | None,
     ) -> ActiveRun:
         """Start the run in a task of its own. Its conversation stays in memory until that task is done."""
-        run = ActiveRun(
-            request.run_id or mint_run(),
-            request.agent,
-            self._hub,
-            self._stats[request.agent],
-            listener,
-            given=given,
-            until=None if request.timeout is None else perf_counter() + request.timeout,
-            principal=request.principal,
-            above=request.above,
-            within=request.within,
-            surface=request.surface,
-            about=conversation.thread,
-            context=child_of(request.trace),
-            left=asyncio.get_running_loop().create_future(),
+        run = new_run(
+            request, self._hub, self._stats[request.agent], listener, given=given, thread=conversation.thread
         )
+        run.caused_by = request.within or self._runs.caller_of(request.trace)
+        run.leaves_when_parked = self._draining or self._closing
         # A task of its own: a transport that gives up cancels it once, and its clean-up may still wait.
         task = run.start(self._run(run, request, conversation))
         conversation.hold(task)
@@ -251,27 +305,13 @@ class Kernel:
             task.add_done_callback(lambda _: forget(bearer))
         return run
 
-    async def _ended(self, run: ActiveRun, request: RunRequest) -> RunResult:
-        """Wait for the run's result. Raises Fault. Cancelling this call cancels the run."""
-        assert run.task is not None
-        assert run.left is not None
-        ends: set[asyncio.Future[Any]] = {run.task, run.left}
-        timeout = None if run.seconds_left is None else max(0.0, run.seconds_left) + LEEWAY
-        try:
-            done, _ = await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            run.task.cancel()
-            raise
-        if not done:  # its deadline has cancelled it, but its clean-up takes longer
-            run.task.add_done_callback(_seen)
-            raise late(run, request, request.timeout or 0.0)
-        if run.task.done() and not run.task.cancelled():
-            return run.task.result()
-        raise cut_short(run, request)
-
     def cancel(self, run_id: str) -> bool:
-        """Cancel a run; False if there is none of that id. Text it has written so far is kept."""
+        """Cancel a run, here or in another worker process; False if it is not here. Its text is kept."""
         run = self._runs.get(run_id)
+        if run is None and self.others is not None:
+            self.others.tell(CANCEL_RUN, run_id)
+        if run is None and self._turns.thread_store is not None:  # or in a fleet on another machine
+            self._turns.thread_store.ask_cancel(run_id)
         return run is not None and run.cut()
 
     @property
@@ -279,9 +319,16 @@ class Kernel:
         """The runs that are not over."""
         return self._runs
 
-    def refuse(self) -> None:
-        """Begin to drain: refuse new runs, except those that runs in flight ask for."""
+    def refuse(self, *, hand_over: bool = False) -> None:
+        """Begin to drain: refuse new runs, except those that runs in flight ask for.
+
+        With ``hand_over`` durable runs end after their current step, and another fleet goes on with them;
+        those that wait for a person end at once in any case.
+        """
         self._draining = True
+        for run in self._runs:
+            run.is_leaving = run.is_leaving or hand_over
+            run.leave_parked()
 
     async def close(self, timeout_s: float = 2.0, *, grace_s: float = 1.0) -> int:
         """Refuse new runs, give those in flight ``timeout_s`` seconds to end, then cancel the rest.
@@ -289,8 +336,11 @@ class Kernel:
         Returns how many were cancelled. Their callers get a Fault within ``grace_s`` seconds.
         """
         self._closing = True
+        for run in self._runs:
+            run.leave_parked()
         late = await self._runs.wait_ended(timeout_s)
         await self._runs.cut(late, "the fleet is stopping", grace_s)
+        self.context_meter.close()
         return len(late)
 
     async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:
@@ -310,6 +360,7 @@ class Kernel:
         while True:
             await asyncio.sleep(SWEEP_EVERY)
             self.sweep()
+            await self.questions.tidy()
 
     def sweep(self) -> None:
         """Forget the conversations that were not used for a day, and what executors hold for them.
@@ -335,12 +386,19 @@ class Kernel:
 
     async def _conversation(self, request: RunRequest, *, keeps: bool) -> Conversation:
         key = key_of(request.conversation, request.session) if keeps else None
+        if key is not None and request.is_nested:
+            assert request.conversation is not None
+            return self._conversations[request.agent].nested(request.conversation, request.principal)
         if key is None:
             return self._conversations[request.agent].open(None, request.principal)
         handle = None if request.new_conversation else request.conversation
         # A handle that Pallas made is known, or it expired: its caller must not silently begin a new one.
         new = request.new_conversation or not minted(request.conversation)
-        found = await self._found(request.agent, key, handle, request.principal, new=new)
+        # A session has the name that it was given before its first message.
+        if request.new_conversation and not request.leased:
+            found = self._conversations[request.agent].open(key, request.principal, new=True)
+        else:
+            found = await self._found(request.agent, key, handle, request.principal, new=new)
         # Sessions between agents of the fleet get no thread.
         found.durable = request.conversation is not None or not self._runs.has_call(request.trace)
         return found
@@ -350,11 +408,8 @@ class Kernel:
     ) -> Conversation:
         """The conversation of that name, in memory or in the ledger. Raises Fault ("not found")."""
         conversations, threads = self._conversations[agent], self._turns.thread_store
-        named = handle or conversations.thread_of(key)
-        if threads is not None and named is not None and key not in conversations:
-            known = await threads.known(agent, named, principal)
-            if known is not None:
-                conversations.bind(key, known.id, known.handle, Principal(known.owner))
+        if threads is not None and key not in conversations:
+            await threads.recall(conversations, agent, key, handle, principal, new=new)
         return conversations.open(key, principal, new=new)
 
     async def _run(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> RunResult:
@@ -365,22 +420,23 @@ class Kernel:
             run.agent,
             run.context,
             self.wire.open(run.id) if self.wire is not None else None,
-            self.steps.open(run.id, conversation.key or run.id),
+            self.steps.open(run.id, conversation.key or run.id, run.steps_before),
+            meter_of(self.spending, run, request, self._runs),
         )
-        with running(trace):
-            return await self._run_traced(run, request, conversation, trace)
+        run.recorded = trace.steps
+        with running(trace), asking(RunPeople(self.questions, run)):
+            repeat_steps(() if run.fork is None else run.fork.steps)
+            run.emit(started(run, request, run.context, conversation.thread))
+            return await self._run_traced(run, request, conversation)
 
-    async def _run_traced(
-        self, run: ActiveRun, request: RunRequest, conversation: Conversation, trace: RunTrace
-    ) -> RunResult:
+    async def _run_traced(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> RunResult:
         outcome: Outcome = "error"
-        fault, usage, partial = "", Usage(), ""
-        run.emit(started(run, request, trace.context, conversation.thread))
+        fault, usage, partial, answer = "", Usage(), "", ""
         try:
-            result = await self._in_turn(run, request, conversation)
+            result = await self._turns.in_order(self._ready, run, request, conversation)
             usage = result.usage
             done = await self._result(run, request, conversation, result)
-            outcome = "ok"
+            outcome, answer = "ok", done.text
             return done
         except asyncio.CancelledError:
             outcome, fault, partial = run.cancelled_as, run.ended_by, run.draft.text()
@@ -397,61 +453,21 @@ class Kernel:
             ) from error
         finally:
             run.finish(outcome, fault, usage, partial)
-            if self._recorder is not None:
-                self._recorder.record_end(run, request, outcome, fault, usage, trace.steps)
-
-    async def _in_turn(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
-        """Wait for the conversation's turn and answer.
-
-        Continues in its successor if its thread is another.
-        """
-        turn: Conversation | None = conversation
-        while turn is not None:
-            async with turn.turn(run.seconds_left):
-                if turn.successor is None:
-                    run.stats.active += 1
-                    run.begins()
-                    try:
-                        return await self._answer(run, request, turn)
-                    except BegunElsewhere as other:
-                        known = other.thread
-                        self._conversations[run.agent].replace(
-                            turn, known.id, known.handle, Principal(known.owner)
-                        )
-                    finally:
-                        run.stats.active -= 1
-            turn = turn.successor
-        raise Fault(FaultType.TRANSPORT, "this conversation was begun elsewhere; send the message again")
-
-    async def _answer(self, run: ActiveRun, request: RunRequest, conversation: Conversation) -> TurnResult:
-        # Looked up only now: the executor may have been exchanged while this run waited.
-        executor = run.executor = self._executor(run.agent)
-        return await self._turns.take(self._agent(run.agent), executor, run, request, conversation)
+            self.context_meter.note(run.agent, run.version.number if run.version else 0, run.recorded)
+            self._runs.add_cost(run, usage)
+            if run.before is not None and not run.goes_on_elsewhere:
+                self.questions.end_run(run.id)
+            if self.recorder is not None:
+                self.recorder.record_end(run, request, outcome, fault, usage, run.recorded, answer)
 
     async def _result(
         self, run: ActiveRun, request: RunRequest, conversation: Conversation, result: TurnResult
     ) -> RunResult:
-        done = RunResult(
-            run_id=run.id,
-            texts=result.texts,
-            conversation=request.conversation,
-            seconds=run.seconds,
-            steps=run.steps,
-            tools=run.tools,
-            usage=result.usage,
-            stop_reason=result.stop_reason,
-            thread=run.thread,
-            turn_index=run.turn_index,
-            backend=result.backend,
-            routed=run.routed,
-            rerouted=tuple(run.rerouted),
-            missing=dict(run.missing),
-            notices=result.notices,
-        )
+        done = result_of(run, request, result)
         if fits(done.text):
             return done
         handle = request.conversation
-        executor = self._agent(run.agent).executor
+        executor = self.agent(run.agent).executor
         if conversation.key is None and executor is not None and executor.info.keeps_history:
             # The caller has no handle to it, and without one the answer would be lost.
             handle = await self._turns.adopt(run, request, conversation, result)
@@ -472,22 +488,13 @@ class Kernel:
         if executor is not None:
             executor.release(key)
 
-    def _agent(self, name: str) -> LiveAgent:
+    def agent(self, name: str) -> LiveAgent:
+        """The agent of that name. Raises Fault (UPSTREAM)."""
         agent = self._agents.get(name)
         if agent is None:
             raise Fault(FaultType.UPSTREAM, f"Agent not found: {one_line(name, 80)}")
         return agent
 
-    def _executor(self, name: str) -> Executor:
-        return what_answers(self._agent(name))
-
-
-def mint_run() -> str:
-    """A new run id."""
-    return secrets.token_hex(6)
-
-
-def _seen(task: asyncio.Task[RunResult]) -> None:
-    """Retrieve the exception of a run whose caller no longer waits, so that asyncio does not log it."""
-    if not task.cancelled():
-        task.exception()
+    def _ready(self, name: str) -> tuple[LiveAgent, Executor]:
+        found = self.agent(name)
+        return found, what_answers(found)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Fault, FaultType, Notice
@@ -21,11 +21,18 @@ PROGRESS_EVERY: Final = 1.0
 """Seconds between two writes of the progress of runs."""
 
 
-class ProgressWriter:
-    """Writes the progress of running runs at intervals, so that a kill does not lose it."""
+type Progressed = Callable[[ActiveRun], None]
 
-    def __init__(self, ledger: "Ledger") -> None:
+
+class ProgressWriter:
+    """Writes the progress of running runs at intervals, so that a kill does not lose it.
+
+    ``also`` is called with each run at these times.
+    """
+
+    def __init__(self, ledger: "Ledger", also: Progressed) -> None:
         self._ledger = ledger
+        self._also = also
         self._runs: dict[str, ActiveRun] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -37,7 +44,8 @@ class ProgressWriter:
 
     def end(self, run: ActiveRun) -> None:
         """Stop writing the progress of this run. How it ended is written elsewhere."""
-        self._runs.pop(run.id, None)
+        if self._runs.get(run.id) is run:  # else this fleet has claimed the run again since
+            del self._runs[run.id]
 
     async def close(self) -> None:
         """Stop writing."""
@@ -48,6 +56,8 @@ class ProgressWriter:
     async def _write(self) -> None:
         while self._runs:
             await asyncio.sleep(PROGRESS_EVERY)
+            for run in self._runs.values():
+                self._also(run)
             if under_way := [run.record for run in self._runs.values()]:
                 try:
                     async with asyncio.timeout(WRITE_TIMEOUT):
@@ -62,10 +72,10 @@ class LedgerWrites:
     ``retries`` has those that failed and are tried again, ``progress`` writes how far running runs are.
     """
 
-    def __init__(self, ledger: "Ledger", hub: EventHub) -> None:
+    def __init__(self, ledger: "Ledger", hub: EventHub, progressed: Progressed) -> None:
         self._hub = hub
         self.retries = RetryQueue()
-        self.progress = ProgressWriter(ledger)
+        self.progress = ProgressWriter(ledger, progressed)
         # Writes of turn beginnings and ends that are under way.
         self._last: set[asyncio.Task[Any]] = set()
 
@@ -104,8 +114,8 @@ class LedgerWrites:
             ) from error
 
 
-async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
-    """Wait until the task is done; returns its result, and whether the caller was cancelled while it waited.
+async def finished(task: asyncio.Task[Any]) -> bool:
+    """Wait until the task is done; returns whether the caller was cancelled while it waited.
 
     A cancellation, even a second one, ends neither the task nor this wait.
     """
@@ -115,4 +125,4 @@ async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             cancelled = True
-    return task.result(), cancelled
+    return cancelled

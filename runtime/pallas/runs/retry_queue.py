@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pallas.model import Fault
-from pallas.model.refusals import REASON
+from pallas.model.refusals import GONE, REASON
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ class RetryQueue:
 
     def __len__(self) -> int:
         return len(self._owed)
+
+    def has(self, run_id: str) -> bool:
+        """Whether a write of that run is queued."""
+        return run_id in self._owed
 
     def add(self, run_id: str, thread: str, write: Write) -> None:
         """Queue ``write`` for that run. It may be called more than once."""
@@ -72,6 +76,6 @@ class RetryQueue:
         try:
             await owed[1]()
         except Fault as fault:
-            if fault.data.get(REASON) != "not_found":
+            if fault.data.get(REASON) not in GONE:
                 raise
         self._owed.pop(run_id, None)

@@ -6,26 +6,37 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter, time
 from typing import Any, Final
 
-from pallas.executors import Executor
+from pallas.executors import Executor, TurnJournal
+from pallas.limits.spending import RunMeter
 from pallas.model import (
     ANONYMOUS,
+    NO_COST,
+    Cost,
     Event,
     Fault,
     LoopMessage,
+    Message,
+    ModelCost,
     Notice,
     Outcome,
     Principal,
+    QuestionAnswered,
+    QuestionAsked,
     Rerouted,
     Routed,
+    RunContinued,
     RunFinished,
+    RunFork,
     RunRecord,
     RunRequest,
     RunResult,
     RunStatus,
+    RunVersion,
+    Said,
     ServerMissing,
     StepStarted,
     TextDelta,
@@ -33,11 +44,15 @@ from pallas.model import (
     TraceContext,
     Usage,
 )
+from pallas.model.ids import mint_claim
 from pallas.model.redaction import redact_text
+from pallas.model.refusals import OTHERS, REASON, handed_over
 from pallas.runs.chat_messages import MessageOverride
 from pallas.runs.partial_text import PartialText
+from pallas.runs.run_clock import RunClock
 from pallas.safe_text import one_line
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.step_record import RunSteps
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +62,8 @@ WINDOW: Final = 200
 MAX_EVENTS: Final = 1_000
 """How many of a run's last events are kept for the ledger. Text is in its messages."""
 _NO_USAGE: Final = Usage()
+VERSION: Final = 12
+"""How many digits of the digest of an agent's files name its version in a run's record."""
 
 
 @dataclass(slots=True)
@@ -65,6 +82,7 @@ class Stats:
     latency_p95: float | None = None
     tokens_in: int = 0  # as counted by the provider
     tokens_out: int = 0
+    cost: Cost = NO_COST
     _recent: deque[float] = field(default_factory=deque)
     _sorted: list[float] = field(default_factory=list)
 
@@ -74,7 +92,7 @@ class Stats:
         return max(0, self.admitted - self.active)
 
     def answered(self, seconds: float, usage: Usage) -> None:
-        """Count a run that was answered."""
+        """Count a run that was answered. The cost of its ``usage`` is that of the whole run."""
         self.last_latency = seconds
         self.spent(usage)
         if len(self._recent) == WINDOW:
@@ -84,9 +102,10 @@ class Stats:
         self.latency_p50, self.latency_p95 = self._rank(50), self._rank(95)
 
     def spent(self, usage: Usage) -> None:
-        """Count the tokens of a run, however it ended."""
+        """Count the tokens and the cost of a run, however it ended."""
         self.tokens_in += usage.input_tokens or 0
         self.tokens_out += usage.output_tokens or 0
+        self.cost += usage
 
     def _rank(self, percent: int) -> float:
         """The smallest latency that this percentage of the runs did not exceed."""
@@ -104,6 +123,7 @@ class ActiveRun:
     listener: Listener | None = None
     task: asyncio.Task[RunResult] | None = None
     executor: Executor | None = None  # what answers it, None until its turn comes
+    version: RunVersion | None = None  # the version of its agent that is
     context: TraceContext | None = None  # its own span
     is_cut: bool = False  # cancelled for another reason than its caller's
     why: str = ""  # the reason of that, for the caller
@@ -122,15 +142,30 @@ class ActiveRun:
     of_agent: bool = False  # it failed by its agent's own work, which counts for its health
     broken: Fault | None = None  # the Fault for its caller if its executor broke
     journal: Listener | None = None  # gets each ``LoopMessage`` if the run is durable
+    attempt: int = 1  # above 1 another fleet began it
+    claim: str = field(default_factory=mint_claim)  # as in its record
+    said: Said | None = None  # what it had said there, or the run had from which it goes on
+    fork: RunFork | None = None  # as in its request
+    meter: RunMeter | None = None  # counts what it spends if something limits it
+    before: RunRecord | None = None  # how far it was there
+    place: int | None = None  # among the runs that wait for its thread in the ledger
+    is_leaving: bool = False  # it shall be handed over after its current step
+    leaves_when_parked: bool = False  # it is handed over as soon as it waits for a person
+    turn_journal: TurnJournal | None = None  # stores it while it happens if it is durable
     given: MessageOverride | None = None  # what it is about in place of its conversation
     thread: str = ""  # the durable thread that it writes to
     turn_index: int | None = None  # the index of its answer in that thread
     until: float | None = None  # when its caller's timeout ends (``perf_counter``)
     above: tuple[str, ...] = ()  # as in its request, like ``within``
     within: str = ""
+    caused_by: str = ""  # as in its record
+    recorded: RunSteps | None = None  # its steps, None before it has any
+    below: Cost = NO_COST  # what the runs below it cost that are over
+    parent_span: str = ""  # the span that its caller sent
     routed: str = ""  # as in its result, like ``rerouted`` and ``missing``
     rerouted: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    clock: RunClock = field(default_factory=RunClock)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -152,13 +187,59 @@ class ActiveRun:
         """The rest of its caller's timeout, None without one."""
         return None if self.until is None else self.until - perf_counter()
 
+    def fork_from(self, request: RunRequest) -> None:
+        """Go on from another run, if the request says so."""
+        self.fork = request.fork
+        if request.fork is not None and request.fork.said:
+            question = Message("user", request.text, request.images)
+            self.said = Said((question, *request.fork.said), 0, 0, request.fork.results)
+
+    @property
+    def steps_before(self) -> int:
+        """How many steps it made in another fleet."""
+        return self.said.steps if self.said is not None else 0
+
+    def go_on(self, before: RunRecord, said: Said) -> None:
+        """Go on with a run that another fleet began, as far as it was there."""
+        self.attempt, self.claim, self.before, self.said = before.attempt, before.claim, before, said
+        self.steps, self.tools = before.steps, before.tools
+
     def begins(self) -> None:
         """Start its clock: its turn has come."""
-        self.began, self.started_at = perf_counter(), time()
+        if self.before is None:
+            self.began, self.started_at = perf_counter(), time()
+        else:
+            self.began, self.started_at = perf_counter() - self.before.seconds, self.before.started_at
+
+    def priced(self, usage: Usage) -> Usage:
+        """The usage of its turn with what the whole run cost: its steps, and what is in none of them."""
+        spent = self.step_cost + self._outside(usage)
+        return replace(usage, cost=spent.cost, unpriced=spent.unpriced)
+
+    def _outside(self, usage: Usage) -> Cost:
+        """What its turn cost beside its steps; of a handler that asked models here, its steps have it."""
+        is_told_by_steps = usage.cost is None and not self.step_cost.is_empty
+        return Cost() if is_told_by_steps else Cost.of(usage)
+
+    @property
+    def step_cost(self) -> Cost:
+        """What its steps cost so far, those that another fleet made too."""
+        return self._cost_before + self.recorded.cost if self.recorded is not None else self._cost_before
+
+    @property
+    def _cost_before(self) -> Cost:
+        return self.said.cost if self.said is not None else NO_COST
+
+    def models_of(self, usage: Usage) -> tuple[ModelCost, ...]:
+        """What it cost by model; what is in no step, or in one of another fleet, has no model."""
+        steps = self.recorded.models if self.recorded is not None else ()
+        rest = self._cost_before + self._outside(usage)
+        return steps if rest.is_empty else (*steps, ModelCost("", rest.cost, rest.unpriced))
 
     @property
     def record(self) -> RunRecord:
         """The run as a record while it is in flight."""
+        cost = self.step_cost
         return RunRecord(
             self.id,
             self.agent,
@@ -169,7 +250,43 @@ class ActiveRun:
             seconds=self.seconds,
             steps=self.steps,
             tools=self.tools,
+            attempt=self.attempt,
+            claim=self.claim,
+            within=self.within,
+            cost=cost.cost,
+            unpriced=cost.unpriced,
+            caused_by=self.caused_by,
+            version=self.version.files[:VERSION] if self.version is not None else "",
+            parent_span=self.parent_span,
+            forked_from=self.fork.run if self.fork is not None else "",
+            forked_at=self.fork.step if self.fork is not None else 0,
         )
+
+    @property
+    def goes_on_elsewhere(self) -> bool:
+        """Whether another fleet goes on with it: then this one does not write how it ended."""
+        return self.broken is not None and self.broken.data.get(REASON) in OTHERS
+
+    def pause(self) -> None:
+        """Stop its ``run_timeout`` while a person is asked. Its caller's own timeout goes on."""
+        self.clock.pause(self.until)
+        if self.leaves_when_parked:
+            self.leave_parked()
+
+    def unpause(self) -> None:
+        """Let its ``run_timeout`` go on, once for each ``pause``."""
+        self.clock.unpause()
+
+    def leave_parked(self) -> None:
+        """Leave it to another fleet if it waits for a person and is durable: this fleet ends."""
+        self.leaves_when_parked = True
+        if self.is_parked and self.turn_journal is not None:
+            self.break_off(handed_over(self.id))
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it, or a run below it, waits for a person."""
+        return self.clock.is_paused
 
     @property
     def seconds(self) -> float:
@@ -252,11 +369,22 @@ class ActiveRun:
         if isinstance(event, LoopMessage):
             self._tell(event, self.journal, self.listener)
             return
-        if isinstance(event, ToolEvent) and event.relayed:
+        if isinstance(event, ToolEvent | QuestionAsked | QuestionAnswered) and event.relayed:
             self._tell(event, self.listener)
             return
+        self._note(event)
+        self.draft.hear(event)
+        numbered = self.hub.publish(event)
+        if not isinstance(event, TextDelta):
+            if len(self.events) == MAX_EVENTS:  # how it goes on is kept for as long as the run
+                del self.events[1 if isinstance(self.events[0], RunContinued) else 0]
+            self.events.append(numbered)
+        self._tell(numbered, self.listener)
+
+    def _note(self, event: Event) -> None:
         if isinstance(event, StepStarted) and event.actor == self.agent:
-            self.steps = max(self.steps, event.step)
+            steps_before = self.before.steps if self.before is not None else 0
+            self.steps = max(self.steps, steps_before + event.step)
         elif isinstance(event, ToolEvent) and event.phase == "started" and not event.nested:
             self.tools += 1
         elif isinstance(event, Routed):
@@ -265,16 +393,17 @@ class ActiveRun:
             self.rerouted.append(f"{event.asked} -> {event.to}: {event.why}")
         elif isinstance(event, ServerMissing):
             self.missing[event.server] = event.why
+        elif isinstance(event, RunContinued):
+            calls = "".join(f"; {each}" for each in event.calls)
+            said = self.agent, self.id, event.attempt, calls
+            log.info(
+                "%s: run %s goes on, attempt %d%s", *said, extra={"agent": self.agent, "run_id": self.id}
+            )
         if isinstance(event, ToolEvent) and event.span_id:
             if event.phase == "started":
                 self._calls[event.call_id] = (event.span_id, event.server)
             else:
                 self._calls.pop(event.call_id, None)
-        self.draft.hear(event)
-        numbered = self.hub.publish(event)
-        if not isinstance(event, TextDelta):
-            self.events.append(numbered)
-        self._tell(numbered, self.listener)
 
     @staticmethod
     def _tell(event: Event, *listeners: Listener | None) -> None:
@@ -291,24 +420,27 @@ class ActiveRun:
         if self.is_ended:
             return
         self.is_ended, self.partial = True, partial
+        if self.meter is not None:
+            self.meter.is_open = False
         if not self.cause and self.broken is not None:
             self.cause = one_line(redact_text(self.broken.cause), 500)
-        seconds = self.seconds
+        seconds, whole = self.seconds, self.priced(usage)
         self.stats.admitted -= 1
         self.stats.total += 1
         if outcome == "ok":
-            self.stats.answered(seconds, usage)
+            self.stats.answered(seconds, whole)
         else:
-            self.stats.spent(usage)
+            self.stats.spent(whole)
         log.log(
             logging.WARNING if outcome == "error" else logging.INFO,
-            "%s: run %s %s in %.2f s, %d steps, %d tools%s",
+            "%s: run %s %s in %.2f s, %d steps, %d tools%s%s",
             self.agent,
             self.id,
             outcome,
             seconds,
             self.steps,
             self.tools,
+            f", {cost.text}" if not (cost := Cost.of(whole)).is_empty else "",
             f": {one_line(fault, 500)}{f' ({self.cause})' if self.cause else ''}" if fault else "",
             extra={"agent": self.agent, "run_id": self.id, **({"partial": partial} if partial else {})},
         )
@@ -322,6 +454,9 @@ class ActiveRun:
                 tools=self.tools,
                 tokens_in=usage.input_tokens,
                 tokens_out=usage.output_tokens,
+                cost=whole.cost,
+                unpriced=whole.unpriced,
+                models=self.models_of(usage),
                 fault=fault,
                 of_agent=self.of_agent and outcome == "error",
                 cause=self.cause,

@@ -1,6 +1,5 @@
 """A script's file, read and checked."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +11,7 @@ from ..config.file_model import FileModel
 from ..config.files import shown
 from ..config.notes import Notes
 from ..config.section import Section
-from ..config.tree import Items, Node, Table
+from ..config.tree import Items, Node, Table, as_written
 from ..config.validation import validate
 from ..config.yamlfile import read_table
 from .script_rules import DEFAULT_MODEL, Refusal, RuleCall, Script, ScriptRule, When, no_answer
@@ -87,27 +86,11 @@ def load_script(path: Path) -> Script:
     if not path.exists():
         notes.error(Where(file), "", "there is no such file", "scripted: in agents.yaml names it")
     elif table := read_table(path, file, notes, {}, lenient=True):
-        script = _script(validate(ScriptEntry, Section(_as_written(table), "", Where(file), notes)))
+        script = _script(validate(ScriptEntry, Section(as_written(table), "", Where(file), notes)))
     mistakes = tuple(found for found in notes.sorted([file]) if found.level == "error")
     if mistakes or script is None:
         raise ConfigError(mistakes)
     return script
-
-
-def _as_written(table: Table) -> Table:
-    """``table`` without ``${VAR}`` expanded: a script holds Markdown and code, where that is plain text."""
-    entries = {key: replace(entry, node=_plain(entry.node)) for key, entry in table.entries.items()}
-    return replace(table, entries=entries)
-
-
-def _plain(node: Node) -> Node:
-    if isinstance(node, Table):
-        return _as_written(node)
-    if isinstance(node, Items):
-        return replace(node, items=tuple(_plain(item) for item in node.items))
-    if isinstance(node.value, str):
-        return replace(node, value=node.raw, unset=(), expanded=False)
-    return node
 
 
 def _script(entry: ScriptEntry) -> Script:

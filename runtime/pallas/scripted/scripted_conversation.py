@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .picture_header import PictureHeader, picture_of
+from pallas.bounds.picture_header import PictureHeader, picture_of
 
 Last = Literal["user", "tool"]
 

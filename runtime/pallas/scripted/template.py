@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pallas.bounds.picture_header import PictureHeader
+
 from ..config.notes import allowed, did_you_mean
-from .picture_header import PictureHeader
 from .scripted_conversation import ScriptedConversation
 
 type Value = str | int | float

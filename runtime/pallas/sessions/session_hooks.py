@@ -11,11 +11,33 @@ from pallas.model import Fault, FaultType
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
+from .lease import SessionLease
+
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 30.0
 HOOK_SECONDS: Final = 12.0
 """Deadlines of an executor's hooks: when a session opens, and when one ends or is cancelled."""
+
+
+async def begin(lease: SessionLease) -> None:
+    """Tell the session's agent here that it begins, unless it knows, or the session is over.
+
+    Raises Fault if it refuses.
+    """
+    async with lease.beginning:
+        if not (lease.is_known or lease.end_reason):
+            await opened(lease.answering, lease.id, lease.metadata)
+            lease.is_known = True
+        if lease.end_reason:  # perhaps it ended meanwhile
+            await end(lease, lease.end_reason)
+
+
+async def end(lease: SessionLease, reason: str) -> None:
+    """Tell the session's agent here that it is over, if it knows the session."""
+    if lease.is_known:
+        lease.is_known = False
+        await closed(lease.agent, lease.executor, lease.id, reason)
 
 
 async def opened(agent: LiveAgent, session: str, metadata: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Reads the metadata of a session (SPEC C11, DR-10, DR-20, DR-24, DR-25)."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,7 +36,7 @@ class SessionMetadata:
         return NO_PARAMS if self.params is None else self.params
 
 
-def metadata_of(metadata: Mapping[str, Any] | None, limit: int) -> SessionMetadata:
+def metadata_of(metadata: Mapping[str, Any] | None, limit: int = sys.maxsize) -> SessionMetadata:
     """Read the metadata. Raises Fault: UPSTREAM for more than ``limit`` bytes, PROTOCOL if it is invalid."""
     given = check_metadata(metadata or {}, limit)
     params = given.get(PARAMS)

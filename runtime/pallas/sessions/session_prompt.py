@@ -4,6 +4,7 @@ session.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -25,8 +26,10 @@ from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.safe_text import one_line
 
+from . import session_hooks
 from .lease import SessionLease, SessionPrompt
-from .session_faults import VALID, has_failed, is_replaced, no_session
+from .session_faults import SHUTDOWN, VALID, has_failed, is_replaced, is_stopping, no_session
+from .stored_sessions import StoredSessions
 
 SURFACE: Final = "bridge"
 _FAILING: Final = frozenset({FaultType.UPSTREAM, FaultType.PROTOCOL})
@@ -44,6 +47,7 @@ class PromptRequestFacts:
     bearer: str | None = field(default=None, repr=False)
     trace: TraceContext | None = None
     caller: str = ""
+    queue: bool = False  # wait for the prompt of another fleet
 
 
 async def answer(
@@ -52,26 +56,47 @@ async def answer(
     prompt: SessionPrompt,
     question: PromptRequestFacts,
     gone: Callable[[SessionLease], bool],
+    clock: Callable[[], float],
+    stored: StoredSessions | None,
 ) -> RunResult:
     """Run a prompt after those before it. Raises Fault; the session may have failed.
 
     ``gone`` says whether the session's agent has left the fleet: no other agent answers in its place (DR-17).
     """
     began = monotonic()
-    async with lease.turn.turn(question.timeout):
-        if lease.end_reason:
-            raise no_session(lease.id, lease.end_reason)
-        if lease.failed:
-            raise has_failed(lease.id, lease.failed)
-        if gone(lease):
-            raise is_replaced(lease.id, lease.agent)
+    async with lease.turn.turn(question.timeout), AsyncExitStack() as stack:
+        _check(lease, gone)
+        stored = stored if lease.is_stored else None
+        if stored is not None:
+            left = _left(question, began)
+            await stack.enter_async_context(stored.prompt(lease, prompt, left, queue=question.queue))
+            _check(lease, gone)
+        stack.callback(lambda: lease.use(clock()))  # before it is stored
+        if not prompt.stopped:
+            await session_hooks.begin(lease)
         if prompt.stopped:
             return _cancelled(lease, prompt, "", monotonic() - began)
-        left = None if question.timeout is None else max(0.0, question.timeout - (monotonic() - began))
+        _check(lease, gone)
         lease.had_prompt, lease.last = True, lease.answering.executor
-        return await _answered(
-            kernel, lease, prompt, _request(lease, prompt, question, left), question.listener
-        )
+        request = _request(lease, prompt, question, _left(question, began))
+        return await _answered(kernel, lease, prompt, request, question.listener, stored)
+
+
+def _check(lease: SessionLease, gone: Callable[[SessionLease], bool]) -> None:
+    """Raise Fault if the session takes no prompt now."""
+    if lease.is_stored and lease.end_reason == SHUTDOWN:
+        raise is_stopping()
+    if lease.end_reason:
+        raise no_session(lease.id, lease.end_reason)
+    if lease.failed:
+        raise has_failed(lease.id, lease.failed)
+    if gone(lease):
+        raise is_replaced(lease.id, lease.agent)
+
+
+def _left(question: PromptRequestFacts, began: float) -> float | None:
+    """The seconds that are left of those that the caller gave it."""
+    return None if question.timeout is None else max(0.0, question.timeout - (monotonic() - began))
 
 
 def stop(kernel: Kernel, prompt: SessionPrompt) -> None:
@@ -133,13 +158,20 @@ def _request(
 
 
 async def _answered(
-    kernel: Kernel, lease: SessionLease, prompt: SessionPrompt, request: RunRequest, listener: Listener | None
+    kernel: Kernel,
+    lease: SessionLease,
+    prompt: SessionPrompt,
+    request: RunRequest,
+    listener: Listener | None,
+    stored: StoredSessions | None,
 ) -> RunResult:
     began = monotonic()
     try:
         result = await _run(kernel, prompt, request, listener)
     except Fault as fault:
         _found(kernel, lease, fault)
+        if fault.data.get("cancelled") and stored is not None and not prompt.stopped:
+            prompt.stopped = await stored.is_cancelled(lease, prompt)
         if prompt.stopped and fault.data.get("cancelled"):
             return _cancelled(lease, prompt, str(fault.data.get("partial", "")), monotonic() - began)
         if fails(fault):

@@ -14,12 +14,12 @@ from pallas.telemetry.event_hub import EventHub
 
 from . import session_hooks
 from .lease import SessionLease
-from .session_faults import is_replaced, no_session, not_theirs
+from .session_faults import SHUTDOWN, is_replaced, no_session, not_theirs
+from .stored_sessions import StoredSessions
 
 EXPIRED: Final = "expired"
 GONE: Final = "agent-gone"
-SHUTDOWN: Final = "shutdown"
-"""Reasons why a session ends without a request of its client."""
+"""Reasons why a session ends without a request of its client, as is ``SHUTDOWN``."""
 KEPT: Final = 1_000
 """How many of the last ended sessions are remembered, with the reason."""
 END_SECONDS: Final = 1.5
@@ -49,11 +49,13 @@ class SessionTable:
         self._ended: OrderedDict[str, tuple[Principal, str]] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
         self.all: dict[str, SessionLease] = {}
+        self.stored: StoredSessions | None = None
 
     def add(self, lease: SessionLease) -> None:
-        """Add a session. It is not published yet."""
+        """Add a session. It is not published yet. One that another fleet opened does not count here."""
         self.all[lease.id] = lease
-        self._kernel.session_counts.taken(lease.agent, lease.kind)
+        if lease.is_own:
+            self._kernel.session_counts.taken(lease.agent, lease.kind)
 
     def find(self, session: str, principal: Principal) -> SessionLease:
         """The open session of that id.
@@ -68,7 +70,7 @@ class SessionTable:
         if not may_continue(lease.owner.id, principal, secret=True):
             raise not_theirs(session)
         if lease.expired(self._limits(), self._clock()):
-            self.end(lease, EXPIRED)
+            self.end(lease, EXPIRED, everywhere=False)  # where it is stored, it expires as well
             raise no_session(session, EXPIRED)
         if not lease.opening and not lease.busy and self._gone(lease):
             self.end(lease, GONE)
@@ -84,18 +86,24 @@ class SessionTable:
                     self.end(lease, GONE)
 
     def expire(self) -> set[asyncio.Task[None]]:
-        """End the sessions that are too old or idle for too long."""
+        """End the sessions that are too old or idle for too long, except those that other fleets may use."""
         limits, now = self._limits(), self._clock()
-        late = [lease for lease in self.all.values() if lease.expired(limits, now)]
+        late = [lease for lease in self.all.values() if not lease.is_stored and lease.expired(limits, now)]
         return {self.end(lease, EXPIRED) for lease in late}
 
-    def end(self, lease: SessionLease, reason: str) -> asyncio.Task[None]:
-        """End a session at once, if it is open; the returned task does the clean-up."""
-        first = self.take_out(lease, reason)
+    def end(self, lease: SessionLease, reason: str, *, everywhere: bool = True) -> asyncio.Task[None]:
+        """End a session at once, if it is open; the returned task does the clean-up.
+
+        Other fleets end it too, unless they have: then it shall not be ``everywhere``.
+        """
+        self.take_out(lease, reason)
         lease.left = lease.executor
         # A session that is being opened is closed by the task that opens it, when it finds that it is over.
-        settles = first and not lease.opening
-        task = asyncio.create_task(self._settle(lease, reason, settles), name=f"session {lease.id[:8]} ends")
+        settles = not (lease.opening or lease.is_settled)
+        lease.is_settled = lease.is_settled or settles
+        everywhere = everywhere and lease.is_stored and lease.end_reason != SHUTDOWN
+        work = self._settle(lease, settles=settles, everywhere=everywhere)
+        task = asyncio.create_task(work, name=f"session {lease.id[:8]} ends")
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return task
@@ -109,7 +117,8 @@ class SessionTable:
             return False
         lease.end_reason = reason
         del self.all[lease.id]
-        self._kernel.session_counts.given_back(lease.agent, lease.kind)
+        if lease.is_own:
+            self._kernel.session_counts.given_back(lease.agent, lease.kind)
         self._ended[lease.id] = lease.owner, reason
         if len(self._ended) > KEPT:
             self._ended.popitem(last=False)
@@ -137,13 +146,15 @@ class SessionTable:
             for task in late:
                 task.cancel()
 
-    async def _settle(self, lease: SessionLease, reason: str, settles: bool) -> None:
+    async def _settle(self, lease: SessionLease, *, settles: bool, everywhere: bool) -> None:
         if not settles:
             return
-        if reason != SHUTDOWN:
+        if everywhere and self.stored is not None:
+            await self.stored.close_quietly(lease.id, lease.end_reason)
+        if lease.end_reason != SHUTDOWN:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await lease.quiet.wait()
-        await session_hooks.closed(lease.agent, lease.left, lease.id, reason)
+        await session_hooks.end(lease, lease.end_reason)
         if lease.handle != lease.joined:
             self._kernel.let_go(lease.answering, lease.handle)

@@ -83,8 +83,7 @@ class Threads:
         self, principal: Principal, *, agent: str | None = None, limit: int = 50, cursor: str = ""
     ) -> Page[ThreadRecord]:
         """The principal's threads, or all threads if it may see them, last used first."""
-        self._grants.require_known(principal)
-        owner = None if self._sees_all(principal) else principal.id
+        owner = self.owner_seen(principal)
         return await self._ledger.threads.list(agent=agent, owner=owner, limit=limit, cursor=cursor)
 
     async def messages(
@@ -122,9 +121,9 @@ class Threads:
         self._forget(found.agent, found.id)
 
     async def run(self, run_id: str, principal: Principal) -> RunRecord:
-        """A run of the principal, or any run if it may see all."""
+        """A run of the principal, or any run if it may see all; also one that waits for its thread."""
         early = next((each for each in self._unwritten() if each.id == run_id), None)
-        found = await self._ledger.runs.get(run_id) or early
+        found = await self._ledger.runs.find(run_id) or early
         if found is None or not self._may_see(found.owner, principal):
             raise not_found("run not found: it is unknown, deleted, or belongs to another caller")
         return found
@@ -140,8 +139,7 @@ class Threads:
         cursor: str = "",
     ) -> Page[RunRecord]:
         """The principal's runs, or all if it may see them, newest first. ``thread`` is an id or a handle."""
-        self._grants.require_known(principal)
-        owner = None if self._sees_all(principal) else principal.id
+        owner = self.owner_seen(principal)
         if thread is not None:
             thread = next((each.id for each in await self.named(thread, principal)), thread)
         wanted = {"agent": agent, "thread": thread, "owner": owner, "status": status}
@@ -154,6 +152,11 @@ class Threads:
             agent=agent, thread=thread, owner=owner, status=status, limit=limit, cursor=cursor
         )
         return with_early(page, early, limit, cursor)
+
+    def owner_seen(self, principal: Principal) -> str | None:
+        """The id of the principal whose runs this one may see: its own, or None if it may see all."""
+        self._grants.require_known(principal)
+        return None if self._sees_all(principal) else principal.id
 
     def _may_see(self, owner: str, principal: Principal) -> bool:
         return owner == principal.id or self._sees_all(principal)

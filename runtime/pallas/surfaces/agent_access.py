@@ -3,6 +3,7 @@ caller."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 from fastmcp.exceptions import FastMCPError, NotFoundError, PromptError
@@ -15,6 +16,7 @@ from mcp_types import Result
 from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.safe_text import one_line
 
+from .parked_calls import Make, ParkedCalls
 from .send_message_call import caller_of, fault_result, trace_of
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,8 @@ class AgentAccess(Middleware):
     A call by one of the ``aliases`` continues under the tool's own name (PR-16). The error for an unknown
     tool lists ``tools``, those there are. An unexpected failure is logged with its traceback and answered
     with a Fault that names only its kind. If ``authorize`` itself fails, the call is refused. ``owner``
-    names the owner of the tools in error texts.
+    names the owner of the tools in error texts. With ``parked`` a call whose run asks something is parked for
+    clients of the protocol without sessions.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class AgentAccess(Middleware):
         authorize: Authorize | None = None,
         permit: Permit | None = None,
         owner: str = "this agent",
+        parked: ParkedCalls | None = None,
     ) -> None:
         self._owner = owner
+        self._parked = parked
         self._tools = tools if callable(tools) else lambda: tools
         self._aliases = dict(aliases or {})
         self._authorize = authorize
@@ -56,12 +61,12 @@ class AgentAccess(Middleware):
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         """A tool's result, or a Fault as one."""
         called: str = context.message.name
-        name = self._aliases.get(called, called)
+        name = self.own_name(called)
         try:
-            await self._admit(name)
+            await self.admit(name)
             if name != called:
                 context = context.copy(message=context.message.model_copy(update={"name": name}))
-            result = await call_next(context)
+            result = await self.make(name, context.message.arguments, partial(call_next, context))
             # An extension may return a result type of its own, such as a created task.
             if not isinstance(result, ToolResult | Result):
                 raise TypeError(f"a middleware returned {type(result).__name__}, no result")
@@ -73,13 +78,13 @@ class AgentAccess(Middleware):
         except Exception as error:
             if _is_for_caller(error):
                 raise
-            return fault_result(_internal(one_line(name, 80), error))
+            return fault_result(internal_fault(name, error))
 
     async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         """Return a prompt. Raises PromptError for a refusal and for any failure."""
         name: str = context.message.name
         try:
-            await self._admit(name)
+            await self.admit(name)
             result = await call_next(context)
             if result is None:
                 raise TypeError("a middleware returned no prompt")
@@ -89,13 +94,22 @@ class AgentAccess(Middleware):
         except Exception as error:
             if _is_for_caller(error):
                 raise
-            raise PromptError(_internal(one_line(name, 80), error).message) from None
+            raise PromptError(internal_fault(name, error).message) from None
+
+    async def make(self, name: str, arguments: Mapping[str, Any] | None, call: Make) -> Any:
+        """Return the result of a call, or what its caller is asked before there is one. Raises Fault."""
+        return await (call() if self._parked is None else self._parked.call(name, arguments, call))
 
     def _unknown(self, called: str) -> Fault:
         known = ", ".join(self._tools()) or "none"
         return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; {self._owner} has {known}")
 
-    async def _admit(self, name: str) -> None:
+    def own_name(self, called: str) -> str:
+        """Return the name of the tool that is called so."""
+        return self._aliases.get(called, called)
+
+    async def admit(self, name: str) -> None:
+        """Raise Fault (AUTH) unless the caller of the current request may use that tool or prompt."""
         if name in PUBLIC:
             return
         context = fastmcp_request_ctx.get()
@@ -113,7 +127,8 @@ def _is_for_caller(error: Exception) -> bool:
     return isinstance(error, FastMCPError) and error.__cause__ is None
 
 
-def _internal(name: str, error: Exception) -> Fault:
-    kind = type(error.__cause__ or error).__name__
+def internal_fault(name: str, error: Exception) -> Fault:
+    """Log an unexpected failure of a tool or prompt; return a Fault that names no more than that."""
+    name, kind = one_line(name, 80), type(error.__cause__ or error).__name__
     log.error("%s failed: %s: %s", name, kind, one_line(str(error)), exc_info=error)
     return Fault(FaultType.INTERNAL, f"{name} failed inside this server; the log has the details")

@@ -12,7 +12,7 @@ from fastmcp.prompts import Prompt, PromptArgument, PromptResult
 from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
-from mcp_types import ImageContent, TextContent
+from mcp_types import ImageContent
 from pydantic import PrivateAttr
 from starlette.types import ASGIApp
 
@@ -23,22 +23,29 @@ from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
 from pallas.telemetry.wire_record import WireRecord
 
-from .agent_access import AgentAccess, Authorize, Permit
+from .agent_access import AgentAccess, Authorize, Permit, internal_fault
 from .body_limit import BodyLimit
 from .caller_disconnect import when_session_ends
+from .direct_calls import DirectCalls, DirectResult, DirectTools
 from .host_guard import HostOriginGuard
-from .mcp_run import run_for
+from .mcp_run import cancel_for, run_for
 from .mcp_sessions import IDLE, McpSessions
+from .parked_calls import ParkedCalls
 from .published_agent import health_text
 from .send_message_call import (
+    IDEMPOTENCY_META,
     SEND_SCHEMA,
+    TextResult,
     caller_of,
-    fault_result,
+    fault_text,
+    is_cancel,
+    key_of,
     request_of,
-    result_of,
     session_of,
+    text_of,
 )
 from .server_cards import CARD_PATH, CARD_TYPE, METHODS, page
+from .session_seal import SessionSeal
 from .stateless_server import StatelessServer
 from .wire_tap import WireTap
 
@@ -127,6 +134,7 @@ def agent_app(
     authorize: Authorize | None = None,
     permit: Permit | None = None,
     tasks: "Callable[[], Tasks | None]" = lambda: None,
+    parked: ParkedCalls | None = None,
     version: str = __version__,
 ) -> FastMCP:
     """Return the MCP server of one agent (PR-15).
@@ -134,8 +142,8 @@ def agent_app(
     It has the tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former
     but not listed (C1). With ``history`` it has the prompt ``{agent}_history``. ``authorize`` (who the
     caller is) and ``permit`` (what it was granted) are called before each of them except ``get_health``.
-    With ``tasks`` a ``send_message`` becomes a task for clients that declare the extension. ``version`` is
-    that of the registry.
+    With ``tasks`` a ``send_message`` becomes a task for clients that declare the extension; with ``parked``
+    one whose run asks a person is answered with the question. ``version`` is that of the registry.
     """
     server = StatelessServer(
         name,
@@ -143,11 +151,15 @@ def agent_app(
         version=version,
         on_duplicate="error",
         dereference_schemas=False,  # ours hold no references
+        request_state_security=parked.security if parked is not None else None,
     )
     aliases = {} if name in (SEND_MESSAGE, GET_HEALTH) else {name: SEND_MESSAGE}
-    access = AgentAccess((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit)
+    access = AgentAccess(
+        (SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit, parked=parked
+    )
     server.add_middleware(access)
-    server.add_tool(_SendMessage(kernel, name, description))
+    own = {SEND_MESSAGE: _SendMessage(kernel, name, description), GET_HEALTH: _GetHealth(health)}
+    server.add_tool(own[SEND_MESSAGE])
     if tasks() is not None:
         from .send_message_task import begin_sending
         from .tasks_extension import TasksExtension
@@ -156,7 +168,16 @@ def agent_app(
         server.add_extension(
             TasksExtension(tasks, {SEND_MESSAGE: begin}, agent=name, authorize=authorize, permit=permit)
         )
-    server.add_tool(_GetHealth(health))
+    server.add_tool(own[GET_HEALTH])
+    server.call_directly(
+        DirectTools(
+            frozenset({*own, name}),
+            partial(_call, access, own),
+            server.server_info,
+            lambda: server.middleware == [access],
+            parked,
+        )
+    )
     if history:
         server.add_prompt(_History(kernel, name))
     server.completion(_no_candidates)
@@ -204,18 +225,21 @@ def endpoint(
     card: Callable[[], Mapping[str, Any] | None] = lambda: None,
     wire: WireRecord | None = None,
     gate: Callable[[ASGIApp], ASGIApp] | None = None,
+    seal: SessionSeal | None = None,
 ) -> ASGIApp:
     """Return ``server`` at ``/mcp`` and its Server Card, which is 404 while ``card()`` is None.
 
     A host guard admits only requests that name one of ``hosts`` (PR-8); with None the caller adds the guard
     itself, once for everything that it serves. ``wire`` records the messages from and to runs. ``gate``
-    authenticates callers before anything else.
+    authenticates callers before anything else. ``seal`` signs session ids that other processes accept.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app: ASGIApp = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=IDLE)
+    if isinstance(server, StatelessServer) and server.direct is not None:
+        app = DirectCalls(app, server.direct)
     if wire is not None:
         app = WireTap(app, wire)
-    app = McpSessions(app)
+    app = McpSessions(app, seal, server.name)
     app = BodyLimit(gate(app) if gate is not None else app)
     return app if hosts is None else HostOriginGuard(app, hosts)
 
@@ -225,7 +249,40 @@ async def _no_candidates(*_: Any) -> list[str]:
     return []
 
 
-class _SendMessage(Tool):
+async def _call(
+    access: AgentAccess, tools: "Mapping[str, _OwnTool]", called: str, arguments: dict[str, Any]
+) -> DirectResult:
+    """Return the result of a call, or its questions; a refusal and any failure are a result too."""
+    name = access.own_name(called)
+    try:
+        await access.admit(name)
+        found: DirectResult
+        found = await access.make(name, arguments, partial(tools[name].answer, arguments))
+        return found
+    except Fault as fault:
+        return fault_text(fault)
+    except Exception as error:
+        return fault_text(internal_fault(name, error))
+
+
+class _OwnTool(Tool):
+    """A tool that answers with a text."""
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        return (await self.answer(arguments)).for_sdk()
+
+    async def answer(self, arguments: dict[str, Any]) -> TextResult:
+        """Return the result of a call by the caller of the current request; a Fault is one too."""
+        try:
+            return await self._result(arguments)
+        except Fault as fault:
+            return fault_text(fault)
+
+    async def _result(self, arguments: dict[str, Any]) -> TextResult:
+        raise NotImplementedError
+
+
+class _SendMessage(_OwnTool):
     _kernel: Kernel = PrivateAttr()
     _agent: str = PrivateAttr()
 
@@ -238,19 +295,24 @@ class _SendMessage(Tool):
         )
         self._kernel, self._agent = kernel, agent
 
-    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+    def get_meta(self) -> dict[str, Any]:
+        """Return the tool's metadata, which says whether idempotency keys outlive the fleet."""
+        keyed = self._kernel.keyed
+        durable = {IDEMPOTENCY_META: True} if keyed is not None and keyed.are_durable else {}
+        return {**super().get_meta(), **durable}
+
+    async def _result(self, arguments: dict[str, Any]) -> TextResult:
         context = fastmcp_request_ctx.get()
-        try:
-            request = request_of(self._agent, arguments, context)
-            if request.session is not None and request.conversation is None:
-                session, principal = request.session, request.principal
-                when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, principal))
-            return result_of(await run_for(self._kernel, request, context))
-        except Fault as fault:
-            return fault_result(fault)
+        if is_cancel(context):
+            return TextResult(await cancel_for(self._kernel, caller_of(context).id, key_of(context)))
+        request = request_of(self._agent, arguments, context)
+        if request.session is not None and request.conversation is None:
+            session, principal = request.session, request.principal
+            when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, principal))
+        return text_of(await run_for(self._kernel, request, context, key_of(context)))
 
 
-class _GetHealth(Tool):
+class _GetHealth(_OwnTool):
     _health: Callable[[], Awaitable[Health]] = PrivateAttr()
 
     def __init__(self, health: Callable[[], Awaitable[Health]]) -> None:
@@ -259,13 +321,11 @@ class _GetHealth(Tool):
         )
         self._health = health
 
-    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+    async def _result(self, arguments: dict[str, Any]) -> TextResult:
         if arguments:
             names = one_line(", ".join(map(str, arguments)), 120)
-            return fault_result(
-                Fault(FaultType.PROTOCOL, f"get_health takes no arguments; leave out {names}")
-            )
-        return ToolResult(content=[TextContent(type="text", text=health_text(await self._health()))])
+            raise Fault(FaultType.PROTOCOL, f"get_health takes no arguments; leave out {names}")
+        return TextResult(health_text(await self._health()))
 
 
 class _History(Prompt):

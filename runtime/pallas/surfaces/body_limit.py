@@ -13,35 +13,6 @@ from pallas.model import Fault, FaultType
 # A client that is still sending reads no answer: read this much more, for this long, before answering.
 DRAIN: Final = 64 * 1024 * 1024
 DRAIN_SECONDS: Final = 10.0
-_TWO_LENGTHS: Final = Fault(
-    FaultType.PROTOCOL, "the request has both Content-Length and Transfer-Encoding; send one of them"
-)
-
-
-def one_length(app: ASGIApp) -> ASGIApp:
-    """Return ``app`` behind a check that refuses (400) a request that gives its length twice and closes its
-    connection.
-
-    A proxy may use the one and we the other: the bytes after it would be a request to us and text to the
-    proxy.
-    """
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and {b"content-length", b"transfer-encoding"} <= {
-            name.lower() for name, _ in scope["headers"]
-        }:
-            body = json.dumps(_TWO_LENGTHS.to_body()).encode()
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ]
-            await send({"type": "http.response.start", "status": 400, "headers": headers})
-            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-            return
-        await app(scope, receive, send)
-
-    return answer
 
 
 class BodyLimit:

@@ -6,6 +6,7 @@ have waited longest without a request are closed to make room for new ones.
 """
 
 import asyncio
+import json
 import logging
 import os
 from collections import Counter
@@ -14,8 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +29,35 @@ RESERVE: Final = 512
 MOST_DESCRIPTORS: Final = 65_536
 MOST_CONNECTIONS: Final = 8_192
 _LEAST: Final = 64
+# Bytes of a request's head, and of what may stand between two parts of its body.
+MAX_HEAD: Final = 64 * 1024
+# Requests of one connection that wait for the answers of those before.
+PIPELINED: Final = 64
 # This many are closed at once to make room.
 _BATCH: Final = 256
 _TELL_EVERY: Final = 60.0
-_TOO_SLOW: Final = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"content-length: 37\r\nconnection: close\r\n\r\nThe request did not arrive in time.\r\n"
+
+
+def _closing(status: str, content_type: str, text: str) -> bytes:
+    """Return an answer after which the connection is closed."""
+    body = text.encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n"
+    return head.encode() + b"connection: close\r\n\r\n" + body
+
+
+_PLAIN: Final = "text/plain; charset=utf-8"
+_TOO_SLOW: Final = _closing("408 Request Timeout", _PLAIN, "The request did not arrive in time.\r\n")
+_BAD_REQUEST: Final = _closing("400 Bad Request", _PLAIN, "Invalid HTTP request received.")
+# A proxy may use the one length and we the other: the bytes after it would be a request to us and text to the
+# proxy.
+_TWO_LENGTHS: Final = _closing(
+    "400 Bad Request",
+    "application/json",
+    json.dumps(
+        Fault(
+            FaultType.PROTOCOL, "the request has both Content-Length and Transfer-Encoding; send one of them"
+        ).to_body()
+    ),
 )
 
 
@@ -54,16 +82,59 @@ class Bounds:
 BOUNDS: Final = Bounds()
 
 
-class ClientConnection(H11Protocol):
-    """A connection that knows since when it waits for us or for its client."""
+class _MalformedError(Exception):
+    """The bytes are no HTTP/1.0 or HTTP/1.1 request that we take."""
+
+
+class _LastCycle(RequestResponseCycle):
+    """A request after whose answer the connection ends, as each of HTTP/1.0.
+
+    That version has no chunks: an answer without a length ends with the connection.
+    """
+
+    _has_length = True
+
+    async def send(self, message: Any) -> None:
+        """Send the head of the answer or a part of its body."""
+        if message["type"] == "http.response.start":
+            headers = [each for each in message.get("headers", ()) if each[0].lower() != b"connection"]
+            message = {**message, "headers": headers}
+            if self.scope["http_version"] == "1.0":
+                self._has_length = any(name.lower() == b"content-length" for name, _ in headers)
+            if not self._has_length:
+                self.chunked_encoding = False
+        elif not self._has_length:  # uvicorn compares what is sent with the length that was announced
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
+class ClientConnection(HttpToolsProtocol):
+    """A connection that knows since when it waits for us or for its client.
+
+    The parser refuses most of what two readers could understand in two ways: bare LF, folded headers, two
+    lengths. This class checks what it lets pass: sizes, versions, ``Host``, encodings, trailers, upgrades.
+    """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.access_log = False  # whatever handlers its logger inherits
         self.since = monotonic()
         self.phase = "head"
         self.stuck_since: float | None = None
         self._when_made: Callable[[], None] | None = None
         self._of: object = None
+        # The request that is being answered; ``cycle`` is the last one that arrived.
+        self._active: RequestResponseCycle | None = None
+        # It was answered, and nothing arrived since.
+        self._is_idle = False
+        self._in_head = False
+        self._head_size = 0
+        # Bytes that arrived since a head began or ended, or a body grew.
+        self._pending = 0
+        # Headers that say where the body ends, of a request that asks for another protocol.
+        self._framing = b""
+        self._repeats_head = False
+        self._is_deaf = False
 
     def when_made(self, tell: Callable[[], None]) -> None:
         """Set the callback for when the connection is made; call this before."""
@@ -75,11 +146,171 @@ class ClientConnection(H11Protocol):
         if self._when_made is not None:
             self._when_made()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is being answered, even if others arrived after it."""
+        self._disconnect(self._active)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived; answer 400 if it is no request."""
+        if self._is_deaf:
+            return
+        self._is_idle = False
+        self._pending += len(data)
+        try:
+            self._feed(data)
+            if self._pending > MAX_HEAD:
+                raise _MalformedError
+        except (_MalformedError, httptools.HttpParserError) as error:
+            self.logger.warning("Invalid HTTP request received.")
+            self._refuse(_TWO_LENGTHS if "can't be present with" in str(error) else _BAD_REQUEST)
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The parser takes all that follows for another protocol, which we do not speak. So another
+                # parser reads on, behind a head with the same framing.
+                data = data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self._repeats_head = True
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n")
+            else:
+                return
+
+    def _refuse(self, answer: bytes) -> None:
+        """Take no further request; end the connection, at once or after the answer in progress."""
+        self._is_deaf = True
+        self.pipeline.clear()
+        active = self._active
+        if active is None or active.response_complete or (active.more_body and not active.response_started):
+            self._disconnect(active)
+            self.transport.write(answer)
+            self.transport.close()
+        elif active.more_body:
+            self.transport.abort()
+        else:
+            self.cycle = active
+            active.keep_alive = False
+
+    @staticmethod
+    def _disconnect(cycle: RequestResponseCycle | None) -> None:
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if not self._repeats_head:
+            super().on_message_begin()
+            self._in_head, self._head_size, self._pending = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the request's target."""
+        if not self._repeats_head:
+            self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers are only counted: they must not change what the head says."""
+        if self._repeats_head:
+            return
+        self._head_size += len(name) + len(value) + 4
+        if self._head_size > MAX_HEAD:
+            raise _MalformedError
+        if self._in_head:
+            super().on_header(name, value.rstrip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        """Answer the request, after those that arrived before it. Its path is the target as it was sent."""
+        self._pending = 0
+        if self._repeats_head:
+            self._repeats_head = False
+            return
+        self._in_head = False
+        version = self.parser.get_http_version()
+        self._check(version)
+        scope: Any = self.scope
+        path, _, query = self.url.partition(b"?")
+        scope.update(
+            method=self.parser.get_method().decode("ascii"),
+            http_version=version,
+            path=unquote(path.decode("ascii")),
+            raw_path=path,
+            query_string=query,
+        )
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        cycle = (RequestResponseCycle if keep_alive else _LastCycle)(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        self.cycle = cycle
+        if self.waits and not self.pipeline:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _check(self, version: str) -> None:
+        """Refuse what the parser takes and two readers may understand in two ways."""
+        hosts = encodings = 0
+        framing = b""
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                encodings += 1
+                framing = b"transfer-encoding: chunked\r\n"
+                if value.lower() != b"chunked":
+                    raise _MalformedError
+            elif name == b"content-length":
+                framing = b"content-length: " + value + b"\r\n"
+        self._framing = framing or b"content-length: 0\r\n"
+        is_fine = version in ("1.0", "1.1") and self.parser.get_method() != b"CONNECT"
+        is_fine = is_fine and hosts <= 1 and (hosts == 1 or version == "1.0")
+        # HTTP/1.0 has no encodings: a proxy of that version would not know where the body ends.
+        if not is_fine or (encodings and version == "1.0") or len(self.pipeline) >= PIPELINED:
+            raise _MalformedError
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._pending = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        if not self.parser.should_upgrade():  # else the parser has passed over the body
+            super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Answer the next request that has arrived; ``look`` ends the connection if none comes."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            self._is_idle = True
+
     @property
     def waits(self) -> bool:
         """Return whether no request is in progress."""
-        cycle: Any = self.cycle
-        return cycle is None or bool(cycle.response_complete)
+        return self._active is None or self._active.response_complete
 
     def pause_writing(self) -> None:
         """Note that the client has stopped reading."""
@@ -103,23 +334,29 @@ class ClientConnection(H11Protocol):
         if phase == "closing" and spent > bounds.linger:
             self.transport.abort()
             return "closing"
+        if phase == "idle" and spent > bounds.idle:
+            self.transport.close()
         if phase in ("head", "body") and spent > (bounds.head if phase == "head" else bounds.body):
             self._too_slow()
             return "sending"
         return ""
 
     def _doing(self) -> tuple[str, object]:
+        active = self._active
         if self.transport.is_closing():
             return "closing", None
-        if not self.waits:
-            return ("body" if self.cycle.more_body else "answer"), self.cycle
-        return ("idle" if self.timeout_keep_alive_task is not None else "head"), self.cycle
+        if active is not None and not active.response_complete:
+            return ("body" if active.more_body else "answer"), active
+        return ("idle" if self._is_idle else "head"), active
 
     def _too_slow(self) -> None:
-        begun = self.conn.trailing_data[0] if self.waits else not self.cycle.response_started
+        active = self._active
+        begun = self._in_head if active is None or self.waits else not active.response_started
         if not begun:  # it sent nothing at all, or is in the middle of its answer
             self.transport.abort()
             return
+        self._is_deaf = True
+        self._disconnect(active)
         self.transport.write(_TOO_SLOW)
         self.transport.close()
 

@@ -16,6 +16,7 @@ _UNKNOWN: Final = (
     "there is no agent of that name; GET /v0.1/servers or /.well-known/mcp/server.json on this port lists "
     "all of them, each with its URL"
 )
+_STOPPING: Final = "the fleet is stopping; try again, another one may answer"
 _STARTING: Final = "this agent is starting or stopping; try again in a moment"
 # Seconds that requests in progress have when their agent is removed.
 GRACE: Final = 2.0
@@ -80,6 +81,11 @@ class Ingress:
         self._unknown = unknown
         self._prefix = _segments(prefix)
         self._places: dict[str, AgentMount] = {}
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Answer 503 for agents that are gone from now on: the fleet stops, and another one may answer."""
+        self._is_ending = True
 
     def behind(self, prefix: str) -> None:
         """Set the path of ``public_url``."""
@@ -114,7 +120,9 @@ class Ingress:
             document = parts[:2] if inner[:1] == [self._top] else []
         if document or parts[:1] == [self._top]:
             place = self.find(unquote(inner[1])) if len(inner) > 1 else None
-            if place is None:
+            if place is None and self._is_ending:
+                await _answer(scope, send, 503, _STOPPING, (b"retry-after", b"1"))
+            elif place is None:
                 await _answer(scope, send, 404, self._unknown)
             else:
                 await place(_at(scope, document + inner[2:]), receive, send)

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp
 from pallas.deadlines import done_within
 from pallas.model import Fault, FaultType
 
-from .body_limit import one_length
+from .connection_shares import ConnectionShares
 from .connections import BOUNDS, Bounds, ClientConnection, ConnectionLimits
-from .port_holder import holder_of
+from .port_binding import bind as bind
 
 log = logging.getLogger(__name__)
 
@@ -39,32 +39,6 @@ GRACE: Final = 2
 STOP_TIMEOUT: Final = 4.0
 
 
-def bind(host: str, port: int, owner: str) -> socket.socket:
-    """Return a bound socket. Raises Fault (CONFIG) that names ``owner`` if the port cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns off Nagle's delay (44 ms a call) only if the protocol is named.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            holder = holder_of(port)
-            by = f" ({holder})" if holder else ""
-            problem = f"port {port} is in use; stop the program that holds it{by} or choose another port"
-        elif error.errno == errno.EACCES:
-            problem = f"port {port} may not be used by this user; choose one above 1023"
-        else:
-            problem = f"{host}:{port} cannot be bound ({error.strerror})"
-        raise Fault(FaultType.CONFIG, f"{owner}: {problem}") from None
-    except OverflowError:
-        sock.close()
-        raise Fault(FaultType.CONFIG, f"{owner}: port {port} is out of range") from None
-    sock.set_inheritable(False)
-    return sock
-
-
 class _Gate:
     """Accepts connections from one socket and gives each a protocol; uvicorn takes it for an asyncio
     server."""
@@ -78,8 +52,11 @@ class _Gate:
         pool: ConnectionLimits,
         bounds: Bounds,
         tls: ssl.SSLContext | None,
+        shares: ConnectionShares | None = None,
+        looks: bool = True,
     ) -> None:
         self._sock = sock
+        self._shares = shares
         self._protocol = protocol
         self._connections = connections
         self._pool = pool
@@ -89,16 +66,16 @@ class _Gate:
         self._closing = False
         sock.setblocking(False)
         sock.listen(BACKLOG)
-        pool.watch(connections)
-        self._tasks = (
-            asyncio.create_task(self._accept(), name="accept connections"),
-            asyncio.create_task(self._look(), name="look at connections"),
-        )
+        self._accepting = asyncio.create_task(self._accept(), name="accept connections")
+        self._looking: asyncio.Task[None] | None = None
+        if looks:  # once for all gates that share their connections
+            pool.watch(connections)
+            self._looking = asyncio.create_task(self._look(), name="look at connections")
 
     async def stop_accepting(self) -> None:
         """Stop accepting connections; the socket may be closed after that."""
-        self._tasks[0].cancel()
-        await asyncio.wait(self._tasks[:1], timeout=1.0)
+        self._accepting.cancel()
+        await asyncio.wait({self._accepting}, timeout=1.0)
 
     def close(self) -> None:
         """Abort the handshakes in progress; once no connection is left, nothing is checked any more."""
@@ -108,16 +85,25 @@ class _Gate:
 
     async def wait_closed(self) -> None:
         """Wait until its tasks have ended; all connections must be closed."""
-        self._tasks[1].cancel()
-        self._pool.unwatch(self._connections)
-        await asyncio.wait({*self._tasks, *self._making}, timeout=1.0)
+        ending = {self._accepting, *self._making}
+        if self._looking is not None:
+            self._looking.cancel()
+            self._pool.unwatch(self._connections)
+            ending.add(self._looking)
+        await asyncio.wait(ending, timeout=1.0)
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         since_pause = 0
         while True:
             try:
-                sock, _ = await loop.sock_accept(self._sock)
+                if self._shares is None:
+                    sock, _ = await loop.sock_accept(self._sock)
+                else:
+                    await self._turn(self._shares)
+                    sock, _ = self._sock.accept()
+            except BlockingIOError:  # another process has accepted it
+                continue
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     # The connection stays in the queue: an immediate retry would fail for ever.
@@ -140,6 +126,17 @@ class _Gate:
             # A task that is cancelled before it began does not close its socket.
             task.add_done_callback(lambda done, sock=sock: self._made(done, sock))  # type: ignore[misc]
             self._pool.making(task)
+
+    async def _turn(self, shares: ConnectionShares) -> None:
+        """Wait for a connection that this process should accept: one with fewer connections goes first."""
+        loop, comes = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._sock, comes.set)
+        try:
+            await comes.wait()
+        finally:
+            loop.remove_reader(self._sock)
+        if shares.has_more(self._pool.count):
+            await asyncio.sleep(shares.PAUSE)
 
     def _made(self, task: asyncio.Task[None], sock: socket.socket) -> None:
         self._making.discard(task)
@@ -169,6 +166,8 @@ class _Gate:
     async def _look(self) -> None:
         while self._connections or not self._closing:
             await asyncio.sleep(self._bounds.look)
+            if self._shares is not None:
+                self._shares.publish(self._pool.count)
             now = monotonic()
             for number, connection in enumerate(tuple(self._connections)):
                 if not number % _LOOKED_AT:
@@ -182,9 +181,17 @@ class _Server(uvicorn.Server):
     """uvicorn's server without its signals and exits, accepting connections through ``_Gate``."""
 
     def __init__(
-        self, config: uvicorn.Config, *, pool: ConnectionLimits, bounds: Bounds, tls: ssl.SSLContext | None
+        self,
+        config: uvicorn.Config,
+        *,
+        pool: ConnectionLimits,
+        bounds: Bounds,
+        tls: ssl.SSLContext | None,
+        shares: ConnectionShares | None = None,
     ) -> None:
         super().__init__(config)
+        self._shares = shares
+        self._own: socket.socket | None = None
         self._pool = pool
         self._bounds = bounds
         self._tls = tls
@@ -205,17 +212,28 @@ class _Server(uvicorn.Server):
         if self.lifespan.should_exit:
             self.should_exit = True
             return
-        gate: Any = _Gate(
-            (sockets or [])[0],
-            lambda: ClientConnection(
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            ),
-            self.server_state.connections,
-            pool=self._pool,
-            bounds=self._bounds,
-            tls=self._tls,
-        )
-        self.servers = [gate]
+        shared = (sockets or [])[0]
+
+        def gate(sock: socket.socket, **more: Any) -> Any:
+            return _Gate(
+                sock,
+                lambda: ClientConnection(
+                    config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+                ),
+                self.server_state.connections,
+                pool=self._pool,
+                bounds=self._bounds,
+                tls=self._tls,
+                **more,
+            )
+
+        self.servers = [gate(shared, shares=self._shares)]
+        if self._shares is not None:
+            # What this fleet calls of itself must reach this process.
+            own = self._own = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            own.bind(("127.0.0.1", 0))
+            self._shares.own_ports[shared.getsockname()[1]] = own.getsockname()[1]
+            self.servers.append(gate(own, looks=False))
         self.started = True
 
     async def main_loop(self) -> None:
@@ -234,6 +252,10 @@ class _Server(uvicorn.Server):
         for gate in gates:
             await gate.stop_accepting()
             gate.close()
+        if self._shares is not None and self._own is not None:
+            for sock in sockets or []:
+                self._shares.own_ports.pop(sock.getsockname()[1], None)
+            self._own.close()
         for sock in sockets or []:
             sock.close()
         for connection in list(self.server_state.connections):
@@ -261,7 +283,8 @@ class _Server(uvicorn.Server):
 class Listener:
     """One ASGI app on one bound socket, from ``start`` to ``stop``, in the running loop.
 
-    With ``tls`` it speaks TLS only. Listeners with the same ``pool`` share its limit.
+    With ``tls`` it speaks TLS only. Listeners with the same ``pool`` share its limit. With ``shares`` other
+    processes accept from the same socket.
     """
 
     def __init__(
@@ -273,10 +296,11 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         pool: ConnectionLimits | None = None,
         bounds: Bounds = BOUNDS,
+        shares: ConnectionShares | None = None,
     ) -> None:
         self._sock = sock
         config = uvicorn.Config(
-            one_length(app),
+            app,
             log_config=None,
             access_log=False,
             lifespan="on" if lifespan else "off",
@@ -284,11 +308,10 @@ class Listener:
             server_header=False,
             ws="none",
             http=ClientConnection,
-            timeout_keep_alive=bounds.idle,
             # Any client may have written the headers for scheme and address.
             proxy_headers=False,
         )
-        self._server = _Server(config, pool=pool or ConnectionLimits(), bounds=bounds, tls=tls)
+        self._server = _Server(config, pool=pool or ConnectionLimits(), bounds=bounds, tls=tls, shares=shares)
         self._task: asyncio.Task[None] | None = None
 
     @property

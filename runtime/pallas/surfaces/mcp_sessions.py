@@ -7,14 +7,20 @@ identity, or shows a token in a session that was opened without one, may use the
 (``pallas.access.identity``). The request is then passed to the SDK as the session's own caller; the SDK
 stays the second check and refuses unknown sessions.
 
+With worker processes a client may reach another process than the one that opened its session. Then ids are
+signed (``session_seal``): a process that does not hold a session opens it again, in the name of its caller,
+within the same limits. Each process ends its copy when it is idle; DELETE ends the session in all of them.
+
 An `initialize` costs its sender nothing. So sessions that were opened and never used end when there are
 many of them, those of the caller with the most first, and each caller holds a limited number.
 """
 
+import asyncio
 import ipaddress
 import json
 import logging
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -30,8 +36,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pallas.access.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
+from pallas.model.ids import mint
 
 from .request_caller import PRINCIPAL, principal_in
+from .send_message_call import SEALED_SESSION
+from .session_messages import OWN_SCOPE, SESSION_HEADER, ClientNote, HeldAnswer, own_request, reading, with_id
+from .session_seal import NOTE, SessionClaims, SessionSeal
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +58,10 @@ IDLE: Final = 1800.0
 _RETRY: Final = 5
 _TELL_EVERY: Final = 10.0
 _REFUSED: Final = f"Session not found: it was {OTHER_IDENTITY}; or open a session of your own"
+_UNKNOWN: Final = "Session not found"
+_MAX_HANDSHAKE: Final = 65_536
+_MAX_PASSING: Final = 100
+_PASS_S: Final = 10.0
 _NO_SCOPES: Final[list[str]] = []
 _NONE: Final[OrderedDict[str, None]] = OrderedDict()
 
@@ -69,13 +83,24 @@ class _Session:
     caller: _Caller
     last: float
     under_way: int = 0
+    claims: SessionClaims | None = None
 
 
 class McpSessions:
-    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint. One event loop only."""
+    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint. One event loop only.
 
-    def __init__(self, app: ASGIApp) -> None:
+    With ``seal`` other processes accept the ids of these sessions at the endpoint of the same ``name``.
+    """
+
+    def __init__(self, app: ASGIApp, seal: SessionSeal | None = None, name: str = "") -> None:
         self._app = app
+        self._seal = seal
+        self.name = name
+        self._held_here: dict[str, str] = {}  # the SDK's id by the conversation of a sealed one
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._passing: set[asyncio.Task[None]] = set()
+        if seal is not None:
+            seal.endpoints.add(self)
         self._all: OrderedDict[str, _Session] = OrderedDict()  # the longest unused one is the first
         self._unused: dict[_Caller, OrderedDict[str, None]] = {}
         self._held: Counter[_Caller] = Counter()
@@ -89,6 +114,9 @@ class McpSessions:
             return
         caller, headers = principal_in(scope), Headers(scope=scope)
         session = headers.get(MCP_SESSION_ID_HEADER)
+        if session is not None and self._seal is not None:
+            await self._continue(session, self._seal, caller, scope, receive, send)
+            return
         found = self._all.get(session) if session is not None else None
         if session is None or found is None:
             if session is None and _opens(scope, headers):
@@ -99,6 +127,90 @@ class McpSessions:
             await self._use(session, found, scope, receive, send)
         else:
             await _refuse(scope, send, 404, INVALID_REQUEST, _REFUSED)
+
+    async def _continue(
+        self,
+        sealed: str,
+        seal: SessionSeal,
+        caller: Principal,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Use the session that a signed id names, which this process opens again if it does not hold it."""
+        claims = seal.read(sealed)
+        if claims is None or claims.endpoint != self.name:
+            await _refuse(scope, send, 404, INVALID_REQUEST, _UNKNOWN)
+            return
+        if not may_continue(claims.owner, caller, secret=True):
+            await _refuse(scope, send, 404, INVALID_REQUEST, _REFUSED)
+            return
+        session = self._held_by(claims)
+        if session is None and not seal.is_fresh(claims):
+            await _refuse(scope, send, 404, INVALID_REQUEST, _UNKNOWN)
+            return
+        if scope["method"] == "DELETE":
+            seal.end(claims)
+            if session is None:
+                await _answer(send, 200, b"")
+                return
+        if session is None:
+            session = await self._open_again(claims, scope, send)
+        if session is None:
+            return
+        found = self._all[session]
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() != SESSION_HEADER]
+        headers.append((SESSION_HEADER, session.encode()))
+        inner = {**scope, "headers": headers, SEALED_SESSION: claims.conversation}
+        note = ClientNote()
+        await self._use(session, found, inner, note.reading(receive), note.showing(sealed, send))
+        if scope["method"] == "POST" and note.body:
+            seal.others.tell(NOTE, [self.name, claims.conversation, note.body])
+
+    def hear(self, conversation: str, body: str) -> None:
+        """Pass on what a client sent to another process, where this one holds its session too.
+
+        It may cancel a call, or answer a question, of this process.
+        """
+        session = self._held_here.get(conversation)
+        if session is None or session not in self._all or len(self._passing) >= _MAX_PASSING:
+            return
+        raw = body.encode()
+        scope = _in_the_name_of(self._all[session].owner, own_request(OWN_SCOPE, session, raw))
+        task = asyncio.create_task(self._pass_on(scope, raw), name="note of an MCP session")
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    async def _pass_on(self, scope: Scope, raw: bytes) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PASS_S):
+                await self._app(scope, reading(raw), _nowhere)
+
+    def _held_by(self, claims: SessionClaims) -> str | None:
+        session = self._held_here.get(claims.conversation)
+        return session if session in self._all else None
+
+    async def _open_again(self, claims: SessionClaims, scope: Scope, send: Send) -> str | None:
+        """Open a session of another process here as well; None if there is no room, which is answered."""
+        lock = self._opening.setdefault(claims.conversation, asyncio.Lock())
+        try:
+            async with lock:  # two requests of one client may come at once
+                if (session := self._held_by(claims)) is not None:
+                    return session
+                owner = Principal(claims.owner)
+                answer = HeldAnswer()
+                body = json.dumps(claims.handshake).encode()
+                await self._open(owner, own_request(scope, None, body), reading(body), answer.send, claims)
+                if (session := self._held_by(claims)) is None:
+                    await answer.replay(send)
+                    return None
+                note = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+                inner = _in_the_name_of(owner, own_request(scope, session, note))
+                await self._app(inner, reading(note), _nowhere)
+                return session
+        finally:
+            if not lock.locked():
+                self._opening.pop(claims.conversation, None)
 
     async def _use(self, session: str, found: _Session, scope: Scope, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
@@ -118,7 +230,15 @@ class McpSessions:
             found.under_way -= 1
             self._touch(session, found)
 
-    async def _open(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open(
+        self,
+        principal: Principal,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        claims: SessionClaims | None = None,
+    ) -> None:
+        """Open a session if there is room; ``claims`` are those of one that another process has opened."""
         verified = isinstance(scope.get(PRINCIPAL), Principal)
         address = place_of(str((scope.get("client") or ("unknown", 0))[0]))
         caller = _Caller(verified, principal.id if verified else address)
@@ -132,23 +252,42 @@ class McpSessions:
         # Counted from now on, so that concurrent requests cannot pass the limits.
         self._count(caller, 1)
         session: str | None = None
+        said = bytearray()
 
         async def note(message: Message) -> None:
             nonlocal session
             if message["type"] == "http.response.start" and message["status"] < 400:
                 session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
                 if session is not None:
-                    self._all[session] = _Session(principal, caller, monotonic())
+                    self._all[session] = opened = _Session(principal, caller, monotonic())
                     self._unused.setdefault(caller, OrderedDict())[session] = None
+                    if self._seal is not None:
+                        opened.claims = claims or self._claims_of(said, principal)
+                        self._held_here[opened.claims.conversation] = session
+                        message = with_id(self._seal.seal(opened.claims), message)
             await send(message)
+
+        async def listened() -> Message:
+            message = await receive()
+            if len(said) <= _MAX_HANDSHAKE:
+                said.extend(message.get("body", b""))
+            return message
 
         try:
             for each, owner in ended:
                 await self._end(each, owner, scope)
-            await self._app(_in_the_name_of(principal, scope), receive, note)
+            reads = receive if self._seal is None else listened
+            await self._app(_in_the_name_of(principal, scope), reads, note)
         finally:
             if session is None:
                 self._count(caller, -1)
+
+    def _claims_of(self, said: bytes | bytearray, principal: Principal) -> SessionClaims:
+        """The claims of a session that this ``initialize`` opened; the SDK has accepted it."""
+        params: dict[str, Any] = {}
+        with suppress(ValueError):  # too long for us to read
+            params = json.loads(said).get("params") or {}
+        return SessionClaims.of_handshake(params, self.name, mint(), principal.id)
 
     def _no_room(self, caller: _Caller, ended: list[tuple[str, Principal]]) -> str:
         """Return why this caller gets no session; empty if it gets one.
@@ -203,6 +342,8 @@ class McpSessions:
         if (found := self._all.pop(session, None)) is not None:
             self._is_used(session, found)
             self._count(found.caller, -1)
+            if found.claims is not None:
+                self._held_here.pop(found.claims.conversation, None)
 
     def _drop_idle(self) -> None:
         """Forget sessions that the SDK has ended after their idle timeout."""
@@ -272,7 +413,10 @@ async def _nowhere(_: Message) -> None:
 
 async def _refuse(scope: Scope, send: Send, status: int, code: int, message: str) -> None:
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    raw = b"" if scope["method"] == "HEAD" else json.dumps(body).encode()
+    await _answer(send, status, b"" if scope["method"] == "HEAD" else json.dumps(body).encode())
+
+
+async def _answer(send: Send, status: int, raw: bytes) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
     if status == 503:
         headers.append((b"retry-after", str(_RETRY).encode()))

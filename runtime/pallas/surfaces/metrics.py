@@ -26,12 +26,14 @@ from pallas.model import (
     LoopStopped,
     Outcome,
     ProbeResult,
+    RunContinued,
     RunEvent,
     RunFinished,
     RunStarted,
     StepStarted,
     ToolEvent,
 )
+from pallas.model.money import USD
 
 MAX_BACKENDS: Final = 100
 """The limit of backends with series of their own, including removed ones."""
@@ -55,6 +57,9 @@ _FOR_TOOLS_THAT_WORK: Final = 50
 # The limit of callers with a series of their own, and of runs whose caller is remembered until they end.
 MAX_CALLERS: Final = 200
 MAX_UNDER_WAY: Final = 2_000
+MAX_MODELS: Final = 100
+"""Models with a series of their own."""
+_PAID: Final = ("agent", "model")
 _OUTCOMES: Final = get_args(Outcome)
 _REASONS: Final = get_args(LoopStop)
 _SOURCES: Final = get_args(CredentialSource)
@@ -140,6 +145,8 @@ class Metrics:
         )
         self._steps = counter("loop_steps", "Steps of the agent's loop", "agent", "kind")
         self._tokens = counter("tokens", "Tokens as the provider counted them", "agent", "direction")
+        self._cost = counter("cost_usd", "US dollars that models cost, as far as prices are known", *_PAID)
+        self._unpriced = counter("unpriced_steps", "Answers of models without a known price", *_PAID)
         self._hops = counter(
             "auth_hops",
             "HTTP requests of runs by what credential went along",
@@ -148,6 +155,7 @@ class Metrics:
             "source",
         )
         self._aborts = counter("agent_loop_aborted", "Loops stopped by a guard", "agent", "reason")
+        self._continued = counter("runs_continued", "Runs that another fleet had left in the middle", "agent")
         self._blocked = counter("loop_blocked", "Times that code blocked the event loop", "agent")
         self._seconds = Histogram(
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
@@ -172,6 +180,8 @@ class Metrics:
             self._tool(event)
         elif isinstance(event, BackendChosen):
             self._llm.observe(event)
+        elif isinstance(event, RunContinued):
+            self._continued.labels(self._names.agent(event.agent)).inc()
         elif isinstance(event, LoopStopped):
             reason = _one_of(event.reason, _REASONS)
             self._aborts.labels(self._names.agent(event.agent), reason).inc()
@@ -195,6 +205,11 @@ class Metrics:
         for direction, tokens in (("in", run.tokens_in), ("out", run.tokens_out)):
             if tokens is not None and tokens > 0:
                 self._tokens.labels(agent, direction).inc(tokens)
+        for each in run.models:
+            labels = agent, self._names.model(each.model)
+            self._cost.labels(*labels).inc((each.cost or 0) / USD)
+            if each.unpriced:
+                self._unpriced.labels(*labels).inc(each.unpriced)
 
     def _step(self, step: StepStarted) -> None:
         # Steps of another agent of the fleet are counted with that agent's own run.
@@ -251,6 +266,7 @@ class _Names:
         self._agents: frozenset[str] = frozenset()
         self._servers: frozenset[str] = frozenset()
         self._tools: set[tuple[str, str]] = set()
+        self._models: set[str] = set()
         self._looked = -_REFRESH
 
     def is_agent(self, name: str) -> bool:
@@ -275,6 +291,11 @@ class _Names:
                 return OTHER
             self._tools.add((server, tool))
         return tool
+
+    def model(self, name: str) -> str:
+        if name and name not in self._models and len(self._models) < MAX_MODELS:
+            self._models.add(name)
+        return name if name in self._models else OTHER
 
     def _look(self) -> None:
         self._looked = monotonic()

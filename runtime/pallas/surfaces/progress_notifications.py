@@ -4,10 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from pallas.model import Event, StepStarted, TextDelta, ToolEvent
+from fastmcp.server.dependencies import FastMCPRequestContext
+
+from pallas.model import Event, QuestionAsked, StepStarted, TextDelta, ToolEvent
 from pallas.runs.retried_text import BEGINS_AGAIN, RetriedText, TextPart
+from pallas.safe_text import one_line
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
@@ -17,6 +20,7 @@ TEXT_EVERY: Final = 0.1
 QUEUE: Final = 2_000
 SEND_TIMEOUT: Final = 5.0
 TEXT_LIMIT: Final = 16_000
+MAX_QUESTION_LINE: Final = 600
 
 
 class ProgressSender:
@@ -25,11 +29,14 @@ class ProgressSender:
     One counter per request grows by one with each notification; ``total`` equals it exactly if a tool call
     completed or failed, and is null otherwise. A failed notification does not affect the run. Use as
     ``async with``: leaving it flushes the queue, so the last line comes before the result.
+
+    ``with_questions`` says where questions of the run can be answered: for a client that cannot be asked.
     """
 
-    def __init__(self, report: Report, *, with_text: bool) -> None:
+    def __init__(self, report: Report, *, with_text: bool, with_questions: bool = True) -> None:
         self._report = report
         self._with_text = with_text
+        self._with_questions = with_questions
         self._lines: deque[tuple[str, bool]] = deque(maxlen=QUEUE)
         self._text: dict[str, list[str]] = {}
         self._block = RetriedText()
@@ -52,8 +59,17 @@ class ProgressSender:
             self._end_block(event.agent)
             self._flush_text()
             self._lines.append((f"{event.server}/{event.tool}: {event.phase}", event.phase != "started"))
+        elif isinstance(event, QuestionAsked) and self._with_questions:
+            self.tell_question(event)
         else:
             return
+        self._wake.set()
+
+    def tell_question(self, event: QuestionAsked) -> None:
+        """Queue the line that says what is waited for, and where it can be answered."""
+        self._end_block(event.agent)
+        self._flush_text()
+        self._lines.append((question_line(event), False))
         self._wake.set()
 
     async def __aenter__(self) -> "ProgressSender":
@@ -122,3 +138,28 @@ class ProgressSender:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, text_due - clock())):
                     await self._wake.wait()
+
+
+def question_line(event: QuestionAsked) -> str:
+    """Return what a question waits for, and where it can be answered, in one line."""
+    what = f"approval of {event.tool}" if event.kind == "approval" else "an answer"
+    where = f"POST /api/v1/questions/{event.question}/answer, or pallas answer {event.question}"
+    said = f": {event.message}" if event.message else ""
+    return one_line(f"{event.agent} waits for {what} ({where}){said}", MAX_QUESTION_LINE)
+
+
+def reporter(context: FastMCPRequestContext) -> Report:
+    """Return what sends progress notifications for the request of that context."""
+    session, request_id = context.session, context.request_id
+    token: Any = (context.meta or {}).get("progressToken")
+
+    async def report(progress: float, total: float | None, message: str) -> None:
+        await session.send_progress_notification(
+            progress_token=token,
+            progress=progress,
+            total=total,
+            message=message,
+            related_request_id=request_id,
+        )
+
+    return report

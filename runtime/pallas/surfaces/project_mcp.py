@@ -46,15 +46,17 @@ class VirtualServer:
         self._offered = offered
         self._listeners: WeakSet[Any] = WeakSet()
         self._told = self._shown()
+        parked = inbound.parked()
         self.app = StatelessServer(
             name,
             instructions=instructions,
             version=version,
             providers=[_Agents(self)],
             dereference_schemas=False,  # ours hold no references
+            request_state_security=parked.security if parked is not None else None,
         )
         self.app.add_middleware(
-            AgentAccess(lambda: [each.tool for each in self.seen()], authorize=self._authorize)
+            AgentAccess(lambda: [each.tool for each in self.seen()], authorize=self._authorize, parked=parked)
         )
         self.app.add_middleware(_Listeners(self._listeners))
         self.app.take_schemas_from(lambda tool: CHAT_SCHEMA if self._find(tool) else None)

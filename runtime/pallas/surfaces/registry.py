@@ -18,11 +18,12 @@ from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.model.refusals import not_found
 
+from .connection_shares import ConnectionShares
 from .control import BASE
 from .metrics import Metrics
 from .published_agent import identity, published_name, shown_agents, timestamp
 from .server_cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
-from .status_pages import status_pages
+from .status_pages import replica_of, status_pages
 
 MAX_ICON_BYTES: Final = 1024 * 1024
 _ICON_MEDIA: Final = {
@@ -85,6 +86,7 @@ def registry_app(
     *,
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
+    shares: ConnectionShares | None = None,
     control: ASGIApp | None = None,
     rest: ASGIApp | None = None,
 ) -> Starlette:
@@ -95,8 +97,9 @@ def registry_app(
     and the snapshot for each request; below the latter is each server and its one version. ``/healthz``
     reports liveness and the result of the provider checks, ``/readyz`` is 503 unless the fleet runs,
     ``/metrics`` is for Prometheus. With ``server_cards`` it also serves the AI Catalog; icons of agents are
-    at their published addresses. ``control`` is the control API, below ``/api/v1/fleet``, ``rest`` the REST
-    API, below ``/api/v1``. No answer repeats any part of its request.
+    at their published addresses. ``shares`` is the table of worker processes. ``control``
+    is the control API, below ``/api/v1/fleet``, ``rest`` the REST API, below ``/api/v1``. No answer repeats
+    any part of its request.
     """
 
     def current() -> Project:
@@ -134,7 +137,9 @@ def registry_app(
             Route(CATALOG_PATH, page(lambda: ai_catalog(current(), snapshot()), CATALOG_TYPE)),
             *(
                 Route(path, status)
-                for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
+                for path, status in status_pages(
+                    snapshot, providers=providers, metrics=metrics, shares=shares
+                ).items()
             ),
             # Without a control API, the REST API must not answer in its place.
             Mount(BASE, control if control is not None else _not_found("Not found")),
@@ -145,8 +150,13 @@ def registry_app(
 
 
 def catalogue(project: Project, fleet: FleetSnapshot) -> dict[str, Any]:
-    """Return the registry's document: an entry for each agent of the fleet that has not been stopped."""
-    return _list([_entry(project, fleet, agent) for agent in shown_agents(fleet)])
+    """Return the registry's document: an entry for each agent of the fleet that has not been stopped.
+
+    Its ``metadata`` name the replica that answers.
+    """
+    listed = _list([_entry(project, fleet, agent) for agent in shown_agents(fleet)])
+    listed["metadata"] |= replica_of(fleet)
+    return listed
 
 
 def _named(project: Project, fleet: FleetSnapshot, name: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastmcp.server.dependencies import FastMCPRequestContext
@@ -24,7 +25,10 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.model.ids import mint
+from pallas.model.money import cost_fields
+from pallas.model.spend_limits import ANY, SpendLimits, limits_in
 from pallas.runs.chat_messages import MAX_MESSAGES
+from pallas.runs.run_keys import MAX_KEY, is_key
 from pallas.safe_text import has_lone_surrogate, one_line
 from pallas.telemetry.trace_context import incoming
 
@@ -34,8 +38,15 @@ from .request_caller import principal_in
 log = logging.getLogger(__name__)
 
 META: Final = "local.pallas"
+SEALED_SESSION: Final = "pallas.session"
+"""The scope's key for the name of a session that several processes know."""
 STREAM_META: Final = f"{META}/streamText"
+IDEMPOTENCY_META: Final = f"{META}/idempotency"
+"""In a call the key of its run; in the list of tools ``true``, where keys outlive the fleet."""
+CANCEL_META: Final = f"{META}/cancel"
 PARAMS_META: Final = f"{META}/params"
+LIMITS_META: Final = f"{META}/limits"
+"""What the caller lets the run spend: it can only lower the limits of the files."""
 NEW_CONVERSATION: Final = "new"
 
 IMAGES_SCHEMA: Final[dict[str, Any]] = {
@@ -85,16 +96,38 @@ SEND_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TextResult:
+    """What an agent's own tool answers: one text, with metadata or as an error."""
+
+    text: str
+    meta: dict[str, Any] | None = None
+    is_error: bool = False
+
+    def for_sdk(self) -> ToolResult:
+        """Return it as FastMCP wants it."""
+        return ToolResult(
+            content=[TextContent(type="text", text=self.text)], meta=self.meta, is_error=self.is_error
+        )
+
+
+def fault_text(fault: Fault) -> TextResult:
+    """Return a Fault as a result: the JSON body of SPEC 7.3, as an error."""
+    return TextResult(json.dumps(fault.to_body(), ensure_ascii=False), is_error=True)
+
+
 def fault_result(fault: Fault) -> ToolResult:
     """Return a Fault as a tool result: ``is_error`` and the JSON body of SPEC 7.3."""
-    return ToolResult(
-        content=[TextContent(type="text", text=json.dumps(fault.to_body(), ensure_ascii=False))],
-        is_error=True,
-    )
+    return fault_text(fault).for_sdk()
 
 
 def result_of(result: RunResult) -> ToolResult:
     """Return a run's result: one text block with all its text, and the run's metadata (C4)."""
+    return text_of(result).for_sdk()
+
+
+def text_of(result: RunResult) -> TextResult:
+    """Return a run's result: all its text, and the run's metadata (C4)."""
     text = result.text
     answer = result.texts[-1] if result.texts else ""
     meta: dict[str, Any] = {
@@ -127,14 +160,18 @@ def result_of(result: RunResult) -> ToolResult:
             "inputTokens": result.usage.input_tokens,
             "outputTokens": result.usage.output_tokens,
         }
-    return ToolResult(content=[TextContent(type="text", text=text)], meta=meta)
+    if not result.tree.is_empty:
+        meta[f"{META}/cost"] = cost_fields(result.usage, result.tree)
+    return TextResult(text, meta)
 
 
 def session_of(context: FastMCPRequestContext | None) -> str | None:
     """Return the handshake-era session of the call; None for the newer protocol, whatever a header says."""
     if context is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
-    return _header(context, "mcp-session-id")
+    request = context.request
+    sealed: str | None = request.scope.get(SEALED_SESSION) if request is not None else None
+    return sealed or _header(context, "mcp-session-id")
 
 
 def _header(context: FastMCPRequestContext | None, name: str) -> str | None:
@@ -193,6 +230,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         caller=client_of(context),
         trace=trace_of(context),
         params=params_of(context),
+        limits=limits_of(context),
         bearer=bearer_of(context),
     )
 
@@ -203,6 +241,22 @@ def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None)
     if meta.get("progressToken") is None:
         return False
     return arguments.get("stream_text") is True or meta.get(STREAM_META) is True
+
+
+def key_of(context: FastMCPRequestContext | None) -> str:
+    """Return the idempotency key in ``_meta``, empty without one. Raises Fault (PROTOCOL)."""
+    given = (context.meta or {}).get(IDEMPOTENCY_META) if context is not None else None
+    if given is None:
+        return ""
+    if not isinstance(given, str) or not is_key(given):
+        text = f'_meta["{IDEMPOTENCY_META}"] is no key; send 1 to {MAX_KEY} printable ASCII characters'
+        raise Fault(FaultType.PROTOCOL, text)
+    return given
+
+
+def is_cancel(context: FastMCPRequestContext | None) -> bool:
+    """Return whether the call cancels the run of its key, in place of a message."""
+    return context is not None and (context.meta or {}).get(CANCEL_META) is True
 
 
 def params_of(context: FastMCPRequestContext | None) -> Params:
@@ -217,6 +271,12 @@ def params_of(context: FastMCPRequestContext | None) -> Params:
         text = f'_meta["{PARAMS_META}"] is not an object; write {{"temperature": 0.2}}, for example'
         raise Fault(FaultType.PROTOCOL, text)
     return Params.read(given, strict=False)
+
+
+def limits_of(context: FastMCPRequestContext | None) -> SpendLimits:
+    """Return the limits of the run in ``_meta``. Raises Fault (PROTOCOL) that names the key."""
+    given = (context.meta or {}).get(LIMITS_META) if context is not None else None
+    return ANY if given is None else limits_in(given, f'_meta["{LIMITS_META}"]')
 
 
 def images_in(value: Any, where: str) -> tuple[Image, ...]:

@@ -8,8 +8,9 @@ from fastmcp.server.dependencies import FastMCPRequestContext
 from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolResult
 
-from pallas.model import TaskRecord
-from pallas.runs.kernel import Kernel, mint_run
+from pallas.model import RunResult, TaskRecord
+from pallas.model.ids import mint_run
+from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.tasks import TaskOutcome
 
@@ -33,8 +34,7 @@ async def begin_sending(
     )
 
     async def run(hear: Listener) -> TaskOutcome:
-        result = await kernel.run(request, hear)
-        return TaskOutcome(as_json(result_of(result)), result.text, result.thread)
+        return outcome_of(await kernel.run(request, hear))
 
     return await tasks.begin(
         agent,
@@ -44,6 +44,11 @@ async def begin_sending(
         run_id=request.run_id,
         answers=answers,
     )
+
+
+def outcome_of(result: RunResult) -> TaskOutcome:
+    """Return a run's result as that of its task."""
+    return TaskOutcome(as_json(result_of(result)), result.text, result.thread)
 
 
 def as_json(result: ToolResult) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from starlette.responses import Response
 from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 
+from .connection_shares import ConnectionShares
 from .metrics import CONTENT_TYPE, Metrics
 from .published_agent import timestamp
+from .worker_metrics import metrics_of_all
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -29,17 +31,19 @@ def status_pages(
     *,
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
+    shares: ConnectionShares | None = None,
 ) -> Mapping[str, Page]:
     """Return the pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
 
-    ``/healthz`` reports liveness and the results of the provider checks. ``/readyz`` is 503 unless the
-    fleet runs and takes new runs (``draining``: it only finishes those in flight). ``/metrics`` is for
-    Prometheus. One agent's failure does not affect readiness; its ``conditions`` give the reason. No answer
-    repeats any part of its request.
+    ``/healthz`` reports liveness and the results of the provider checks, and names the replica. ``/readyz``
+    is 503 unless the fleet runs and takes new runs (``draining``: it only finishes those in flight).
+    ``/metrics`` is for Prometheus; with ``shares`` it has those of all worker processes. One agent's failure
+    does not affect readiness; its ``conditions`` give the reason. No answer repeats any part of its request.
     """
 
     async def healthz(_: Request) -> Response:
-        return _json({"status": "ok", "providers": [_report(report) for report in providers()]})
+        reports = [_report(report) for report in providers()]
+        return _json({"status": "ok", "providers": reports, **replica_of(snapshot())})
 
     async def readyz(_: Request) -> Response:
         fleet = snapshot()
@@ -51,10 +55,19 @@ def status_pages(
         }
         return _json(body) if ready else _json(body, 503, {"retry-after": "5"})
 
-    async def scrape(_: Request) -> Response:
-        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
+    async def scrape(request: Request) -> Response:
+        if shares is None:
+            text = metrics.render()
+        else:
+            text = await metrics_of_all(request, metrics, shares, request.url.scheme)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     return {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+
+
+def replica_of(fleet: FleetSnapshot) -> dict[str, Any]:
+    """Return which replica answers and how many there are; nothing for a fleet without a ledger."""
+    return {"replica": fleet.replica, "replicas": fleet.replicas} if fleet.replica else {}
 
 
 def _conditions(agent: AgentSnapshot) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -32,16 +31,15 @@ from mcp_types import (
     RequestParams,
     Result,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from pallas.asking import Answered
 from pallas.model import Fault, Principal, TaskRecord
 from pallas.model.refusals import REASON
 from pallas.safe_text import one_line, sanitize
 from pallas.tasks import is_ended
 
 from .agent_access import Authorize, Permit
+from .client_capabilities import MODERN, declared, takes_forms
 from .send_message_call import caller_of, fault_result, trace_of
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ POLL_EARLY: Final = 500
 POLL_LATER: Final = 2_000
 """Milliseconds between two polls, as proposed to clients: in the first ten seconds, and after them."""
 _EARLY: Final = 10.0
-_ERA: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
 _INTERNAL: Final = -32603
 
 Begin = Callable[["Tasks", Mapping[str, Any], FastMCPRequestContext, bool], Awaitable[TaskRecord]]
@@ -113,9 +110,9 @@ class TasksExtension(ServerExtension):
     def methods(self) -> Sequence[MethodBinding]:
         """Return the three methods, which the handshake era does not have."""
         return (
-            MethodBinding("tasks/get", _TaskParams, self._get, _ERA),
-            MethodBinding("tasks/update", _Answers, self._update, _ERA),
-            MethodBinding("tasks/cancel", _TaskParams, self._cancel, _ERA),
+            MethodBinding("tasks/get", _TaskParams, self._get, MODERN),
+            MethodBinding("tasks/update", _Answers, self._update, MODERN),
+            MethodBinding("tasks/cancel", _TaskParams, self._cancel, MODERN),
         )
 
     async def intercept_tool_call(
@@ -126,7 +123,7 @@ class TasksExtension(ServerExtension):
         if begin is None or tasks is None or call is None or not declares(call):
             return await call_next()
         try:
-            return created(await begin(tasks, params.arguments or {}, call, can_answer(call)))
+            return created(await begin(tasks, params.arguments or {}, call, takes_forms(call)))
         except Fault as fault:
             return fault_result(fault)
 
@@ -137,8 +134,7 @@ class TasksExtension(ServerExtension):
     async def _update(self, context: ServerRequestContext[Any, Any], params: _Answers) -> dict[str, Any]:
         tasks, principal = await self._admit(context, params)
         await self._found(tasks, params.task_id, principal)
-        answers = {key: found for key, each in params.input_responses.items() if (found := _answered(each))}
-        await _as_error(tasks.answer(params.task_id, principal, answers))
+        await _as_error(tasks.answer(params.task_id, principal, params.input_responses))
         return {"resultType": "complete"}
 
     async def _cancel(self, context: ServerRequestContext[Any, Any], params: _TaskParams) -> dict[str, Any]:
@@ -179,7 +175,7 @@ class TasksExtension(ServerExtension):
 
 def declares(context: FastMCPRequestContext | None) -> bool:
     """Return whether the client declared on this request that it supports tasks."""
-    return IDENTIFIER in (_capabilities(context).get("extensions") or {})
+    return IDENTIFIER in (declared(context).get("extensions") or {})
 
 
 def undeclared() -> MCPError:
@@ -190,11 +186,6 @@ def undeclared() -> MCPError:
         message=f"Missing required client capability: declare the extension {IDENTIFIER}",
         data={"requiredCapabilities": needed},
     )
-
-
-def can_answer(context: FastMCPRequestContext | None) -> bool:
-    """Return whether the client declared on this request that its user can answer questions."""
-    return isinstance(_capabilities(context).get("elicitation"), Mapping)
 
 
 def created(task: TaskRecord) -> Result:
@@ -232,13 +223,6 @@ def _seed(task: TaskRecord) -> dict[str, Any]:
     return {**task_body, "statusMessage": message} if message else task_body
 
 
-def _capabilities(context: FastMCPRequestContext | None) -> Mapping[str, Any]:
-    if context is None or context.protocol_version not in _ERA:
-        return {}
-    found = (context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)
-    return found if isinstance(found, Mapping) else {}
-
-
 def _is_named(context: FastMCPRequestContext | None, task_id: str) -> bool:
     """Return whether the header that names the task for proxies matches the body.
 
@@ -247,15 +231,6 @@ def _is_named(context: FastMCPRequestContext | None, task_id: str) -> bool:
     if context is None or context.request is None:  # stdio has no headers
         return True
     return decode_header_value(context.request.headers.get(MCP_NAME_HEADER)) == task_id
-
-
-def _answered(given: Any) -> Answered | None:
-    """Return a client's answer to a question; None if it is invalid."""
-    action = given.get("action") if isinstance(given, Mapping) else None
-    if action not in ("accept", "decline", "cancel"):
-        return None
-    content = given.get("content")
-    return Answered(action, dict(content) if isinstance(content, Mapping) else {})
 
 
 async def _as_error[T](work: Awaitable[T]) -> T:

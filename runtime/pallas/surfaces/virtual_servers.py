@@ -182,7 +182,13 @@ class Virtual:
         path = f"/{key[0]}/{quote(key[1])}/mcp"
         asking = GateScope(agent, self._inbound, lambda _: base_url(self._project()) + path)
         # The port has the host guard.
-        app = endpoint(server.app, None, wire=self._kernel.wire, gate=lambda inner: AuthGate(inner, asking))
+        app = endpoint(
+            server.app,
+            None,
+            wire=self._kernel.wire,
+            gate=lambda inner: AuthGate(inner, asking),
+            seal=self._inbound.session_seal,
+        )
 
         async def current(scope: Scope, receive: Receive, send: Send) -> None:
             server.app.release(self._project().version)

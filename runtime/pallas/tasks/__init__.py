@@ -5,6 +5,7 @@ begins. ``task_work`` is one task under way: its progress, its questions to the 
 its end.
 """
 
+from .task_memory import TaskMemory as TaskMemory
 from .task_work import MakeRun as MakeRun
 from .task_work import TaskOutcome as TaskOutcome
 from .task_work import is_ended as is_ended

@@ -1,21 +1,28 @@
-"""One task under way: its work, its progress, and the questions that it asks its caller."""
+"""One task under way: its work, its progress, and the open questions of its runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any, Final
 
-from pallas.asking import Answered
-from pallas.model import Event, Fault, FaultType, RunStarted, StepStarted, TaskRecord, ToolEvent
+from pallas.model import (
+    Event,
+    Fault,
+    QuestionAnswered,
+    QuestionAsked,
+    RunStarted,
+    StepStarted,
+    TaskRecord,
+    ToolEvent,
+)
+from pallas.model.questions import Question
+from pallas.questions.question_form import elicitation_request
 from pallas.runs.run import Listener
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line
 
 MAX_LINE: Final = 200
-MAX_QUESTION: Final = 4_000
-MAX_QUESTIONS: Final = 16
-"""Questions of one task that wait for an answer at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +50,15 @@ class TaskWork:
 
     record: TaskRecord  # the task as it is now
     publish: Callable[[TaskRecord], None]  # called when the status changes
+    open_questions: Callable[[str], Sequence[Question]]  # those below a run
+    lists_questions: bool = False  # its client can be asked: otherwise they are only in its progress
     task: asyncio.Task[None] | None = None  # does the work
     cancelled: bool = False  # its caller asked for that
     stopped: bool = False  # the fleet ends it
     doing: bool = False  # it can be interrupted; afterwards its end is only written
     unkept: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _questions_open: dict[str, asyncio.Future[Answered]] = field(default_factory=dict)
-    _questions: int = 0
+    _answered: set[str] = field(default_factory=set)
 
     def change(self, **values: Any) -> None:
         """Change fields of the record, and wake its followers."""
@@ -79,50 +87,21 @@ class TaskWork:
         if isinstance(event, RunStarted):
             if not self.record.run_id:
                 self.change(run_id=event.run_id)
+        elif isinstance(event, QuestionAsked | QuestionAnswered):
+            if isinstance(event, QuestionAsked):
+                self.change(progress=_line(event))
+            self.list_questions()
         elif line := _line(event):
             self.change(progress=line)
 
-    async def ask(self, message: str, schema: Mapping[str, Any], seconds: float) -> Answered:
-        """Ask the task's owner, and wait for the answer. Raises Fault (UPSTREAM, TIMEOUT)."""
-        if len(self._questions_open) >= MAX_QUESTIONS:
-            raise Fault(FaultType.UPSTREAM, f"{MAX_QUESTIONS} questions of this task wait for an answer")
-        self._questions += 1
-        key = f"question-{self._questions}"
-        params = {
-            "mode": "form",
-            "message": sanitize(message, MAX_QUESTION),
-            "requestedSchema": dict(schema),
-        }
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._questions_open[key] = answer
-        self._wants({**(self.record.request or {}), key: {"method": "elicitation/create", "params": params}})
-        try:
-            async with asyncio.timeout(seconds):
-                return await answer
-        except TimeoutError:
-            raise Fault(
-                FaultType.TIMEOUT, f"no answer within {seconds:g} s: {one_line(message, 120)}"
-            ) from None
-        finally:
-            del self._questions_open[key]
-            self._has_answers({key})
-
-    def answer(self, answers: Mapping[str, Answered]) -> None:
-        """Set answers by the keys of their questions. Answers to unknown questions are ignored.
-
-        When this returns, an answered question is no longer listed, even if the work has not continued yet.
-        """
-        answered = set()
-        for key, answer in answers.items():
-            if (waiting := self._questions_open.get(key)) is not None and not waiting.done():
-                waiting.set_result(answer)
-                answered.add(key)
-        self._has_answers(answered)
-
-    def _has_answers(self, keys: Set[str]) -> None:
-        asked = self.record.request or {}
-        if asked.keys() & keys:
-            self._wants({key: each for key, each in asked.items() if key not in keys})
+    def list_questions(self, answered: Set[str] = frozenset()) -> None:
+        """List the questions that are open now, without the ``answered`` ones, whose runs go on soon."""
+        self._answered |= answered
+        if self.lists_questions and self.record.run_id:
+            found = self.open_questions(self.record.run_id)
+            wanted = {each.id: elicitation_request(each) for each in found if each.id not in self._answered}
+            if wanted != (self.record.request or {}):
+                self._wants(wanted)
 
     def _wants(self, questions: Mapping[str, Any]) -> None:
         if not is_ended(self.record):
@@ -133,6 +112,9 @@ def _line(event: Event) -> str:
     """The progress line of an event in the words of C2; empty for an event without progress."""
     if isinstance(event, StepStarted):
         return one_line(f"{event.actor} step {event.step} ({event.kind})", MAX_LINE)
+    if isinstance(event, QuestionAsked):
+        what = f"approval of {event.tool}" if event.kind == "approval" else "an answer"
+        return one_line(f"{event.agent} waits for {what} (question {event.question})", MAX_LINE)
     if isinstance(event, ToolEvent):
         return one_line(f"{event.server}/{event.tool}: {event.phase}", MAX_LINE)
     return ""

@@ -13,23 +13,22 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pallas.access.grants import Grants
 from pallas.access.identity import may_continue
-from pallas.asking import Answered, asker
 from pallas.config.kinds import TasksConfig
 from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus, refusals
-from pallas.model.refusals import STOPPED
+from pallas.model.other_workers import CANCEL_TASK
+from pallas.model.refusals import OTHERS, REASON, STOPPED
+from pallas.questions.question_form import answer_of
 from pallas.runs.kernel import Kernel
 from pallas.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
 from pallas.telemetry.event_hub import EventHub
 
+from .task_memory import TaskStore
 from .task_work import MakeRun, TaskOutcome, TaskWork, is_ended
-
-if TYPE_CHECKING:  # the database is imported by a fleet that has one
-    from pallas.ledger import Ledger
 
 CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
 
@@ -38,6 +37,8 @@ type End = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
+MAX_ANSWERS: Final = 64
+"""Answers that are taken at a time."""
 KEEP_EVERY: Final = 5.0
 """Seconds between two writes of a task's progress."""
 LOOK_EVERY: Final = 2.0
@@ -86,7 +87,7 @@ class Tasks:
 
     def __init__(
         self,
-        ledger: "Ledger",
+        store: TaskStore,
         kernel: Kernel,
         hub: EventHub,
         grants: Grants,
@@ -94,8 +95,7 @@ class Tasks:
         config: Callable[[], TasksConfig] = TasksConfig,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._ledger = ledger
-        self._store = ledger.tasks
+        self._store = store
         self._kernel = kernel
         self._hub = hub
         self._grants = grants
@@ -121,7 +121,7 @@ class Tasks:
         run_id: str = "",
         answers: bool = False,
     ) -> TaskRecord:
-        """Write a task to the ledger, then start its work. With ``answers`` the work may ask its owner.
+        """Write a task to the ledger, then start its work. With ``answers`` its questions are listed in it.
 
         Raises Fault (TRANSPORT) if the fleet ends or ``max`` tasks are under way.
         """
@@ -144,25 +144,37 @@ class Tasks:
             preview=one_line(preview, 120),
             ttl=config.ttl,
         )
-        work = self._works[record.id] = TaskWork(record, self._tell)
+        work = self._works[record.id] = self._work(record, lists_questions=answers)
+        work.list_questions()
         try:
-            await self._store.begin(record)
+            await self._store.begin(work.record)
         except BaseException:
             del self._works[record.id]
             self._spawn(self._forget(record.id))  # it may have been written, but no caller has its id
             raise
-        self._tell(record)
+        if work.record is record:
+            self._tell(record)
+        self._launch(work, run)
+        return work.record
+
+    def adopt(self, record: TaskRecord, run: MakeRun) -> None:
+        """Go on with a task of a fleet that died; ``run`` goes on with its run."""
+        # Nothing says whether its client can be asked; most that have a handle can.
+        work = self._works[record.id] = self._work(record, lists_questions=True)
+        work.list_questions()
+        self._launch(work, run)
+
+    def _work(self, record: TaskRecord, *, lists_questions: bool) -> TaskWork:
+        return TaskWork(record, self._tell, self._kernel.questions.open_of, lists_questions)
+
+    def _launch(self, work: TaskWork, run: MakeRun) -> None:
         # The work outlives the request that began it, so it must not inherit its context.
-        context = Context()
-        if answers:
-            context.run(asker.set, work.ask)
         task = asyncio.get_running_loop().create_task(
-            self._do(work, run), name=f"task {record.id[:8]}", context=context
+            self._do(work, run), name=f"task {work.record.id[:8]}", context=Context()
         )
         work.task = task
         self._own.add(task)
         task.add_done_callback(self._own.discard)
-        return record
 
     async def find(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - the word of the record
         """The task of that id as it is now."""
@@ -173,7 +185,18 @@ class Tasks:
             may_continue(found.owner, principal, secret=True) or self._sees_all(principal)
         ):
             raise _not_found()
+        if work is None and found.request:
+            return await self._still_asked(found, principal)
         return found
+
+    async def _still_asked(self, task: TaskRecord, principal: Principal) -> TaskRecord:
+        """A task of another process without the questions that were answered since it wrote it."""
+        still = {}
+        for key, asked in (task.request or {}).items():
+            with suppress(Fault):
+                if (await self._kernel.questions.get(key, principal)).is_open:
+                    still[key] = asked
+        return replace(task, request=still or None, status="input_required" if still else "working")
 
     async def list(
         self,
@@ -193,25 +216,66 @@ class Tasks:
     async def cancel(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - as above
         """Ask for the task to be cancelled; it ends soon. A task that is over stays as it is.
 
-        Raises Fault (conflict) for a task of another fleet that uses the same ledger.
+        One of another fleet that uses the same ledger ends a moment later. Raises Fault (conflict) for one
+        without a run there.
         """
         found = await self.find(id, principal)
         if is_ended(found):
             return found
-        work = self._works.get(id)
-        if work is None:
+        if id not in self._works and self._kernel.others is not None:
+            self._kernel.others.tell(CANCEL_TASK, id)
+            return found
+        if id not in self._works and not found.run_id:
             raise refusals.conflict("another fleet that shares this database does this task; cancel it there")
+        if id not in self._works:
+            self._kernel.cancel(found.run_id)
+            return found
+        self.cancel_here(id)
+        return self._works[id].record
+
+    def cancel_here(self, id: str) -> None:  # noqa: A002
+        """Cancel a task of this process, as its owner or another process asks."""
+        if (work := self._works.get(id)) is None:
+            return
         work.cancelled = True
         asked = bool(work.record.run_id) and self._kernel.cancel(work.record.run_id)
         if not asked:
             work.interrupt()
-        return work.record
 
-    async def answer(self, id: str, principal: Principal, answers: Mapping[str, Answered]) -> None:  # noqa: A002
-        """Answer questions of a task. Answers to unknown questions are ignored."""
-        await self.find(id, principal)
+    def cancel_soon(self, id: str, principal: Principal) -> None:  # noqa: A002
+        """Cancel a task whose caller has left; returns at once."""
+
+        async def cancel() -> None:
+            with suppress(Fault):
+                await self.cancel(id, principal)
+
+        self._spawn(cancel())
+
+    async def answer(self, id: str, principal: Principal, given: Mapping[str, Any]) -> frozenset[str]:  # noqa: A002
+        """Answer questions of a task with what a client sends for their forms, by the ids of the questions.
+
+        Returns those that are over now. Those of other tasks, and what is no answer, are ignored, and one
+        whose content does not fit stays open. Raises Fault (AUTH) for a caller that sees the task and may not
+        answer.
+        """
+        task, questions = await self.find(id, principal), self._kernel.questions
+        over = set()
+        for key in list(given)[:MAX_ANSWERS]:
+            try:
+                question = await questions.get(key, principal)
+                if task.run_id not in (question.root, question.run_id):
+                    continue
+                if (answer := answer_of(question, given[key])) is not None:
+                    await questions.answer(key, answer, principal)
+                    over.add(key)
+            except Fault as fault:
+                if fault.type is FaultType.AUTH:
+                    raise
+                if fault.data.get(REASON) in ("conflict", "not_found"):
+                    over.add(key)
         if (work := self._works.get(id)) is not None:
-            work.answer(answers)
+            work.list_questions(over)
+        return frozenset(over)
 
     async def follow(self, id: str, principal: Principal) -> AsyncGenerator[TaskRecord]:  # noqa: A002
         """Yield the task as it is, and again after each change, until its end."""
@@ -262,6 +326,10 @@ class Tasks:
                 raise asyncio.CancelledError
             end = end_of(work, await run(work.hear), gone=self._stopping())
         except Fault as fault:
+            if fault.data.get(REASON) in OTHERS:  # another fleet goes on with it, and with this task
+                self._works.pop(work.record.id, None)
+                work.change()
+                return
             end = failed(work, fault, gone=self._stopping())
         except asyncio.CancelledError:
             end = failed(work, CANCELLED, gone=self._stopping())

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter, time
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from pallas.model import Step, StepAttempt, StepDetail, StepState, StepUsage
+from pallas.model import Cost, Image, Step, StepAttempt, StepDetail, StepState, StepUsage
+from pallas.model.long_strings import MAX_STRING, shortened
 from pallas.model.redaction import known_spellings
 from pallas.safe_text import one_line
 
-from .request_parts import RequestParts, shortened
+from .request_parts import RequestParts
 from .wire_record import Headers, clean_headers, masked
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS: Final = 50
 MAX_TEXT: Final = 1024 * 1024
 """Most characters of a text in the result of a call that are recorded."""
+MAX_PICTURES: Final = 4 * 1024 * 1024
+"""Most characters of the pictures of a call that are kept."""
 # fmt: off
 _SHOWN: Final = frozenset({
     "anthropic-beta", "anthropic-version", "api-key", "authorization", "content-type", "openai-organization",
@@ -40,8 +43,9 @@ _OVERHEAD: Final = 1_000
 
 type ReadRequest = Callable[[], tuple[str, Headers, bytes]]
 """Returns the URL, the headers and the body of a request."""
-type ReadAnswer = Callable[[], tuple[str, StepUsage]]
-"""Returns an answer as JSON text, not masked yet, and what it used."""
+type ReadAnswer = Callable[[], str]
+"""Returns an answer as JSON text, not masked yet."""
+_NO_USAGE: Final = StepUsage()
 
 
 class _Attempt:
@@ -68,12 +72,21 @@ class StepRun(Protocol):
     open_calls: set[int]
     tell: Callable[["OpenStep"], None]
 
+    @property
+    def keeps_pictures(self) -> bool:
+        """Whether nothing else keeps the pictures of its calls."""
+        ...
+
     def split(self, body: bytes, known: tuple[str, ...] = ()) -> RequestParts:
         """The parts of a request to a model; ``known`` as in ``redaction.redact_text``."""
         ...
 
     def split_call(self, name: str, arguments: Mapping[str, Any]) -> RequestParts:
         """The parts of a call."""
+        ...
+
+    def clean(self, text: str, known: tuple[str, ...] = ()) -> str:
+        """A JSON text that came back, masked; ``known`` as in ``redaction.redact_text``."""
         ...
 
     def settle_later(self, step: "OpenStep", size: int) -> None:
@@ -84,13 +97,25 @@ class StepRun(Protocol):
         """Add bytes to the size of the record."""
         ...
 
+    def price_of(self, step: Step, usage: StepUsage) -> int | None:
+        """What an answer to a model's step cost, in nano-US-dollars; None if it is not known."""
+        ...
+
+    def expect_price(self, step: Step) -> None:
+        """Prepare for ``price_of``. Returns at once."""
+        ...
+
+    def charge(self, model: str, cost: Cost) -> None:
+        """Add to what the run costs."""
+        ...
+
 
 class OpenStep:
     """A step from its begin on."""
 
     __slots__ = (
         "_answer", "_asked", "_attempts", "_began", "_changes", "_headers", "_request", "_response", "_run",
-        "_sent", "_value", "_waiting", "is_kept", "is_open", "number", "size",
+        "_sent", "_value", "_waiting", "is_kept", "is_open", "number", "pictures", "size", "written_as",
     )  # fmt: skip
 
     def __init__(self, run: StepRun, value: Step, request: RequestParts | None = None) -> None:
@@ -108,7 +133,11 @@ class OpenStep:
         self._waiting = 0
         self.is_kept = True
         self.number = value.number
+        # Its state in the ledger; empty before it is there.
+        self.written_as: StepState | Literal[""] = ""
         self.is_open = True
+        # Pictures in the result of a call that only their digest is recorded of, where no thread has them.
+        self.pictures: tuple[Image, ...] = ()
         self.size = _OVERHEAD + (request.new if request is not None else 0)
 
     @property
@@ -145,10 +174,15 @@ class OpenStep:
         request = self.request.text() if self.request is not None else ""
         return StepDetail(self.value, request, self._response, self._headers)
 
-    def send(self, size: int, read: ReadRequest) -> None:
-        """Record that a request of ``size`` bytes was sent: the first, or one after a failed attempt."""
+    def send(self, size: int, read: ReadRequest, url: str = "") -> None:
+        """Record that a request of ``size`` bytes was sent to ``url``: the first, or one after a failed
+        attempt.
+        """
         if len(self._attempts) == MAX_ATTEMPTS:
             return
+        if url:
+            self._changes["url"] = one_line(url, 500)
+            self._run.expect_price(self._current)
         self._sent = perf_counter()
         self._attempts.append(_Attempt())
         if self._request is None and self._asked is None:
@@ -167,13 +201,30 @@ class OpenStep:
         if self._changes.get("first_token", self._value.first_token) is None:
             self._put(first_token=perf_counter() - self._began)
 
-    def attempted(self, size: int, read: ReadAnswer) -> None:
-        """Record the end of an attempt, and its answer of ``size`` bytes."""
+    def attempted(self, size: int, read: ReadAnswer, usage: StepUsage = _NO_USAGE) -> None:
+        """Record the end of an attempt, and its answer of ``size`` bytes with what it used."""
         self._answer = read, known_spellings()
         self._wait(size)
         if self._attempts:
             self._attempts[-1].seconds = perf_counter() - self._sent
-        self._put(attempts=())
+        self._put(attempts=(), usage=usage)
+        if self._attempts and (self._attempts[-1].status or 0) in range(200, 300):
+            self._pay(usage)
+
+    def _pay(self, usage: StepUsage) -> None:
+        """Add what an answer cost: each attempt that was answered is paid for."""
+        step = self._current
+        price = self._run.price_of(step, usage)
+        paid = Cost(price, 1 if price is None else 0)
+        total = Cost.of(step) + paid
+        self._put(cost=total.cost, unpriced=total.unpriced)
+        self._run.charge(step.name, paid)
+
+    @property
+    def _current(self) -> Step:
+        """Its value without the texts that wait, which take time."""
+        changes = {name: each for name, each in self._changes.items() if name != "attempts"}
+        return replace(self._value, **changes)
 
     def settle(self) -> None:
         """Split and clean the texts that arrived."""
@@ -186,13 +237,13 @@ class OpenStep:
         if self._answer is not None:
             (read_answer, known), self._answer = self._answer, None
             try:
-                response, self._changes["usage"] = read_answer()
+                response = read_answer()
             except Exception:  # other runs wait for this, which have nothing to do with it
                 log.exception(
                     "the answer of step %d of run %s cannot be recorded", self.number, self._run.run_id
                 )
                 response = _UNREADABLE
-            self._respond(masked(response, known))
+            self._respond(self._run.clean(response, known))
 
     def _settle_request(self, read: ReadRequest, known: tuple[str, ...]) -> None:
         url, headers, body = read()
@@ -220,12 +271,39 @@ class OpenStep:
         self._fill(request)
         self._put(digest=request.digest)
 
-    def content(self, content: Iterable[Mapping[str, Any]], *, is_error: bool = False) -> None:
-        """Record the result of a call: blocks of content as in MCP."""
-        blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in content]
-        result = {"content": blocks, **({"isError": True} if is_error else {})}
+    def content(
+        self, content: Iterable[Mapping[str, Any]], *, is_error: bool = False, structured: Any = None
+    ) -> None:
+        """Record the result of a call: blocks of content as in MCP, and structured content if it has some."""
+        given = list(content)
+        self.keep_pictures(
+            Image(block["data"], str(block.get("mimeType", "image/png")))
+            for block in given
+            if block.get("type") == "image" and isinstance(block.get("data"), str)
+        )
+        blocks = [{name: _stored_text(name, each) for name, each in block.items()} for block in given]
+        result: dict[str, Any] = {"content": blocks, **({"isError": True} if is_error else {})}
+        if structured is not None and len(json.dumps(structured, default=str)) <= MAX_TEXT:
+            result["structuredContent"] = structured
         text = json.dumps(result, ensure_ascii=False, default=str)
-        self._respond(masked(text.encode("utf-8", "replace").decode()))
+        self._respond(self._run.clean(text.encode("utf-8", "replace").decode()))
+
+    def keep_pictures(self, pictures: Iterable[Image]) -> None:
+        """Keep pictures of its result that only their digest is recorded of, if nothing else keeps them."""
+        if not (self._run.keeps_pictures and self.is_kept):
+            return
+        left = MAX_PICTURES - sum(len(each.data) for each in self.pictures)
+        for picture in pictures:
+            if MAX_STRING < len(picture.data) <= left:
+                left -= len(picture.data)
+                self.pictures = (*self.pictures, picture)
+                self._grow(len(picture.data))
+
+    def take_pictures(self) -> tuple[Image, ...]:
+        """Its pictures, which another process keeps from now on."""
+        taken, self.pictures = self.pictures, ()
+        self._grow(-sum(len(each.data) for each in taken))
+        return taken
 
     def retry(self, reason: str, wait: float) -> None:
         """Record that the last attempt failed, and the seconds until the next."""
@@ -259,13 +337,20 @@ class OpenStep:
             self._fill(self._run.split(detail.request.encode()))
         if detail.response:
             self._respond(detail.response)
-        self._value, self._changes = replace(detail.step, number=self.number, parent=parent), {}
+        before = Cost.of(self._value)
+        step = replace(detail.step, number=self.number, parent=parent)
+        if step.unpriced and (price := self._run.price_of(step, step.usage)) is not None:
+            total = Cost(step.cost, step.unpriced - 1) + Cost(price)
+            step = replace(step, cost=total.cost, unpriced=total.unpriced)
+        self._value, self._changes = step, {}
+        self._run.charge(step.name, Cost.of(step).since(before))
         self.is_open = detail.step.seconds is None
         self._run.tell(self)
 
     def drop(self) -> None:
         """Let go of its texts that wait: it is no part of the record any more."""
         self.is_kept = False
+        self.pictures = ()
         self._asked = self._answer = None
 
     def _wait(self, size: int) -> None:

@@ -16,11 +16,14 @@ from typing import Any, Final
 import msgspec
 
 from pallas.model import StoredField
+from pallas.model.long_strings import MAX_STRING, shortened
+from pallas.model.redaction import MASK
+from pallas.model.steps import IDS, VOLATILE_FIELDS
 
+from .forgotten_secrets import ForgottenSecrets
+from .part_size import PartSize, PictureSize, pictures_in
 from .wire_record import masked
 
-MAX_STRING: Final = 32 * 1024
-"""Longest string of a request that is stored; a longer one is replaced by its length and digest."""
 MAX_PARTS: Final = 20_000
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of parts that are remembered, so that they are not cleaned again."""
@@ -36,8 +39,6 @@ _MAX_TEXTS: Final = 1_000
 """Small values, and names of fields, that are remembered."""
 _LEADING: Final = 2
 """How many of its first messages may be instructions, which conversations share."""
-_VOLATILE: Final = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
-_VOLATILE_FIELDS: Final = frozenset({"metadata", "prompt_cache_key", "stream", "stream_options", "user"})
 
 
 class _Role(msgspec.Struct):
@@ -54,6 +55,7 @@ class RequestPart:
     """A cleaned piece of JSON. ``parent`` is the message before it; a part without ``scope`` is shared.
 
     ``digest`` identifies it within its scope, ``meaning`` is a digest without what differs each time.
+    ``pictures`` are those of a long message, of which ``body`` has digests only.
     """
 
     scope: str
@@ -62,6 +64,8 @@ class RequestPart:
     body: str
     parent: "RequestPart | None" = None
     stored_at: float = 0.0  # when it was written to the ledger, 0 if it was not
+    pictures: tuple[PictureSize, ...] = ()
+    size: PartSize | None = None  # with the messages before it; None until it is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ def _stored(name: str, value: Value) -> StoredField:
     return StoredField(name, value)
 
 
-_NO_CHAIN: Final = b"", MessageChain((), None, 0, "")
+_NO_CHAIN: Final = 0, hash(b""), MessageChain((), None, 0, "")
 
 
 class PartCache:
@@ -156,14 +160,16 @@ class PartCache:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._parts: OrderedDict[tuple[str, str, bytes], RequestPart] = OrderedDict()
-        # The messages of each conversation as they were sent last, without the closing bracket.
-        self._chains: OrderedDict[str, tuple[bytes, MessageChain]] = OrderedDict()
+        # Of each conversation the length and the hash of its messages as they were sent last, without the
+        # closing bracket: the bytes themselves are a large part of what an idle conversation takes.
+        self._chains: OrderedDict[str, tuple[int, int, MessageChain]] = OrderedDict()
         self._chain_bytes = 0
         self._texts: dict[str, str] = {}
         self._max_bytes = max_bytes
         self._bytes = 0
         self._new = 0
         self._known: tuple[str, ...] = ()
+        self.forgotten = ForgottenSecrets()
 
     def split(self, body: bytes, scope: str, known: tuple[str, ...] = ()) -> RequestParts:
         """The parts of a request; those of its conversation belong to ``scope``.
@@ -180,13 +186,14 @@ class PartCache:
             fields = (("body", self._part("", None, text.encode())),)
         meaning = sha256()
         for name, value in sorted(fields, key=lambda each: each[0]):
-            if name not in _VOLATILE_FIELDS:
+            if name not in VOLATILE_FIELDS:
                 meaning.update(f"{name}:{_meaning_of(value)};".encode())
         return RequestParts(fields, meaning.hexdigest(), self._new)
 
-    def split_call(self, name: str, arguments: bytes) -> RequestParts:
+    def split_call(self, name: str, arguments: bytes, scope: str = "") -> RequestParts:
         """The parts of a call with these arguments, a JSON object. Ids among them count in its digest."""
         self._new = 0
+        arguments = self.forgotten.masked(scope, arguments)
         self._known = ()
         is_small = len(arguments) < _SHARED_FROM
         value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
@@ -210,9 +217,8 @@ class PartCache:
         return found
 
     def _messages(self, raw: bytes, scope: str) -> MessageChain:
-        before, known = self._chains.get(scope, _NO_CHAIN)
-        at = len(before)
-        if known.last is not None and raw[at : at + 1] == b"," and raw.startswith(before):
+        at, before, known = self._chains.get(scope, _NO_CHAIN)
+        if known.last is not None and raw[at : at + 1] == b"," and hash(raw[:at]) == before:
             items = _ITEMS.decode(b"[" + raw[at + 1 :])  # only these are new
             leading, last, count = known.leading, known.last, known.count
         else:
@@ -234,18 +240,21 @@ class PartCache:
 
     def _remember(self, scope: str, raw: bytes, chain: MessageChain) -> None:
         if scope in self._chains:
-            self._chain_bytes -= len(self._chains.pop(scope)[0]) + _ENTRY
-        self._chains[scope] = raw, chain
+            self._chain_bytes -= self._chains.pop(scope)[0] + _ENTRY
+        self._chains[scope] = len(raw), hash(raw), chain
         self._chain_bytes += len(raw) + _ENTRY
         while self._chain_bytes > MAX_CHAINS:
-            _, (dropped, _) = self._chains.popitem(last=False)
-            self._chain_bytes -= len(dropped) + _ENTRY
+            _, (dropped, _, _) = self._chains.popitem(last=False)
+            self._chain_bytes -= dropped + _ENTRY
 
     def _part(self, scope: str, parent: RequestPart | None, raw: bytes) -> RequestPart:
         key = (scope, parent.digest if parent is not None else "", raw)
         found = self._parts.get(key)
         if found is None:
-            found = self._parts[key] = _part(scope, parent, raw, self._known)
+            clean = self.forgotten.masked(scope, raw) if scope else raw
+            found = self._parts[key] = _part(scope, parent, clean, self._known)
+            if scope and MASK in found.body:
+                self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known)
             self._new += len(found.body)
             self._bytes += len(raw) + len(found.body)
             while len(self._parts) > 1 and (len(self._parts) > MAX_PARTS or self._bytes > self._max_bytes):
@@ -257,11 +266,11 @@ class PartCache:
 
 
 def _part(scope: str, parent: RequestPart | None, raw: bytes, known: tuple[str, ...]) -> RequestPart:
-    body = _clean(raw, known)
+    body, pictures = _clean(raw, known)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
     meaning = sha256(f"{meant}\n{_canonical(body)}".encode()).hexdigest()
-    return RequestPart(scope, digest, meaning, body, parent)
+    return RequestPart(scope, digest, meaning, body, parent, pictures=pictures)
 
 
 def _meaning_of(value: Value) -> str:
@@ -278,13 +287,16 @@ def _role(item: bytes) -> str:
         return ""
 
 
-def _clean(raw: bytes, known: tuple[str, ...]) -> str:
+def _clean(raw: bytes, known: tuple[str, ...]) -> tuple[str, tuple[PictureSize, ...]]:
+    pictures: tuple[PictureSize, ...] = ()
     if len(raw) > MAX_STRING:
         try:
-            raw = msgspec.json.encode(_shortened(msgspec.json.decode(raw)))
+            value = msgspec.json.decode(raw)
+            pictures = pictures_in(value)
+            raw = msgspec.json.encode(_shortened(value))
         except (msgspec.DecodeError, RecursionError):
             raw = json.dumps(shortened(raw.decode("utf-8", "replace"))).encode()
-    return masked(raw.decode("utf-8", "replace"), known)
+    return masked(raw.decode("utf-8", "replace"), known), pictures
 
 
 def _shortened(value: Any) -> Any:
@@ -293,15 +305,6 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _shortened(each) for name, each in value.items()}
     return [_shortened(each) for each in value] if isinstance(value, list) else value
-
-
-def shortened(text: str) -> str:
-    """A string as it is stored: one that is too long is replaced by its length and digest."""
-    if len(text) <= MAX_STRING:
-        return text
-    digest = sha256(text.encode("utf-8", "replace")).hexdigest()
-    head = text[:64] if text.startswith("data:") else ""
-    return f"{head.partition(',')[0]}[{len(text)} characters, SHA-256 {digest}]"
 
 
 def _sorted(body: str) -> str:
@@ -325,5 +328,5 @@ _canonical_small = lru_cache(_MAX_TEXTS)(_canonical)
 
 def _stable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _stable(each) for name, each in value.items() if name not in _VOLATILE}
+        return {name: _stable(each) for name, each in value.items() if name not in IDS}
     return [_stable(each) for each in value] if isinstance(value, list) else value

@@ -5,19 +5,23 @@ There is one recorder for all readers; executors report to it. Steps of the last
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from time import time
 from typing import Any, Final
 
-from pallas.model import Step, StepKind, StoredStep
+from pallas.model import Cost, ModelCost, Step, StepDetail, StepKind, StepUsage, StoredStep
+from pallas.model.redaction import MASK, known_spellings
+from pallas.prices.price_book import PriceBook
 from pallas.safe_text import one_line
 
 from .open_step import OpenStep
 from .request_parts import PartCache, RequestPart, RequestParts
 from .ring_store import RingStore
 from .trace_context import current_run
+from .wire_record import masked
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_RUNS: Final = 500
@@ -31,14 +35,16 @@ MAX_UNSETTLED_BYTES: Final = 256 * 1024
 class RunSteps:
     """The steps of one run. ``scope`` is the conversation that its messages belong to.
 
-    ``tell`` is called with each step that is new or changed.
+    ``tell`` is called with each step that is new or changed. ``before`` steps were made by another fleet.
+    What all of them cost is known here even if they are dropped.
     """
 
-    __slots__ = ("_made", "_record", "is_dropped", "open_calls", "run_id", "scope", "steps", "tell")
+    __slots__ = ("_costs", "_made", "_record", "is_dropped", "open_calls", "run_id", "scope", "steps", "tell")
 
-    def __init__(self, record: "StepRecord", run_id: str, scope: str) -> None:
+    def __init__(self, record: "StepRecord", run_id: str, scope: str, before: int = 0) -> None:
+        self._costs: dict[str, Cost] = {}
         self._record = record
-        self._made = 0
+        self._made = before
         self.run_id = run_id
         self.scope = scope
         self.steps: list[OpenStep] = []
@@ -80,6 +86,24 @@ class RunSteps:
             self.tell(step)
         return step
 
+    def repeat(self, detail: StepDetail) -> None:
+        """Record a step of another run once more, under the number that it had there."""
+        value = detail.step
+        self._made = value.number - 1
+        step = self.begin(value.kind)
+        # It was paid for there.
+        cost = None if Cost.of(value).is_empty else 0
+        value = replace(value, run_id=self.run_id, started_at=time(), cost=cost, unpriced=0)
+        own = replace(detail, step=value)
+        # The result of a recorded call has its pictures, which are kept elsewhere.
+        result = _loaded(detail.response) if value.kind != "model" else {}
+        content = result.get("content")
+        step.receive(replace(own, response="") if isinstance(content, list) else own, value.parent)
+        if isinstance(content, list):
+            blocks = [each for each in content if isinstance(each, dict)]
+            is_error, structured = bool(result.get("isError")), result.get("structuredContent")
+            step.content(blocks, is_error=is_error, structured=structured)
+
     def split(self, body: bytes, known: tuple[str, ...] = ()) -> RequestParts:
         """The parts of a request to a model; ``known`` as in ``redaction.redact_text``."""
         return self._record.cache.split(body, self.scope, known)
@@ -87,7 +111,18 @@ class RunSteps:
     def split_call(self, name: str, arguments: Mapping[str, Any]) -> RequestParts:
         """The parts of a call."""
         body = json.dumps(arguments, ensure_ascii=False, default=str).encode("utf-8", "replace")
-        return self._record.cache.split_call(name, body)
+        return self._record.cache.split_call(name, body, self.scope)
+
+    def clean(self, text: str, known: tuple[str, ...] = ()) -> str:
+        """A JSON text that came back, masked; ``known`` as in ``redaction.redact_text``.
+
+        Also without the secrets that earlier texts of the conversation had.
+        """
+        forgotten = self._record.cache.forgotten
+        found = masked(forgotten.masked_text(self.scope, text), known)
+        if MASK in found:
+            forgotten.note(self.scope, text, known or known_spellings())
+        return found
 
     def settle_later(self, step: OpenStep, size: int) -> None:
         """Clean ``size`` bytes of texts of a step together with those of others."""
@@ -97,6 +132,36 @@ class RunSteps:
         """Add bytes to the size of the record."""
         if not self.is_dropped:
             self._record.grow(by)
+
+    def price_of(self, step: Step, usage: StepUsage) -> int | None:
+        """As ``StepRun``."""
+        prices = self._record.prices
+        return prices.price(step.provider, step.name, usage, step.started_at, step.url) if prices else None
+
+    def expect_price(self, step: Step) -> None:
+        """As ``StepRun``."""
+        if self._record.prices is not None:
+            self._record.prices.prepare(step.provider, step.name, step.url)
+
+    def charge(self, model: str, cost: Cost) -> None:
+        """As ``StepRun``."""
+        if not cost.is_empty:
+            self._costs[model] = self._costs.get(model, Cost()) + cost
+
+    @property
+    def cost(self) -> Cost:
+        """What its steps cost so far."""
+        return Cost.sum(self._costs.values())
+
+    @property
+    def models(self) -> tuple[ModelCost, ...]:
+        """The same by model."""
+        return tuple(ModelCost(model, each.cost, each.unpriced) for model, each in self._costs.items())
+
+    @property
+    def keeps_pictures(self) -> bool:
+        """Whether nothing else keeps the pictures of its calls: it is no run of a conversation."""
+        return self.scope == self.run_id
 
     @property
     def count(self) -> int:
@@ -110,17 +175,9 @@ class RunSteps:
         self._record.grow(-oldest.size)
         self.is_dropped = not self.steps
 
-    def stored(self) -> list[StoredStep]:
-        """Its steps as the ledger keeps them."""
-        return [
-            StoredStep(
-                step.value,
-                step.request.stored() if step.request is not None else (),
-                step.response,
-                step.headers,
-            )
-            for step in self.steps
-        ]
+    def unwritten(self) -> list[OpenStep]:
+        """The steps that are new or have ended since they were written to the ledger."""
+        return [step for step in self.steps if step.written_as != step.value.state]
 
     def unstored(self, since: float, taken: set[RequestPart]) -> list[RequestPart]:
         """The parts of its requests to be stored, as ``RequestParts.unstored`` gives them, each once."""
@@ -137,10 +194,16 @@ class RunSteps:
 
 
 class StepRecord(RingStore[RunSteps]):
-    """The steps of the last runs: at most ``MAX_RUNS`` runs and ``MAX_BYTES`` together."""
+    """The steps of the last runs: at most ``MAX_RUNS`` runs and ``MAX_BYTES`` together.
 
-    def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
+    Without ``prices`` no price is known.
+    """
+
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS, prices: PriceBook | None = None
+    ) -> None:
         super().__init__(max_bytes, max_runs)
+        self.prices = prices
         self.cache = PartCache()
         self._unsettled: list[OpenStep] = []
         self._unsettled_bytes = 0
@@ -154,9 +217,15 @@ class StepRecord(RingStore[RunSteps]):
             for each in waiting:
                 each.settle()
 
-    def open(self, run_id: str, scope: str) -> RunSteps:
-        """Begin the record of a run of the conversation ``scope``."""
-        return self.put(run_id, RunSteps(self, run_id, scope))
+    def open(self, run_id: str, scope: str, before: int = 0) -> RunSteps:
+        """Begin the record of a run of the conversation ``scope``, or go on after ``before`` steps."""
+        return self.put(run_id, RunSteps(self, run_id, scope, before))
+
+
+def stored(step: OpenStep) -> StoredStep:
+    """A step as the ledger keeps it."""
+    fields = step.request.stored() if step.request is not None else ()
+    return StoredStep(step.value, fields, step.response, step.headers)
 
 
 _step: ContextVar[OpenStep | None] = ContextVar("pallas_step", default=None)
@@ -172,8 +241,8 @@ def current_step() -> OpenStep | None:
 
 
 @contextmanager
-def model_step(provider: str) -> Iterator[OpenStep | None]:
-    """Bind this block to a model step of the current run, and end the step with it.
+def model_step(provider: str, model: str = "") -> Iterator[OpenStep | None]:
+    """Bind this block to a step of the current run that asks ``model``, and end the step with it.
 
     Yields None outside of a run, or if steps are not recorded.
     """
@@ -181,7 +250,7 @@ def model_step(provider: str) -> Iterator[OpenStep | None]:
     if run is None or run.steps is None:
         yield None
         return
-    step = run.steps.begin(provider=provider, parent=enclosing_call(run.steps))
+    step = run.steps.begin(name=model, provider=provider, parent=enclosing_call(run.steps))
     token = _step.set(step)
     _asked.set((run.run_id, step.number))
     try:
@@ -224,6 +293,20 @@ def begin_call_step(
     return step
 
 
+def repeat_steps(details: Iterable[StepDetail]) -> None:
+    """Record steps of another run once more, in the current run; their numbers stay.
+
+    What this context does next belongs to the last of its questions to a model.
+    """
+    run = current_run()
+    if run is None or run.steps is None:
+        return
+    for detail in details:
+        run.steps.repeat(detail)
+        if detail.step.kind == "model" and not detail.step.parent:
+            _asked.set((run.run_id, detail.step.number))
+
+
 def enclosing_call(steps: RunSteps) -> int:
     """The number of the innermost open call of that run that this code works for; 0 without one."""
     run_id, numbers = _calls.get()
@@ -245,6 +328,14 @@ def call_step(kind: StepKind, name: str, arguments: Mapping[str, Any]) -> Iterat
     else:
         if step is not None:
             step.finish("done")
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _ignore(step: OpenStep) -> None:

@@ -5,7 +5,6 @@ The keys are those of W3C Trace Context and Baggage, in ``_meta`` as in the MCP 
 """
 
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -13,8 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import TraceContext
+from pallas.model.ids import random_hex
 
 if TYPE_CHECKING:
+    from pallas.limits.meter import ModelMeter
     from pallas.telemetry.step_record import RunSteps
     from pallas.telemetry.wire_record import RunWire
 
@@ -64,22 +65,23 @@ def incoming(meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None) 
 def child_of(parent: TraceContext | None) -> TraceContext:
     """A new span below ``parent``; without a parent the first of a new trace."""
     if parent is None:
-        return TraceContext(secrets.token_hex(16), new_span())
+        return TraceContext(random_hex(16), new_span())
     return replace(parent, span_id=new_span())
 
 
 def new_span() -> str:
     """A new span id."""
-    return secrets.token_hex(8)
+    return random_hex(8)
 
 
 class RunTrace:
     """A run as seen by code that works for it, bound to the context that it runs in.
 
-    ``wire`` records the run's traffic, ``steps`` its steps; None if that is not recorded.
+    ``wire`` records the run's traffic, ``steps`` its steps; None if that is not recorded. ``meter`` is asked
+    before its questions to models; None if nothing limits it.
     """
 
-    __slots__ = ("agent", "context", "live", "run_id", "steps", "wire")
+    __slots__ = ("agent", "context", "live", "meter", "run_id", "steps", "wire")
 
     def __init__(
         self,
@@ -88,12 +90,14 @@ class RunTrace:
         context: TraceContext,
         wire: "RunWire | None" = None,
         steps: "RunSteps | None" = None,
+        meter: "ModelMeter | None" = None,
     ) -> None:
         self.run_id = run_id
         self.agent = agent
         self.context = context
         self.wire = wire
         self.steps = steps
+        self.meter = meter
         self.live = True
 
 

@@ -50,6 +50,8 @@ _PROGRESS: Final = '"progressToken"'
 _PROGRESS_MARK: Final = '"progress\0"'
 # A masked number or word without quotes gets quotes, so that the stored text stays JSON.
 _BARE: Final = re.compile(r'(?<!\\)("\s*:\s*)\[redacted\](?=\s*[,}\]])')
+# As `\x9b` they would make the text invalid JSON.
+_LATIN_CONTROLS: Final = re.compile("[\x80-\x9f\u00ad]")
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
 # The method is at the beginning of a message, before parameters that may be large.
 _HEAD: Final = 4096
@@ -110,6 +112,8 @@ def masked(text: str, known: tuple[str, ...] = (), *, drop: int = 0) -> str:
     text = text.replace(_PROGRESS_MARK, _PROGRESS)
     if "onversation" in text:
         text = _HANDLE.sub(r"\g<head>…", text)
+    if not text.isascii():
+        text = _LATIN_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return sanitize(text)
 
 

@@ -3,7 +3,7 @@
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -24,6 +24,7 @@ from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
+from pallas.model.fault import leaves_of
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -58,7 +59,7 @@ async def connected(endpoint: ServerEndpoint, bearer: str | None = None) -> Asyn
             yield await stack.enter_async_context(client)
     except Exception as error:
         # An exception in the block comes out in groups: of the client's tasks, of the transport's.
-        for leaf in _leaves(error):
+        for leaf in leaves_of(error):
             if isinstance(leaf, Fault):
                 raise leaf from leaf.__cause__
         log.debug("%s: the connection failed", endpoint.config.name, exc_info=error)
@@ -159,7 +160,7 @@ class _Seen:
         return Fault(FaultType.UPSTREAM, one_line(redact_text(self._reason(error)), 400))
 
     def _reason(self, error: BaseException) -> str:
-        config, leaves = self._config, list(_leaves(error))
+        config, leaves = self._config, list(leaves_of(error))
         if self._oversized:
             return f"an answer is compressed, or larger than {MAX_EVENT // 2**20} MiB; it was not read"
         if self._status in (401, 403):
@@ -206,12 +207,3 @@ def _credentials(config: DownstreamConfig) -> str:
     if config.forward_inbound_auth:
         return "it asks for a caller's credentials; call it with a bearer token"
     return f"it refuses the credentials that {config.where} has for it, or there are none"
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the single exceptions of nested groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error

@@ -1,10 +1,11 @@
 """A single tool call to one server, made by hand."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
+from mcp import Client
 from mcp_types import CallToolResult
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
@@ -23,11 +24,19 @@ MAX_TEXT: Final = 256 * 1024
 _MAX_TEXTS: Final = 100
 
 
+type Check = Callable[[Client], Awaitable[None]]
+
+
 async def call_tool(
-    endpoint: ServerEndpoint, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    endpoint: ServerEndpoint,
+    tool: str,
+    arguments: Mapping[str, Any],
+    bearer: str | None = None,
+    *,
+    check: Check | None = None,
 ) -> ToolOutcome:
     """Call a tool and return its result, errors included; the connection is closed afterwards. Has no
-    deadline.
+    deadline. ``check`` gets the connected client before, and may raise Fault.
 
     Raises Fault: PROTOCOL if the arguments cannot be sent, UPSTREAM if the server cannot be reached, does
     not know the tool or breaks the protocol.
@@ -36,6 +45,8 @@ async def call_tool(
         redact(bearer)
     try:
         async with connected(endpoint, bearer) as client:
+            if check is not None:
+                await check(client)
             began = perf_counter()
             try:
                 result = await client.call_tool(tool, dict(arguments))

@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import secrets
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas.config import AgentConfig, DownstreamConfig, Project
+from pallas.config.ports import free_port
 from pallas.executors import Executor
 from pallas.executors.fastagent import seam
 from pallas.executors.fastagent.agent_loader import load
@@ -130,7 +130,7 @@ async def _agent(
 ) -> list[Verdict]:
     async with AsyncExitStack() as stack:
         echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
-        alone = replace(config, port=_free_port(), needs=())
+        alone = replace(config, port=free_port(), needs=())
         copy = replace(stand_in(project, {config.name: alone}, echoes), tls=None)
 
         async def make(copied: Project, agent: AgentConfig) -> Executor:
@@ -238,9 +238,3 @@ def _canary(subject: str) -> str:
 
 def _unchecked(config: AgentConfig, problem: str) -> Verdict:
     return Verdict(config.name, "", "", 0, (one_line(f"could not be checked: {problem}", 300),))
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

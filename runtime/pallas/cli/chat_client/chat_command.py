@@ -4,15 +4,15 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.cli.quiet_output import quietly
 from pallas.client import FleetAddress, NoFleetAnswers, RestClient, connect, place_of, token_of
-from pallas.config import ConfigError, Project, export_env, load_project
+from pallas.config import ConfigError, export_env, load_project
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line, sanitize
 
@@ -23,6 +23,10 @@ from .chat_terminal import ChatTerminal
 from .chat_turn import ChatAnswer, ChatTurn, figures, tell_end, tell_thread
 from .exit_status import ABSENT, FAILED, OK, SIGNALLED, USAGE, ChatExit
 
+_FACTS: Final = (
+    "seconds", "steps", "tools", "usage", "cost", "unpriced", "treeCost", "treeUnpriced",
+)  # fmt: skip
+"""What the answer's document has of its run."""
 _BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
 
 
@@ -97,24 +101,17 @@ async def _fleet(options: ChatOptions, terminal: ChatTerminal) -> AsyncIterator[
             yield api
         return
     from pallas.client.own_fleet import running_or_own
-    from pallas.telemetry.log import close_logging
 
-    own: list[Silence] = []
+    with ExitStack() as quiet:
 
-    def starting() -> None:
-        _log(project)
-        terminal.note(f"no fleet of {one_line(project.name, 60)} runs: it is started for this one call")
-        own.append(Silence())
+        def starting() -> None:
+            terminal.note(f"no fleet of {one_line(project.name, 60)} runs: it is started for this one call")
+            quiet.enter_context(quietly(project))
 
-    try:
         async with running_or_own(
             project, options.agent, token, starting=starting, tell=lambda text: terminal.note(text, "")
         ) as api:
             yield api
-    finally:
-        for silence in own:
-            silence.end()
-            close_logging()
 
 
 async def _in_spite(root: Path) -> FleetAddress | None:
@@ -127,45 +124,6 @@ async def _in_spite(root: Path) -> FleetAddress | None:
     except OSError:
         return None
     return place if await is_there(place) else None
-
-
-def _log(project: Project) -> None:
-    from pallas.telemetry.log import redact_project, setup_logging
-
-    setup_logging(project.log_level, stderr=False)
-    redact_project(project)
-
-
-class Silence:
-    """Keeps the output of agents' code and their programs away from stdout and stderr, until ``end``."""
-
-    def __init__(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        self._saved = [(number, os.dup(number)) for number in (1, 2) if _is_open(number)]
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for number, _ in self._saved:
-            os.dup2(nowhere, number)
-        os.close(nowhere)
-
-    def end(self) -> None:
-        """Restore both descriptors."""
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        for number, saved in self._saved:
-            os.dup2(saved, number)
-            os.close(saved)
-        self._saved.clear()
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 async def once(api: RestClient, options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> int:
@@ -212,7 +170,7 @@ async def _document(api: RestClient, answer: ChatAnswer) -> dict[str, Any]:
         **answer.chosen,
     }
     facts = await run_facts(api, answer.run)
-    document |= {key: facts[key] for key in ("seconds", "steps", "tools", "usage") if key in facts}
+    document |= {key: facts[key] for key in _FACTS if key in facts}
     fault = answer.fault
     if answer.cancelled:
         document["cancelled"] = True

@@ -11,7 +11,8 @@ from pallas.bounds.images import MAX_IMAGES
 from pallas.client import RestClient
 from pallas.client.rest_client import part
 from pallas.commands import ShownParameter, parameter_text
-from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
+from pallas.model import NO_COST, AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
+from pallas.model.money import cost_in
 from pallas.safe_text import one_line
 
 from .chat_options import ChatOptions, image_at
@@ -41,7 +42,7 @@ class Host:
         self._known: tuple[str, ...] = ()
         self._last: tuple[str, tuple[Image, ...]] | None = None
         self._run = ""
-        self._answers, self._seconds, self._tokens = 0, 0.0, [0, 0]
+        self._answers, self._seconds, self._tokens, self._cost = 0, 0.0, [0, 0], NO_COST
 
     def body(self, message: str, images: Sequence[Image]) -> dict[str, Any]:
         """Return the request body that sends ``message``."""
@@ -59,6 +60,7 @@ class Host:
         self._run = answer.run or self._run
         self._answers += 1
         self._seconds += answer.seconds
+        self._cost += cost_in(run, tree=True)
         usage = run.get("usage")
         if isinstance(usage, Mapping):
             for place, name in enumerate(("inputTokens", "outputTokens")):
@@ -127,6 +129,7 @@ class Host:
             ("set here", ", ".join(name for name, _ in parameter_text.lines(self._params))),
             ("answers", str(self._answers)),
             ("tokens", f"{taken} in, {given} out" if taken or given else ""),
+            ("cost", self._cost.text),
             ("time", f"{self._seconds:.1f} s" if self._answers else ""),
             ("last run", self._run),
         )

@@ -10,9 +10,12 @@ from typing import Any, Final
 
 from pallas.client import ChatStream, RestClient, fault_in
 from pallas.model import Fault, FaultType
+from pallas.model.money import cost_in
 from pallas.safe_text import one_line
 
+from .chat_questions import ChatQuestions
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
+from .terminal_lines import terminal_lines
 
 CANCEL_PATIENCE: Final = 5.0
 """Seconds that a cancelled run has to report its end."""
@@ -58,6 +61,7 @@ class ChatTurn:
         quiet: bool = False,
     ) -> None:
         self._api, self._agent, self._terminal = api, agent, terminal
+        self._questions = ChatQuestions(api, terminal, terminal_lines(terminal))
         self._frames, self._quiet = frames, quiet
         self._answer = ChatAnswer()
         self._stream: ChatStream | None = None
@@ -84,6 +88,7 @@ class ChatTurn:
             raise
         finally:
             shown.cancel()
+            await self._questions.close()
             for task in (self._work, self._told_to_end):
                 if task is not None and not task.done():
                     task.cancel()
@@ -192,6 +197,8 @@ class ChatTurn:
             self._stands = len(parts)
             name, self._doing = one_line(str(chunk.get("toolName") or "?"), 100), ""
             self._tell(f"[tool: {name} {'ok' if chunk.get('ok') else 'failed'}]")
+        elif kind in ("question", "question_answered") and not self._frames:
+            self._heard(str(chunk.get("question") or ""), chunk)
         elif kind == "retry":
             reason, wait = one_line(str(chunk.get("reason") or "?"), 100), chunk.get("wait")
             after = f" in {wait:.0f} s" if isinstance(wait, int | float) and wait >= 1 else ""
@@ -200,6 +207,13 @@ class ChatTurn:
             self._ended(chunk)
         elif kind == "error" and self._answer.fault is None:
             self._answer.fault = fault_in(chunk)
+
+    def _heard(self, question: str, chunk: Mapping[str, Any]) -> None:
+        """A run asks a person, or has the answer."""
+        if chunk.get("type") == "question":
+            self._questions.asked(question)
+        else:
+            self._questions.answered(question, chunk)
 
     def _void(self, parts: list[str]) -> None:
         """Take back the text since the last tool, or the start. On stdout it is already written."""
@@ -230,7 +244,8 @@ class ChatTurn:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_PACE)
-            self._terminal.show(self._status())
+            if not self._questions.is_asking:
+                self._terminal.show(self._status())
 
     def _status(self) -> str:
         now = monotonic()
@@ -240,6 +255,8 @@ class ChatTurn:
             tokens = self._letters / 4
             parts.append(f"~{tokens:.0f} tokens")
             parts.append(f"~{tokens / max(0.2, now - self._first):.0f}/s")
+        if self._questions.waits:
+            parts.append("waits for an answer")
         parts.append(f"calls {self._doing}" if self._doing else "" if self._first else "waiting")
         if self._answer.cancelled:
             parts.append("cancelling; ctrl-c again leaves at once")
@@ -264,7 +281,8 @@ def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:
             parts.append(f"{taken} tokens in, {given} out")
             if took > 0 and given:
                 parts.append(f"{given / took:.0f} tokens/s")
-    return " · ".join(parts)
+    parts.append(cost_in(run, tree=True).text)
+    return " · ".join(part for part in parts if part)
 
 
 def problem_of(fault: Fault) -> str:

@@ -23,6 +23,8 @@ USAGE: Final = 2
 NO_FLEET: Final = 3
 
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+_LAST: Final = "last"
+"""In place of a run's id: the one that began last."""
 HOW: Final = (
     "start the fleet of this project with `pallas --serve` or `pallas dev`, or say where another one is "
     "with --url http://host:port"
@@ -46,8 +48,14 @@ class FleetLocation:
     token: str = field(default="", repr=False)
 
 
-def run_with_fleet(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
-    """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr."""
+def run_with_fleet(
+    reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]], *, starts: bool = False
+) -> int:
+    """Run ``work`` with the fleet's API; returns the exit status, after printing errors on stderr.
+
+    Without a fleet the API is over its ledger, whose agents do not run. With ``starts`` a fleet is started
+    for this call, and what ``work`` prints is not shown. Either way the API is our ``own``.
+    """
     import asyncio
 
     from pallas.client import NoFleetAnswers
@@ -55,7 +63,7 @@ def run_with_fleet(reach: FleetLocation, work: Callable[["RestClient"], Awaitabl
     from pallas.model import Fault
 
     try:
-        status = asyncio.run(_with_client(reach, work))
+        status = asyncio.run(_with_client(reach, work, starts))
         sys.stdout.flush()
         return status
     except Wrong as error:
@@ -79,6 +87,17 @@ def run_with_fleet(reach: FleetLocation, work: Callable[["RestClient"], Awaitabl
         return OK
     except KeyboardInterrupt:
         return 130
+
+
+async def run_named(api: "RestClient", name: str) -> str:
+    """Return the id of a run; ``last`` is the one that began last. Raises Fault."""
+    from pallas.model import Fault, FaultType
+
+    if name != _LAST:
+        return name
+    async for each in api.items("/runs", most=1):
+        return str(each.get("id"))
+    raise Fault(FaultType.UPSTREAM, "there are no runs yet; ask an agent first: pallas chat")
 
 
 def project_at(folder: Path) -> "Project":
@@ -114,7 +133,26 @@ def fault_text(fault: "Fault") -> str:
     return head + fault.message
 
 
-async def _with_client(reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]]) -> int:
+async def _own(project: "Project", token: str, stack: AsyncExitStack) -> "RestClient":
+    """Start a fleet that ends with ``stack``, and return its API."""
+    from pallas.cli.quiet_output import quietly
+    from pallas.client import connect
+    from pallas.client.fleet_address import FleetAddress
+    from pallas.client.own_fleet import own_fleet
+
+    complain(f"# no fleet of {project.name} runs: one is started for this call")
+    told: list[str] = []
+    stack.callback(lambda: complain("\n".join(told)) if told else None)
+    stack.enter_context(quietly(project))
+    origin = await stack.enter_async_context(own_fleet(project, "", told.append))
+    api = await stack.enter_async_context(connect(FleetAddress(origin, project.root), token))
+    api.own = True
+    return api
+
+
+async def _with_client(
+    reach: FleetLocation, work: Callable[["RestClient"], Awaitable[int]], starts: bool
+) -> int:
     import asyncio
 
     from pallas.client import URL_VARIABLE, connect, place_of, token_of
@@ -131,6 +169,8 @@ async def _with_client(reach: FleetLocation, work: Callable[["RestClient"], Awai
     async with AsyncExitStack() as stack:
         if project is None or await is_there(place):
             api = await stack.enter_async_context(connect(place, token))
+        elif starts:
+            api = await _own(project, token, stack)
         else:
             from .offline_api import offline
 

@@ -91,6 +91,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     from pallas.catalog.secret_seal import seal_of
     from pallas.ledger import open_ledger
     from pallas.ledger.ledger_address import default_path
+    from pallas.limits.spending import Spending
     from pallas.model.grant_rules import CONTROL_FULL
     from pallas.runs.kernel import Kernel
     from pallas.sessions.thread_access import Threads
@@ -100,12 +101,17 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
 
     ledger: Ledger = await open_ledger(url)
     stack.push_async_callback(ledger.close)
+    await ledger.inherit()
     seal = await asyncio.to_thread(seal_of, os.environ, default_path(project).parent)
     catalog = Catalog(ledger.resources, seal, _Asleep(project))
     await catalog.start()
     stack.callback(catalog.close)
     grants, hub = Grants(), EventHub()
     kernel = Kernel(hub)
+    kernel.step_reader.ledger = ledger
+    kernel.questions.records = ledger.questions
+    kernel.spending = Spending(project.limits_for)
+    kernel.spending.use_ledger(ledger.spending)
     snapshot = FleetSnapshot(project.name, FleetState.STOPPED, time(), "")
     rest = rest_app(
         RestParts(
@@ -117,7 +123,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
             project=lambda: project,
             snapshot=lambda: snapshot,
             ledger=ledger,
-            tasks=Tasks(ledger, kernel, hub, grants),
+            tasks=Tasks(ledger.tasks, kernel, hub, grants),
         )
     )
     stack.push_async_callback(rest.close)

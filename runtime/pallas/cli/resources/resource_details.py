@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.safe_text import one_line
 
-from .fleet_requests import OK, USAGE, FleetLocation, complain, run_with_fleet
+from .cost_list import with_costs
+from .fleet_requests import OK, USAGE, FleetLocation, complain, run_named, run_with_fleet
 from .resource_kinds import KindInfo, NoSuchKind, split
 from .step_text import MAX_STEPS, lines_of
 from .text_output import as_json, as_yaml, seconds
 from .text_output import when as clock
-from .text_tables import pairs
+from .text_tables import pairs, table
 
 if TYPE_CHECKING:
     from pallas.client import RestClient
@@ -29,8 +30,14 @@ _LABELS: Final = {
     "ownerId": "Owner",
     "proxyModelName": "Proxy model",
     "threadId": "Thread",
+    "parentRunId": "Parent run",
+    "treeCost": "Cost with runs below",
+    "forkedFrom": "Forked from",
+    "forkedAtStep": "Forked at step",
     "lastTurnAt": "Last turn",
     "seconds": "Took",
+    "lastBeatSeconds": "Last beat",
+    "isHere": "Answered",
 }
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -68,12 +75,16 @@ def describe(words: Sequence[str], reach: FleetLocation, output: str = "text") -
 
 
 async def _document(api: "RestClient", kind: KindInfo, name: str) -> Any:
-    from pallas.client.rest_client import part
-
-    body = await api.get(f"{kind.path}/{part(name)}")
+    body = await _body(api, kind, name)
     if kind.word == "run" and isinstance(body, Mapping):
         return {**body, "recordedSteps": await _steps(api, str(body.get("id")))}
     return body
+
+
+async def _body(api: "RestClient", kind: KindInfo, name: str) -> Any:
+    from pallas.client.rest_client import part
+
+    return await api.get(f"{kind.path}/{part(await run_named(api, name) if kind.word == 'run' else name)}")
 
 
 async def _steps(api: "RestClient", run: str) -> list[Any]:
@@ -86,15 +97,23 @@ async def _steps(api: "RestClient", run: str) -> list[Any]:
 
 
 async def _described(api: "RestClient", kind: KindInfo, name: str) -> str:
-    from pallas.client.rest_client import part
-
-    body = await api.get(f"{kind.path}/{part(name)}")
-    facts = dict(body) if isinstance(body, Mapping) else {}
+    body = await _body(api, kind, name)
+    facts = with_costs(dict(body)) if isinstance(body, Mapping) else {}
     if message := facts.pop("healthMessage", None):
         facts["health"] = {"status": facts.get("health"), "message": f"({one_line(str(message), 400)})"}
+    limits = facts.pop("limits", None) or ()
     more = await _more(api, kind, str(facts.get("name") or name), facts)
+    bill = facts.pop("context", None) if kind.word == "agent" else None
+    rules = facts.pop("toolRules", None) or ()
     rows = [(_label(key), _value(key, value)) for key, value in facts.items() if key not in _LAST]
+    if isinstance(bill, Mapping):
+        rows.append(("Context", _bill(bill)))
+    if decided := [
+        (str(each.get("tool")), str(each.get("rule"))) for each in rules if isinstance(each, Mapping)
+    ]:
+        rows.append(("Tool rules", f"\n{table(('TOOL', 'RULE'), decided)}"))
     rows += more
+    rows += [("Limit", _limit(each)) for each in limits if isinstance(each, Mapping)]
     rows += [(_label(key), _value(key, facts[key])) for key in _LAST if facts.get(key)]
     return pairs([(label, value or "-") for label, value in rows])
 
@@ -121,6 +140,13 @@ async def _more(
     return []
 
 
+def _limit(limit: Mapping[str, Any]) -> str:
+    """Return a line: ``per_run.tokens (agents.yaml:3): used 1200 of 5000, 3800 left``."""
+    name, where = limit.get("limit"), limit.get("where")
+    place = f" ({where})" if where else ""
+    return f"{name}{place}: used {limit.get('used')} of {limit.get('allowed')}, {limit.get('left')} left"
+
+
 async def _count(api: "RestClient", path: str, *, agent: str) -> str:
     found = [each async for each in api.items(path, most=_COUNTED + 1, agent=agent)]
     return f"more than {_COUNTED}" if len(found) > _COUNTED else str(len(found))
@@ -137,6 +163,19 @@ def _refers(value: Any, name: str) -> bool:
     return isinstance(value, str) and value.partition("/")[0] == name
 
 
+def _bill(bill: Mapping[str, Any]) -> str:
+    """Return a context bill as a table below its sum."""
+    from pallas.model import ContextBill, ContextPart
+
+    given = [each for each in bill.get("parts") or () if isinstance(each, Mapping)]
+    parts = [ContextPart(each.get("kind", "other"), int(each["tokens"]), str(each["name"])) for each in given]
+    found = ContextBill(
+        int(bill["total"]), tuple(parts), int(bill["window"]), is_estimated=bool(bill["isEstimated"])
+    )
+    rows = [(each.label, f"{each.tokens:,}", f"{100 * found.share(each):.1f} %") for each in parts]
+    return f"\n{found.heading}\n{table(('PART', 'TOKENS', 'SHARE'), rows)}"
+
+
 def _label(key: str) -> str:
     word = _LABELS.get(key) or _HUMP.sub(" ", key).replace("_", " ").lower().capitalize()
     return word.removesuffix(" at")
@@ -147,8 +186,10 @@ def _value(key: str, value: Any) -> str:
         return ""
     if key.endswith("At") and isinstance(value, str):
         return clock(value) or value
-    if key == "seconds":
+    if key in ("seconds", "lastBeatSeconds"):
         return seconds(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if key in ("llm", "project") and isinstance(value, Mapping):
         return str(value.get("name") or value.get("id"))
     if key == "apiKeyRef" and isinstance(value, Mapping):

@@ -10,11 +10,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KindInfo:
-    """``path`` is the kind's list in the API; ``has_document``: it can be changed and has a document."""
+    """``path`` is the kind's list in the API; ``has_document``: it can be changed and has a document.
+
+    Of a kind without ``has_names`` there is only the list.
+    """
 
     word: str
     plural: str
     has_document: bool = False
+    has_names: bool = True
+
+    def is_in(self, words: list[str]) -> bool:
+        """Whether names of this kind are asked for."""
+        first = words[0].strip().lower()
+        return first.partition("/")[0] in (self.word, self.plural) and (len(words) > 1 or "/" in first)
 
     @property
     def path(self) -> str:
@@ -31,6 +40,10 @@ KINDS: Final = {
         KindInfo("project", "projects", has_document=True),
         KindInfo("thread", "threads"),
         KindInfo("run", "runs"),
+        KindInfo("question", "questions"),
+        KindInfo("audit", "audit"),
+        KindInfo("replica", "replicas"),
+        KindInfo("limit", "limits", has_names=False),
     )
 }
 MADE: Final[tuple["ResourceKind", ...]] = ("agent", "llm", "secret", "project")
@@ -63,6 +76,8 @@ def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple
     """
     if not words:
         raise NoSuchKind(f"say of what kind: {', '.join(among)}")
+    if nameless := next((kind for kind in KINDS.values() if not kind.has_names and kind.is_in(words)), None):
+        raise NoSuchKind(f"{nameless.plural} have no names; write `pallas get {nameless.plural}`")
     apart = "/" not in words[0]
     if odd := next((word for word in words if ("/" not in word) is not apart), None):
         raise NoSuchKind(f"{odd[:60]}: write kind/name for each, or one kind and then the names")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.safe_text import one_line
 
+from .cost_list import cost_text
 from .fleet_requests import OK, USAGE, FleetLocation, Wrong, complain, run_with_fleet
 from .resource_documents import document_of, list_of
 from .resource_kinds import KindInfo, NoSuchKind, split
@@ -100,7 +101,12 @@ def get(options: ListOptions, reach: FleetLocation) -> int:
 
 def _narrowing(options: ListOptions, kind: KindInfo, *, alone: bool) -> None:
     """Return the query parameters. Raises Wrong for an option that does not apply to that kind."""
-    allowed = {"agent": ("project",), "thread": ("agent",), "run": ("agent", "thread", "status")}
+    allowed = {
+        "agent": ("project",),
+        "thread": ("agent",),
+        "run": ("agent", "thread", "status"),
+        "question": ("thread", "status"),
+    }
     for option, value in (
         ("project", options.project),
         ("agent", options.agent),
@@ -119,7 +125,8 @@ async def _listed(api: "RestClient", kind: KindInfo, options: ListOptions) -> in
 
     path = f"/projects/{part(options.project)}/agents" if options.project else kind.path
     most = min(options.limit or USUAL, MOST)
-    query = {"agent": options.agent, "thread": options.thread, "status": options.status}
+    status = "state" if kind.word == "question" else "status"
+    query = {"agent": options.agent, "thread": options.thread, status: options.status}
     # One row more than is shown tells whether there are more.
     found = [
         item async for item in api.items(path, most=most + 1, visible=options.output == "table", **query)
@@ -260,6 +267,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "ID": _text("id"),
         "AGENT": _text("agent"),
         "MESSAGES": _text("messages"),
+        "COST": cost_text,
         "LAST TURN": _time("lastTurnAt"),
         "TITLE": _text("title"),
     },
@@ -271,6 +279,49 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "TOOK": lambda body: seconds(body.get("seconds")),
         "STEPS": _text("steps"),
         "TOOLS": _text("tools"),
+        "COST": cost_text,
+        "TREE": lambda body: cost_text(body, tree=True),
         "THREAD": _text("threadId"),
+    },
+    "question": {
+        "ID": _text("id"),
+        "AGENTS": lambda body: " > ".join(map(str, (*(body.get("path") or ()), body.get("agent")))),
+        "TOOL": _text("tool"),
+        "STATE": lambda body: str(body.get("action") or body.get("state") or ""),
+        "UNTIL": _time("expiresAt"),
+        "ARGUMENTS": lambda body: _arguments(body.get("arguments")),
+        "MESSAGE": lambda body: "" if body.get("tool") else one_line(str(body.get("message")), 200),
+    },
+    "audit": {
+        "AT": _time("at"),
+        "WHO": _text("who"),
+        "WHAT": _text("what"),
+        "AGENT": _text("agent"),
+        "TOOL": _text("tool"),
+        "RUN": _text("run"),
+        "DIGEST": lambda body: str(body.get("digest") or "")[:12],
+        "DETAIL": _text("detail"),
+    },
+    "replica": {
+        "ID": lambda body: f"{body.get('id')}{' *' if body.get('isHere') else ''}",
+        "HOST": _text("host"),
+        "PID": _text("pid"),
+        "RELEASE": _text("release"),
+        "STATE": _text("state"),
+        "STARTED": _time("startedAt"),
+        "LAST BEAT": lambda body: seconds(body.get("lastBeatSeconds")),
+        "RUNS": _text("runs"),
+        "CONTINUED": _text("continued"),
+        "TAKEN OVER": _text("takenOver"),
+    },
+    "limit": {
+        "ACCOUNT": _text("scope"),
+        "LIMIT": _text("limit"),
+        "ALLOWED": _text("allowed"),
+        "USED": _text("used"),
+        "HELD": _text("held"),
+        "LEFT": _text("left"),
+        "RESETS": _time("resetsAt"),
+        "WHERE": _text("where"),
     },
 }

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pallas.model.step_view import view_of
 from pallas.safe_text import one_line
 
+from .cost_list import cost_text
 from .text_output import seconds, when
 
 _MAX_LINE: Final = 300
@@ -32,6 +33,7 @@ def heading(step: Mapping[str, Any]) -> str:
         seconds(step.get("seconds")),
         f"first token after {first * 1000:.0f} ms" if (first := step.get("firstToken")) is not None else "",
         f"tokens {tokens}" if tokens else "",
+        cost_text(step),
         f"{speed} tokens/s" if speed is not None else "",
         *(_attempt(each) for each in (step.get("attempts") or ())[:-1]),
         one_line(str(step.get("fault") or ""), _MAX_LINE),

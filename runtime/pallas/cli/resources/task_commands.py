@@ -6,8 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pallas.bounds.fleet_answer import read_answer
 from pallas.client.chat_stream import DONE, IDLE, MAX_FRAME, Open
-from pallas.client.client_faults import bounded, lost
+from pallas.client.client_faults import lost
 from pallas.model import Fault, FaultType, codec
 from pallas.safe_text import one_line
 
@@ -74,7 +75,7 @@ async def _tasks(answer: "httpx2.Response", origin: str) -> AsyncGenerator[dict[
     import httpx2
 
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        await bounded(answer)
+        await read_answer(answer)
         raise Fault(FaultType.PROTOCOL, f"{origin} answered something that is not a stream")
     async for message in httpx2.EventSource(answer, MAX_FRAME):
         if message.data == DONE:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas import __version__
-from pallas.client.client_faults import bounded, lost, refusal
+from pallas.bounds.fleet_answer import read_answer
+from pallas.client.client_faults import lost, refusal
 from pallas.client.fleet_address import FleetAddress
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
@@ -146,7 +147,7 @@ class BridgeRequests:
                     return
             raise Fault(FaultType.TRANSPORT, f"{place.origin} ended its answer before it was whole")
         if kind == "application/json":
-            found = _json(await bounded(answer))
+            found = _json(await read_answer(answer))
             if answer.is_success and isinstance(found, dict) and ("result" in found or "error" in found):
                 self._note(document, found, answer)
                 await self._say(one_line_of(json.dumps(found, ensure_ascii=False)))

@@ -22,9 +22,10 @@ from pallas.access.bearer_lease import current_lease, current_slot
 from pallas.bounds.bodies import accept_bounded_encodings, bound
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-from pallas.model import CredentialSource
+from pallas.model import CredentialSource, Fault
 from pallas.telemetry import wire_http
 
+from . import send_gate
 from .seam import settings_of
 
 _KEY: Final = "pallas_forward"
@@ -135,7 +136,15 @@ class DownstreamAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send one request, report its outcome, and put it on the wire record."""
+        """Send one request, report its outcome, and put it on the wire record.
+
+        Raises WriteError for a call of a run that another fleet has.
+        """
+        if send_gate.is_due() and wire_http.call_in(request)[0] == "tools/call":
+            try:
+                await send_gate.check()
+            except Fault as fault:
+                raise httpx2.WriteError(fault.message, request=request) from fault
         lease = current_lease()
         credential, source = self._credential(request, lease.bearer if lease is not None else None)
         if not self._configured:

@@ -13,7 +13,7 @@ from fast_agent.context import Context
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
-from pallas.executors.fastagent import answers_seam, model_client_seam, retry_policy
+from pallas.executors.fastagent import answers_seam, metered_calls, model_client_seam, retry_policy
 from pallas.mcp_client import library_hooks
 
 # Providers whose models keep a connection open between questions, unless this is turned off.
@@ -72,6 +72,7 @@ def model(
     llm.retry_count = 0
     retry_policy.set_failure_handler(llm, _raised)
     model_client_seam.install(llm)
+    setattr(llm, metered_calls.RAISES, True)
     return llm
 
 

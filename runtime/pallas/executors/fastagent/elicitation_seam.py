@@ -1,30 +1,33 @@
-"""Declines questions of a server or an agent to a person: no person sits at this process.
+"""Passes questions of a server, or of an agent's model (``human_input``), on to the person behind the run.
 
-fast-agent would open a form on the terminal of the process. ``tests/contract/test_hooks.py`` fails when the
-wrapped code changes.
+fast-agent would open a form on the terminal of the process, where no person sits.
+``tests/contract/test_hooks.py`` fails when the wrapped code changes.
 """
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.tools import elicitation
-from mcp_types import ElicitResult
 
+from pallas.asking import asker
 from pallas.mcp_client.library_hooks import Hook
+from pallas.mcp_client.server_questions import NO_FIELDS, NO_RUN, declined
+from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line
+
+from .sampling_seam import allowance_of
 
 log = logging.getLogger(__name__)
 
-REASON: Final = "no person answers questions of servers here"
-REASON_KEY: Final = "local.pallas/reason"
-"""In ``_meta`` of a declined elicitation: why."""
-# The same answer as of fast-agent's own handlers when a person declines.
+# The same answers as of fast-agent's own handlers.
 _DECLINED: Final = "__DECLINED__"
+_CANCELLED: Final = "__CANCELLED__"
 
 
-def _declining(original: Callable[..., Any]) -> Callable[..., Any]:
+def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
     def resolve_elicitation_handler(self: Any) -> Any:
         handler = original(self)
         if (
@@ -34,53 +37,50 @@ def _declining(original: Callable[..., Any]) -> Callable[..., Any]:
         is_fast_agents = str(getattr(handler, "__module__", "")).startswith("fast_agent.")
         if handler is self.custom_elicitation_handler and not is_fast_agents:
             return handler  # code of the project answers
-        return _declined(one_line(self.display_server_name, 80), one_line(self.agent_name or "", 80))
+
+        async def ask(context: Any, params: Any) -> Any:
+            server, run = str(self.display_server_name), allowance_of(self.aggregator)
+            if run is None:
+                return declined(one_line(self.agent_name or "", 80), one_line(server, 80), NO_RUN)
+            return await run.questions.answer(server, params)
+
+        return ask
 
     return resolve_elicitation_handler
 
 
-def _declined(server: str, agent: str) -> Callable[..., Any]:
-    """Return a callback that declines every question of a connection, and logs the first."""
-    is_logged = False
-
-    async def decline(context: Any, params: Any) -> ElicitResult:
-        nonlocal is_logged
-        if not is_logged:
-            is_logged = True
-            log.warning(
-                "%s: an elicitation of server %s was declined, %s; it asked: %s",
-                agent or "an agent",
-                server,
-                REASON,
-                one_line(str(params.message), 200),
-                extra={"agent": agent, "downstream": server},
-            )
-        return ElicitResult(action="decline", _meta={REASON_KEY: REASON})
-
-    return decline
-
-
-def _no_form(original: Callable[..., Any]) -> Callable[..., Any]:
+def _human_input(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the form of the tool that agents with ``human_input=True`` have."""
 
-    async def decline(payload: Any, agent_name: str | None = None, *_: Any) -> str:
-        agent = one_line(agent_name or "an agent", 80)
-        log.warning("%s: a question of its model (human_input) was declined, %s", agent, REASON)
-        return _DECLINED
+    async def ask(payload: Any, agent_name: str | None = None, *_: Any) -> str:
+        own = asker.get()
+        if own is None:
+            log.warning("%s: human_input was declined: %s", one_line(agent_name or "an agent", 80), NO_RUN)
+            return _DECLINED
+        schema = (payload.get("metadata") or {}).get("requested_schema") or NO_FIELDS
+        try:
+            answer = await own.form(str(payload.get("prompt") or ""), schema)
+        except Fault as fault:
+            if fault.type is FaultType.TIMEOUT:
+                raise TimeoutError("no person answered in time") from None
+            raise ValueError(fault.message) from None
+        if answer.action == "accept":
+            return json.dumps(dict(answer.content), ensure_ascii=False)
+        return _DECLINED if answer.action == "decline" else _CANCELLED
 
     def get_elicitation_input_callback() -> Any:
-        return decline
+        return ask
 
     return get_elicitation_input_callback
 
 
 HOOKS: Final = (
     Hook(
-        "elicitation.declined",
+        "elicitation.asked",
         MCPClientCallbackRuntime,
         "_resolve_elicitation_handler",
         ("self",),
-        _declining,
+        _asking,
     ),
-    Hook("elicitation.no_form", elicitation, "get_elicitation_input_callback", (), _no_form),
+    Hook("elicitation.human_input", elicitation, "get_elicitation_input_callback", (), _human_input),
 )

@@ -19,10 +19,11 @@ from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
-from pallas.model import ANONYMOUS, Fault, FaultType
+from pallas.model import ANONYMOUS, Fault, FaultType, ServerChange
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
+from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
 from . import (
@@ -38,6 +39,7 @@ from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
 from .instance_turn import FastAgentInstance, generate, prepare_instance
+from .lock_seam import make_gate
 from .message_conversion import native_copy
 from .peer_tools import PeerCalls
 from .peers_fleet import FleetPeers
@@ -83,6 +85,7 @@ class FastAgentExecutor(Executor):
         self._tell_failed: Callable[[str], None] | None = None
         self._peers: PeerCalls | None = None
         self._renamed: set[str] = set()
+        self._gate: ToolGate | None = None
 
     @property
     def info(self) -> ExecutorInfo:
@@ -93,6 +96,10 @@ class FastAgentExecutor(Executor):
         """The downstreams that an instance lacks now, except those that need a caller's bearer."""
         found = (name for each in self._instances.values() for name in each.servers.missing())
         return tuple({name: None for name in found if not self._forwarding(name)})
+
+    def lock_changes(self) -> tuple[ServerChange, ...]:
+        """What its servers list otherwise than the lock says."""
+        return self._gate.changes() if self._gate is not None else ()
 
     def doubt(self, servers: frozenset[str]) -> None:
         """Note that a health probe did not reach these downstreams, but did reach the others."""
@@ -153,6 +160,7 @@ class FastAgentExecutor(Executor):
         variables = {name: each.key_variable for name, each in known.items()}
         auth_seam.forward_to(fast, opted_in, variables)
         self._forwards = bool(opted_in)
+        self._gate = make_gate(self._project, self._config)
         self._pool = self._new_pool()
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
@@ -172,6 +180,7 @@ class FastAgentExecutor(Executor):
             names_models=all(named),
             providers_known=self._providers.facts(),
             capabilities=self._config.capabilities,
+            continues=True,
         )
 
     def load_agent(self) -> FastAgent:
@@ -389,7 +398,9 @@ class FastAgentExecutor(Executor):
             with (
                 connecting(slot),
                 noting(self._reads),
-                servers_seam.planned(servers_seam.ConnectPlan(until, hanging | self._unconfigured.keys())),
+                servers_seam.planned(
+                    servers_seam.ConnectPlan(until, hanging | self._unconfigured.keys(), self._gate)
+                ),
             ):
                 session = await self._harness.session(key)
         except Exception as error:
@@ -418,6 +429,7 @@ class FastAgentExecutor(Executor):
             forwarded=frozenset(each for each in self._info.servers if self._forwarding(each)),
             skipped=hanging,
             returned=partial(self._returned, everyone),
+            gate=self._gate,
         )
         instance = FastAgentInstance(
             key, agent, everyone, [native_copy(m) for m in agent.message_history], slot, servers

@@ -20,7 +20,7 @@ from pallas.model import CredentialSource, Fault, FaultType
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .provider_errors import connection_of, status_of
+from .provider_errors import connection_of, refusal_in, status_of
 
 # It was available a moment ago and went away while reconnecting.
 _VARIABLE: Final = re.compile(r"set the (\w+) environment variable")
@@ -56,11 +56,15 @@ def raise_failure(
     raise_if_cancelled()
     if answer.stop_reason is None or answer.stop_reason.value != "error":
         return
+    if (refusal := refusal_in(cause)) is not None:
+        raise refusal
     raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause, written)
 
 
 def provider_failure(error: Exception, *, written: int = 0) -> Fault:
     """Return the Fault for an exception that ended a model call after ``written`` characters of text."""
+    if (refusal := refusal_in(error)) is not None:
+        return refusal
     if isinstance(error, ProviderKeyError | ModelConfigError | AgentConfigError | ServerConfigError):
         return fault_of(error)
     return _provider_fault(status_of(error), str(error), error, written)

@@ -19,7 +19,7 @@ from pallas.mcp_client.stdio_seam import was_ended
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
-from .servers_seam import connection_of
+from .aggregator_seam import EXECUTE, EXECUTE_PARAMETERS, connection_of
 from .stderr_seam import reader_of
 
 log = logging.getLogger("pallas.forward.trace")
@@ -35,6 +35,7 @@ _TRACED: Final = "__pallas_traced__"
 _run_id: ContextVar[str] = ContextVar("run_id", default="")
 _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
 _exception: ContextVar[str] = ContextVar("tool_exception", default="")
+_structured: ContextVar[Any] = ContextVar("tool_structured", default=None)
 
 
 def name_run(run_id: str) -> None:
@@ -42,14 +43,25 @@ def name_run(run_id: str) -> None:
     _run_id.set(run_id)
 
 
+def current_hop() -> tuple[str, str]:
+    """Return the server and the tool, or other method, that this task calls; empty outside of a call."""
+    return _hop.get()
+
+
 def begin_tool() -> None:
-    """Forget the exception of the call before, in the current task."""
+    """Forget the exception and the result of the call before, in the current task."""
     _exception.set("")
+    _structured.set(None)
 
 
 def tool_exception() -> str:
     """Return the last line of the exception that made this task's call fail, from its server's stderr."""
     return _exception.get()
+
+
+def structured_content() -> Any:
+    """Return the structured content of the result of this task's call; None if it has none."""
+    return _structured.get()
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +102,7 @@ def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             _hop.reset(token)
+        _structured.set(getattr(result, "structured_content", None))
         if reader is not None and getattr(result, "is_error", False) is True:
             said = "\n".join(str(getattr(block, "text", "")) for block in getattr(result, "content", ()))
             _exception.set(reader.exception_since(seen, said))
@@ -122,17 +135,8 @@ HOOKS: Final = (
     Hook(
         "trace.dispatch",
         MCPAggregator,
-        "_execute_on_server",
-        (
-            "self",
-            "server_name",
-            "operation_type",
-            "operation_name",
-            "method_name",
-            "method_args",
-            "error_factory",
-            "progress_callback",
-        ),
+        EXECUTE,
+        EXECUTE_PARAMETERS,
         _dispatch,
     ),
     Hook(

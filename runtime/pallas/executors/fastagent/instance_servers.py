@@ -12,9 +12,10 @@ from pallas.access.bearer_lease import LeaseSlot, context_of
 from pallas.mcp_client.stdio_seam import end_of
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.safe_text import one_line
+from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, ExecutorTurn
-from . import servers_seam
+from . import lock_seam, servers_seam
 from .fastagent_faults import refused_fault
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ class Servers:
 
     ``unconfigured`` maps servers that are never called to the reason. ``forwarded`` are those that get the
     caller's bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's.
-    ``returned`` is called when a server was reconnected.
+    ``returned`` is called when a server was reconnected. ``gate`` compares what they list with the lock: when
+    that is another one, a run that begins has them list again.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Servers:
         forwarded: frozenset[str],
         skipped: frozenset[str] = frozenset(),
         returned: Callable[[], None] = lambda: None,
+        gate: ToolGate | None = None,
     ) -> None:
         self._agent = agent
         self._slot = slot
@@ -77,6 +80,8 @@ class Servers:
         self._forwarded = forwarded
         self._unconfigured = unconfigured
         self._returned = returned
+        self._gate = gate
+        self._lock_version = gate.version if gate is not None else None
         self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
         found = (servers_seam.aggregator_of(each) for each in self._agents)
         # With the names of its servers: a closed aggregator does not know them.
@@ -140,13 +145,24 @@ class Servers:
                 if not task.done():
                     self._why[name] = Missing("does not answer", hangs=True)
         missing = self.look()
+        is_relocked = await self._follow_lock()
         if (
-            self._unsaid != missing.keys()
+            is_relocked or self._unsaid != missing.keys()
         ):  # between two runs: the instruction must not change in the middle of one
             self._unsaid = frozenset(missing)
             for agent in self._agents:
                 await servers_seam.instruct(agent)
         return missing
+
+    async def _follow_lock(self) -> bool:
+        """List again if the lock is another one than at the last time; return whether it is."""
+        if self._gate is None or self._lock_version == (version := self._gate.version):
+            return False
+        self._lock_version = version
+        for aggregator, _ in self._aggregators:
+            await lock_seam.list_again(aggregator, LOST_SECONDS)
+        self._returned()
+        return True
 
     def look(self) -> dict[str, Missing]:
         """Return the servers that are missing after a run, and start retrying them in the background."""

@@ -15,11 +15,15 @@ from pallas.model import Message, Params, Usage
 from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
+from ..call_gate import CallGate
 from . import lean_seam, model_client_seam, params_seam, retry_policy, sampling_seam, seam
 from . import model_registry as models
 from .attempt_events import AttemptEvents
+from .call_gate_seam import GatedAgent, TurnGate
+from .continued_turn import ContinuedTurn
 from .fastagent_faults import provider_failure, raise_failure
 from .instance_servers import Servers
+from .journaled_calls import JournaledCalls, watch_calls
 from .loop_guard import LoopGuard
 from .message_conversion import (
     FrozenMessage,
@@ -30,6 +34,7 @@ from .message_conversion import (
     to_message,
     user_message,
 )
+from .metered_calls import ended_by_limit
 from .peers_seam import PeerTools
 from .providers import AgentProviders
 from .providers_llm import Models, failure_of, note_failures
@@ -51,6 +56,8 @@ class FastAgentInstance:
     models: Models | None = None
     peers: PeerTools | None = None
     attempts: AttemptEvents | None = None
+    calls: JournaledCalls | None = None
+    gate: TurnGate | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -86,6 +93,9 @@ def prepare_instance(
         params_seam.prepare(each)
         models.apply_declared_window(each, capabilities)
         note_failures(each)
+        watch_calls(each, own=each is agent, current=lambda: instance.calls)
+        if hasattr(each, "list_tools"):
+            GatedAgent(each, own=each is agent, current=lambda: instance.gate).install()
         if each is agent and hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback, commit)))
 
@@ -105,11 +115,26 @@ async def generate(
 ) -> TurnResult:
     """Run the turn on the instance's current model; ``model`` is its name. Raises Fault and fast-agent's
     errors."""
+    instance.gate = TurnGate(CallGate.of(turn), progress.labels)
+    try:
+        return await _generate(config, instance, turn, model, progress, emit)
+    finally:
+        instance.gate = None
+
+
+async def _generate(
+    config: AgentConfig,
+    instance: FastAgentInstance,
+    turn: ExecutorTurn,
+    model: str,
+    progress: RunProgress,
+    emit: Emit,
+) -> TurnResult:
     agent = instance.agent
     # Thousands of new entries are built in a thread, to keep the loop free for other runs.
     many = are_many_new(turn.history)
     built = await asyncio.to_thread(natives, turn.history) if many else natives(turn.history)
-    loaded = [*instance.prefix, *built]
+    before = [*instance.prefix, *built]
     guard = LoopGuard(
         turn.run_id,
         turn.agent,
@@ -120,24 +145,32 @@ async def generate(
     limit = models.max_output(model, config.model_capabilities)
     prompts = config.definition.prompts if config.definition is not None else ""
     wish = await params_seam.requested_params(agent, turn.params, limit, prompts)
-    saying = TextStream(turn.run_id, turn.agent, emit, native=turn.durable)
+    calls = instance.calls = (
+        JournaledCalls(turn.journal, turn.run_id, turn.attempt) if turn.journal is not None else None
+    )
+    saying = TextStream(turn.run_id, turn.agent, emit, native=turn.durable, calls=calls)
     params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
     attempts = instance.attempts = AttemptEvents(turn.run_id, turn.agent, emit)
     # Providers that answer on the caller's own account read it here.
     provider_token = request_bearer_token.set(turn.bearer)
     try:
-        seam.load_history(agent, loaded)
-        if agent.usage_accumulator is not None:
-            agent.usage_accumulator.reset()
         # Frozen: a copy of it is the same object.
         question = native_copy(user_message(turn.text, turn.images))
+        continued = ContinuedTurn(turn, question) if turn.attempt > 1 or turn.said else None
+        seam.load_history(agent, [*before, *continued.history] if continued is not None else before)
+        if agent.usage_accumulator is not None:
+            agent.usage_accumulator.reset()
         wants_text = asking_for_text(turn.stream_text)
         allowing = sampling_seam.allowing(turn.agent, turn.run_id)
         watching = guard.watching(instance.all)
         with wish.held(), saying.reported(agent), watching, wants_text, allowing as allowance:
             try:
-                answer = await agent.generate([question], wish.prepare(params), **wish.tools)
+                asked = wish.prepare(params)
+                message: PromptMessageExtended = question
+                if continued is not None and instance.gate is not None:
+                    message = await continued.next_message(agent, asked, calls, instance.gate, emit)
+                answer = await agent.generate([message], asked, **wish.tools)
             except Exception as error:
                 if failure_of(agent) is error:  # usage of the model, without that of tools
                     raise provider_failure(error, written=attempts.written) from error
@@ -147,13 +180,13 @@ async def generate(
         usage = sampling_seam.usage_of([agent, *allowance.models])
     finally:
         request_bearer_token.reset(provider_token)
-        instance.attempts = None
+        instance.attempts = instance.calls = None
         # Sub-agents of the same instance remember too: no text may stay for the next run.
         for each in instance.all:
             each.clear(clear_prompts=False)
     new_messages = guard.said_by(agent)
-    result = _result(loaded, history, question, answer, usage, len(instance.prefix), new_messages)
-    return replace(result, notices=_notices(model, turn.params, limit))
+    result = _result(before, history, question, answer, usage, len(instance.prefix), new_messages)
+    return replace(ended_by_limit(result), notices=_notices(model, turn.params, limit))
 
 
 def _notices(model: str, params: Params, limit: int | None) -> tuple[str, ...]:

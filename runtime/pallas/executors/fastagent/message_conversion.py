@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
+from fast_agent.constants import FAST_AGENT_TIMING, FAST_AGENT_USAGE
 from fast_agent.types import PromptMessageExtended
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import (
@@ -14,13 +15,15 @@ from mcp_types import (
     ImageContent,
     TextContent,
 )
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from pallas.model import Image, Message, ToolAnswer, ToolCall
 from pallas.model.packed import Packed
 from pallas.safe_text import encodable
 
 _MANY: Final = 200
+_MEASURED: Final = frozenset({FAST_AGENT_TIMING, FAST_AGENT_USAGE})
+"""Channels with what fast-agent measured for its own screen; an answer needs them no more."""
 
 
 class FrozenMessage(PromptMessageExtended):
@@ -40,12 +43,40 @@ class FrozenMessage(PromptMessageExtended):
 
 
 def native_copy(message: PromptMessageExtended) -> FrozenMessage:
-    """Return the message in its frozen form, sharing its content."""
+    """Return the message in its frozen form, sharing its content.
+
+    Thousands are in memory: they share the set of their fields, and an answer is without what was measured.
+    """
     if isinstance(message, FrozenMessage):
         return message
-    return FrozenMessage.model_construct(
-        **{name: getattr(message, name) for name in type(message).model_fields}
-    )
+    values = dict(vars(message))
+    values["content"] = [_lean(block) for block in message.content]
+    if message.channels and not message.tool_calls:
+        kept = {name: blocks for name, blocks in message.channels.items() if name not in _MEASURED}
+        values["channels"] = kept or None
+    return _made(FrozenMessage, values, _FIELDS)
+
+
+def _lean(block: ContentBlock) -> ContentBlock:
+    if type(block) is TextContent and block.model_fields_set == _PLAIN and not block.__pydantic_extra__:
+        return _made(TextContent, dict(vars(block)), _PLAIN)
+    return block
+
+
+def _made[M: BaseModel](kind: type[M], values: dict[str, Any], fields: set[str]) -> M:
+    """Return a model with these valid values and the set of fields, which it shares with others."""
+    made = kind.__new__(kind)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", fields)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+_set: Final = object.__setattr__
+# Shared by all messages, which have every field, so that setting one adds nothing.
+_FIELDS: Final = set(FrozenMessage.model_fields)
+_PLAIN: Final = {"type", "text"}
 
 
 def text_of(message: PromptMessageExtended) -> str:
@@ -120,7 +151,11 @@ def _native(message: Message) -> FrozenMessage:
             )
         )
     if message.answers:
-        results = {answer.call_id: _answer(answer) for answer in message.answers}
+        # Of several results it is not known which had the pictures: likely one without text.
+        shown = next((each for each in message.answers if not each.text), message.answers[-1])
+        results = {
+            each.call_id: _answer(each, message.images if each is shown else ()) for each in message.answers
+        }
         return native_copy(PromptMessageExtended(role="user", content=[], tool_results=results))
     return native_copy(user_message(message.text, message.images))
 
@@ -130,5 +165,10 @@ def _call(call: ToolCall) -> CallToolRequest:
     return CallToolRequest(method="tools/call", params=params)
 
 
-def _answer(answer: ToolAnswer) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=not answer.ok)
+def _answer(answer: ToolAnswer, images: Iterable[Image]) -> CallToolResult:
+    content: list[ContentBlock] = [
+        ImageContent(type="image", data=each.data, mime_type=each.mime_type) for each in images
+    ]
+    if answer.text or not content:
+        content.insert(0, TextContent(type="text", text=answer.text))
+    return CallToolResult(content=content, is_error=not answer.ok)

@@ -47,9 +47,18 @@ class PeerCalls(Protocol):
         ...
 
     async def ask(
-        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+        self,
+        peer: str,
+        text: str,
+        turn: ExecutorTurn,
+        trace: TraceContext | None,
+        emit: Emit,
+        *,
+        call_id: str = "",
     ) -> str:
         """Return the peer's answer, from its own run below the call with that span. Raises Fault.
+
+        ``call_id`` is as for ``PeerPort``.
 
         Cancelling this cancels that run. ``emit`` gets that run's events, as ``nested`` events of ``turn``.
         """

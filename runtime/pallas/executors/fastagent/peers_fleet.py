@@ -32,14 +32,21 @@ class FleetPeers:
         return self._tools
 
     async def ask(
-        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+        self,
+        peer: str,
+        text: str,
+        turn: ExecutorTurn,
+        trace: TraceContext | None,
+        emit: Emit,
+        *,
+        call_id: str = "",
     ) -> str:
         """As in ``PeerCalls``. The peer's run has this run's principal, and none of its credentials."""
         span = trace.span_id if trace is not None else ""
         hear = NestedEvents(turn.run_id, turn.agent, span, emit, with_text=turn.stream_text)
         # In an empty context: a peer must not get this one's values, such as the caller's bearer.
         run = asyncio.create_task(
-            self._port.ask_peer(turn, peer, text, trace=trace, listener=hear),
+            self._port.ask_peer(turn, peer, text, call_id=call_id, trace=trace, listener=hear),
             name=f"{turn.agent} asks {peer}",
             context=Context(),
         )

@@ -18,6 +18,7 @@ from pallas.telemetry.trace_context import current_call, current_run
 
 from ..base import Emit, ExecutorTurn
 from .peer_tools import PeerCalls, PeerTool, fault_text, is_renamed, names_for, text_for
+from .trace_seam import named_call
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,9 @@ class PeerTools:
         if text is None:
             return _result("Error: message is missing; give what you want of it as text.", failed=True)
         try:
-            answer = await self._calls.ask(tool.peer, text, serving.turn, _span(), serving.emit)
+            answer = await self._calls.ask(
+                tool.peer, text, serving.turn, _span(), serving.emit, call_id=named_call()
+            )
         except Fault as fault:
             return _result(fault_text(fault), failed=True)
         return _result(answer or f"({tool.peer} is done, and answered nothing.)")

@@ -10,6 +10,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from pallas.model import Fault
+
 Connection = Literal["", "unreachable", "lost", "late", "silent"]
 """``late``: no connection in time. ``silent``: there was one, and no answer in time."""
 
@@ -47,6 +49,11 @@ def connection_of(error: BaseException | None) -> tuple[Connection, str]:
 def is_lost(error: BaseException) -> bool:
     """Return whether there was no connection, or it broke off."""
     return connection_of(error)[0] in ("unreachable", "lost")
+
+
+def refusal_in(error: BaseException | None) -> Fault | None:
+    """Return the Fault because of which a request was not sent; None if there is none."""
+    return next((each for each in _chain(error) if isinstance(each, Fault)), None)
 
 
 def status_of(error: BaseException | None) -> int | None:

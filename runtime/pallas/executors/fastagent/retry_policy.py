@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from fast_agent.core.exceptions import ProviderKeyError
 
+from pallas.executors.replay.replay import is_hurried
 from pallas.safe_text import one_line
 from pallas.telemetry.step_record import current_step
 
-from .provider_errors import Connection, connection_of, status_of
+from .provider_errors import Connection, connection_of, refusal_in, status_of
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def apply(llm: Any, told: Retrying) -> None:
         if (step := current_step()) is not None:
             step.retry(reason, seconds)
         told(reason, attempt + 1, retries, seconds)
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(0 if is_hurried() else seconds)
 
     llm._wait_before_retry = wait
 
@@ -80,17 +81,15 @@ def may_repeat(error: Exception) -> bool:
     """Return whether the same request may succeed a little later."""
     if (retry_after(error) or 0.0) > MAX_WAIT or type(error).__name__ in _EMPTY:
         return False
+    if refusal_in(error) is not None or _header(error, "x-should-retry") == "false":
+        return False
     status = status_of(error)
     return status is None or status >= 500 or status in _REPEATED
 
 
 def retry_after(error: BaseException | None) -> float | None:
     """Return the seconds that a provider asked to wait, given as a number or a date; None without them."""
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    if headers is None and isinstance(error, ProviderKeyError):
-        return retry_after(error.__cause__)
-    header = headers.get("retry-after") if headers is not None else None
-    if not header:
+    if not (header := _header(error, "retry-after")):
         return None
     try:
         seconds = float(header)
@@ -98,11 +97,19 @@ def retry_after(error: BaseException | None) -> float | None:
     except ValueError:
         pass
     try:
-        when = parsedate_to_datetime(str(header))
+        when = parsedate_to_datetime(header)
     except (ValueError, TypeError):
         return None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+def _header(error: BaseException | None, name: str) -> str:
+    """Return a header of a provider's answer; empty without it."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if headers is None and isinstance(error, ProviderKeyError):
+        return _header(error.__cause__, name)
+    return str(headers.get(name) or "") if headers is not None else ""
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import begin_call
 
 from ..base import Emit
-from .forward_trace import begin_tool, tool_exception
+from .forward_trace import begin_tool, structured_content, tool_exception
 
 _LOOP: Final = "agent_loop"
 _MAX_ERROR: Final = 300
@@ -127,7 +127,8 @@ class RunProgress:
             phase: ToolPhase = "completed" if success else "failed"
             error_line = one_line(redact_text(last), _MAX_ERROR)
             if (step := self._call_steps.pop(tool_call_id, None)) is not None:
-                step.content(_blocks(content, error), is_error=not success)
+                blocks = _blocks(content, error)
+                step.content(blocks, is_error=not success, structured=structured_content())
                 step.finish("done" if success else "failed", error_line)
             self._tool(label, phase, tool_call_id, error=error_line)
             self._spans.pop(tool_call_id, None)

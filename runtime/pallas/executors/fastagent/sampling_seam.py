@@ -21,6 +21,7 @@ from mcp_types import INVALID_REQUEST, ErrorData
 
 from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
 from pallas.mcp_client.library_hooks import Hook
+from pallas.mcp_client.server_questions import ServerQuestions
 from pallas.model import Usage
 from pallas.safe_text import one_line
 
@@ -33,13 +34,14 @@ _OVER: Final = "the run that called this server is over"
 
 
 class SamplingAllowance:
-    """The allowance of one run's servers, and the ``models`` that answered.
+    """The allowance of one run's servers, the ``models`` that answered, and the servers' ``questions``.
 
-    ``end`` cancels pending requests: no model is called for a run that has ended.
+    ``end`` cancels pending requests: no model is called, and no person asked, for a run that has ended.
     """
 
     def __init__(self, agent: str, run_id: str) -> None:
         self.agent = agent
+        self.questions = ServerQuestions(agent)
         self.run_id = run_id
         self.request_counts: Counter[str] = Counter()
         self.refused: set[str] = set()
@@ -77,6 +79,7 @@ class SamplingAllowance:
     def end(self) -> None:
         """End the run."""
         self._is_ended = True
+        self.questions.end()
         for task in self._tasks:
             task.cancel()
 
@@ -85,6 +88,11 @@ _allowance: ContextVar[SamplingAllowance | None] = ContextVar("pallas_sampling",
 _created_llms: ContextVar[list[Any] | None] = ContextVar("pallas_sampling_models", default=None)
 # Keyed by the run's aggregator: a request may arrive in the context of the connection.
 _runs: Final[WeakKeyDictionary[Any, SamplingAllowance]] = WeakKeyDictionary()
+
+
+def allowance_of(aggregator: Any) -> SamplingAllowance | None:
+    """Return the allowance of the run that calls servers with this aggregator."""
+    return _runs.get(aggregator) if aggregator is not None else None
 
 
 @contextmanager
@@ -119,7 +127,7 @@ def _opted_in(original: Callable[..., Any]) -> Callable[..., Any]:
 def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
     async def sampling_callback(self: Any, context: Any, params: Any) -> Any:
         server = one_line(self.display_server_name, 80)
-        allowance = _runs.get(self.aggregator) if self.aggregator is not None else None
+        allowance = allowance_of(self.aggregator)
         if allowance is None:
             return _refusal("no run calls this server")
         settings = self.server_config.sampling.model_extra or {}

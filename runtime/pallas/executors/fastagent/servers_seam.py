@@ -19,7 +19,10 @@ from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
 from pallas.mcp_client.library_hooks import Hook
+from pallas.tools_lock.tool_gate import ToolGate
 
+from .aggregator_seam import attached, connection_of, tools_of
+from .lock_seam import guard
 from .stderr_seam import ServerErrorReader, opened
 
 CONNECT_SECONDS: Final = 20.0
@@ -36,10 +39,12 @@ class ConnectPlan:
     """How to connect the servers of one instance.
 
     ``until`` is when to stop waiting, in the loop's time; ``skip`` are servers that are not connected now.
+    ``gate`` compares what they list with the lock.
     """
 
     until: float
     skip: frozenset[str] = field(default_factory=frozenset)
+    gate: ToolGate | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +89,7 @@ def errors_of(aggregator: Any) -> Mapping[str, Exception]:
 def connected(aggregator: Any, name: str) -> bool:
     """Return whether the server's tools are listed and its connection is not known to be lost."""
     connection = connection_of(aggregator, name)
-    if connection is None or name not in _attached(aggregator):
+    if connection is None or name not in attached(aggregator):
         return False
     return bool(connection.is_healthy()) and not _is_closed(connection)
 
@@ -92,18 +97,6 @@ def connected(aggregator: Any, name: str) -> bool:
 def _configured(aggregator: Any) -> tuple[str, ...]:
     """Return the servers that its agent names, in order."""
     return tuple(aggregator._configured_server_names)
-
-
-def _attached(aggregator: Any) -> list[str]:
-    """Return the servers whose tools are listed: fast-agent's own list."""
-    names: list[str] = aggregator._attached_server_names
-    return names
-
-
-def connection_of(aggregator: Any, name: str) -> Any:
-    """Return the connection to a server; None if there is none."""
-    manager = aggregator._persistent_connection_manager
-    return manager.running_servers.get(name) if manager is not None else None
 
 
 def _is_closed(connection: Any) -> bool:
@@ -158,7 +151,7 @@ async def _attach(aggregator: Any, name: str) -> None:
         if aggregator._closed:
             raise RuntimeError("the agent is stopping")
         try:
-            if name in _attached(aggregator):
+            if name in attached(aggregator):
                 _drop_connection(aggregator, name)
                 await aggregator._detach_server_locked(name)
             await aggregator._attach_server_locked(
@@ -186,12 +179,12 @@ def _put_in_order(aggregator: Any) -> None:
 
     Removes a server that is not connected from those whose tools can be called by name.
     """
-    configured, there = _configured(aggregator), _attached(aggregator)
+    configured, there = _configured(aggregator), attached(aggregator)
     place = {name: index for index, name in enumerate(configured)}
     there.sort(key=lambda name: place.get(name, len(place)))
     aggregator.server_names = [name for name in aggregator.server_names if name not in place or name in there]
     aggregator.server_names.sort(key=lambda name: place.get(name, len(place)))
-    tools = aggregator._namespaced_tool_map
+    tools = tools_of(aggregator)
     ordered = sorted(tools.items(), key=lambda item: place.get(item[1].server_name, len(place)))
     tools.clear()
     tools.update(ordered)
@@ -203,6 +196,8 @@ def _at_once(_load: Any) -> Any:
             return
         await self._reset_runtime_indexes()
         plan = _plan.get() or ConnectPlan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        if plan.gate is not None:
+            guard(self, plan.gate)
         names = _configured(self) if force_connect else servers_at_start(self)
         _errors[self] = await _connect(self, [name for name in names if name not in plan.skip], plan.until)
         _put_in_order(self)

@@ -1,6 +1,7 @@
 """Reports each complete message of an agent's loop: tool calls before they are made, and answers.
 
-A run that ends in the middle of its loop leaves no history, so its messages are reported on the way.
+A run that ends in the middle of its loop leaves no history, so its messages are reported on the way. Calls of
+a durable turn are made when their message is stored.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pallas.model.packed import packed_of
 from pallas.safe_text import sanitize
 
 from ..base import Emit
+from .journaled_calls import JournaledCalls
 from .loop_guard import merged
 from .message_conversion import to_message
 
@@ -25,11 +27,14 @@ _MAX_TEXT = 8 * 1024 * 1024
 class TextStream:
     """Reports the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
 
-    def __init__(self, run_id: str, agent: str, emit: Emit, *, native: bool) -> None:
+    def __init__(
+        self, run_id: str, agent: str, emit: Emit, *, native: bool, calls: JournaledCalls | None = None
+    ) -> None:
         self._run_id = run_id
         self._agent = agent
         self._emit = emit
         self._native = native
+        self._calls = calls
 
     @contextmanager
     def reported(self, agent: Any) -> Iterator[None]:
@@ -41,8 +46,12 @@ class TextStream:
         hooks = before or ToolRunnerHooks()
         agent.tool_runner_hooks = replace(
             hooks,
-            before_tool_call=merged(hooks.before_tool_call, self._tell),
-            after_tool_call=merged(hooks.after_tool_call, self._tell),
+            before_tool_call=merged(
+                merged(hooks.before_tool_call, self._tell), self._calls.before if self._calls else None
+            ),
+            after_tool_call=merged(
+                merged(hooks.after_tool_call, self._tell), self._calls.after if self._calls else None
+            ),
         )
         try:
             yield
@@ -50,15 +59,18 @@ class TextStream:
             agent.tool_runner_hooks = before
 
     async def _tell(self, runner: ToolRunner, native: PromptMessageExtended) -> None:
-        message = to_message(native)
-        self._emit(
-            LoopMessage(
-                run_id=self._run_id,
-                agent=self._agent,
-                role=message.role,
-                text=sanitize(message.text, _MAX_TEXT),
-                calls=message.calls,
-                answers=message.answers,
-                native=(packed_of(message.native) or "") if self._native else "",
-            )
-        )
+        self._emit(loop_message(native, self._run_id, self._agent, native=self._native))
+
+
+def loop_message(message: PromptMessageExtended, run_id: str, agent: str, *, native: bool) -> LoopMessage:
+    """Return the event for one message of a loop."""
+    ours = to_message(message)
+    return LoopMessage(
+        run_id=run_id,
+        agent=agent,
+        role=ours.role,
+        text=sanitize(ours.text, _MAX_TEXT),
+        calls=ours.calls,
+        answers=ours.answers,
+        native=(packed_of(ours.native) or "") if native else "",
+    )

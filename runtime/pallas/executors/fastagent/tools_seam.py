@@ -11,6 +11,7 @@ from mcp import Client
 
 from pallas.model import ServerDetail, ToolDetail
 from pallas.model.redaction import redact_text
+from pallas.model.tool_rules import hints_of
 from pallas.safe_text import one_line
 from pallas.toolbox.plain_json import json_text, text_of
 from pallas.toolbox.server_connection import connected
@@ -52,6 +53,7 @@ def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:
     left = _MAX_ALL
     details: list[ToolDetail] = []
     for tool in tools:
+        hints = hints_of(getattr(tool, "annotations", None))
         given, gives = (_schema(each, left) for each in (tool.input_schema or {}, tool.output_schema))
         left -= len(given) + len(gives)
         details.append(
@@ -61,6 +63,7 @@ def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:
                 description=text_of(tool.description or "", MAX_DESCRIPTION),
                 input_schema=given,
                 output_schema=gives,
+                hints=None if hints is None else tuple(hints),
             )
         )
     return tuple(details)

@@ -7,8 +7,10 @@ them, as the protocol says of ``_meta``.
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -29,6 +31,10 @@ log = logging.getLogger(__name__)
 _refusing: Final[WeakSet[Any]] = WeakSet()
 _KEYS: Final = re.compile(rf"\b_?meta\b|{TRACEPARENT}|{TRACESTATE}|\b{BAGGAGE}\b", re.IGNORECASE)
 
+_call_keys: Final[ContextVar[Mapping[str, Any]]] = ContextVar("call_keys", default=MappingProxyType({}))
+CALL_META: Final = ("local.pallas/runId", "local.pallas/callId", "local.pallas/attempt")
+"""The keys that name a call of a durable run: a server may refuse an attempt below one that it has seen."""
+
 # The methods with which fast-agent sends metadata.
 _CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
 
@@ -45,9 +51,10 @@ def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
             method_args=method_args,
             progress_callback=progress_callback,
         )
-        keys = outgoing() if method_name in _CARRYING and client not in _refusing else None
-        if not keys:
+        trace = outgoing() if method_name in _CARRYING and client not in _refusing else None
+        if not trace:
             return await call()
+        keys = {**trace, **_call_keys.get()}
         try:
             with _carrying(keys):
                 return await call()
@@ -56,7 +63,7 @@ def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise
         # It refused the metadata, so nothing was done: retry without it, and leave it out from now on.
         _refusing.add(client)
-        log.warning("a downstream refuses trace context in _meta; it is called without from now on")
+        log.warning("a downstream refuses unknown keys in _meta; it is called without them from now on")
         return await call()
 
     return execute_session_method
@@ -68,7 +75,22 @@ def _refused(error: MCPError) -> bool:
 
 
 @contextmanager
-def _carrying(keys: dict[str, str]) -> Iterator[None]:
+def naming_call(run_id: str, call_id: str, attempt: int) -> Iterator[None]:
+    """Name the call that is made in this block, in its ``_meta``."""
+    token = _call_keys.set(dict(zip(CALL_META, (run_id, call_id, attempt), strict=True)))
+    try:
+        yield
+    finally:
+        _call_keys.reset(token)
+
+
+def named_call() -> str:
+    """Return the id of the call that is made in this context; empty outside of a durable turn."""
+    return str(_call_keys.get().get(CALL_META[1], ""))
+
+
+@contextmanager
+def _carrying(keys: Mapping[str, Any]) -> Iterator[None]:
     """Add the keys to requests made in this block."""
     ambient = None
     if not spans.get_current_span().is_recording():

@@ -13,6 +13,7 @@ from pallas.mcp_client.stdio_seam import PassingStream
 from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
+from . import send_gate
 from .transport_seam import stdio_hook
 
 # The limit of pending requests to one stdio server; the oldest unanswered one is dropped.
@@ -36,10 +37,15 @@ class _Write(PassingStream):
         self._awaited, self._peer = awaited, peer
 
     async def send(self, item: Any) -> None:
-        """Pass a message on; a request of a run is recorded."""
+        """Pass a message on; a request of a run is recorded.
+
+        A call of a run that another fleet has is not sent.
+        """
         # Here and not in the writer's task: this is the caller's context.
         run = current_run()
         message = item.message
+        if send_gate.is_due() and getattr(message, "method", "") == "tools/call":
+            await send_gate.check()
         if run is not None and run.wire is not None and hasattr(message, "id") and hasattr(message, "method"):
             self._awaited[message.id] = run.wire.begin(
                 "downstream",

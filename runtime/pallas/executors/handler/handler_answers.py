@@ -158,7 +158,7 @@ def _usage(given: Any) -> Usage:
         )
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         pair.append(value if whole else None)
-    return Usage(*pair)
+    return Usage(pair[0], pair[1], given.cost if isinstance(given, Usage) else None).without_steps
 
 
 def _unfit(what: str, value: Any, hint: str) -> Fault:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pallas.model.codec import Undecodable, decode, encode_fields
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 6
 """Raised with each change of a message within one version of Pallas."""
 OUT_OF_MEMORY: Final = 97
 """The exit status of a child that has no memory to go on with."""
@@ -79,6 +79,19 @@ class DropQuestion:
     """No code waits for the answer to that question any more."""
 
     question: Number
+
+
+@dataclass(frozen=True, slots=True)
+class FormQuestion:
+    """The work of the call has a person fill a form, as ``pallas.asking.Asker.form``."""
+
+    call: Number
+    question: Number
+    message: Annotated[str, Field(max_length=100_000)] = field(repr=False)
+    schema: dict[str, Any] = field(repr=False)
+    seconds: Annotated[float, Field(ge=0)] | None = None
+    server: Name = ""
+    call_id: Name = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,15 @@ aiohttp parses HTTP in C: a streamed answer of many small pieces costs a fractio
 """
 
 import asyncio
+import os
 import ssl
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -25,6 +29,7 @@ REFUSED_WITHIN: Final = 1.0
 _CHUNK: Final = 16 * 1024
 _REST_WITHIN: Final = 0.1
 """Seconds for the end of a response that nobody wants to read further."""
+_PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _ERRORS: Final[tuple[tuple[type[Exception], type[httpx2.TransportError]], ...]] = (
     (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout),
     (aiohttp.ServerTimeoutError, httpx2.ReadTimeout),
@@ -41,27 +46,87 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[httpx2.TransportError]], ...]] 
 """The first that fits: aiohttp's errors are partly subclasses of each other."""
 
 
+type Interceptor = Callable[[httpx2.Request], Awaitable[httpx2.Response | None]]
+"""Answers a request without a connection, or returns None to have it sent. What it raises its caller gets."""
+
+
 class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Sends requests over one pool of connections; one event loop only.
 
     Cookies are not stored: requests of different callers share the connections. With ``trust_env`` the
-    environment's proxies are used. ``opened`` counts the connections so far, ``in_use`` the requests whose
-    response is not closed yet.
+    environment's proxies are used. ``in_use`` counts the requests whose response is not closed yet.
+    ``interceptor`` returns what is asked before each request, except those that ``send`` gets directly.
     """
 
-    def __init__(self, *, verify: ssl.SSLContext, trust_env: bool) -> None:
-        self.opened = 0
+    def __init__(
+        self,
+        *,
+        verify: ssl.SSLContext,
+        trust_env: bool,
+        interceptor: Callable[[], Interceptor | None] = lambda: None,
+    ) -> None:
         self.in_use = 0
+        self.interceptor = interceptor
         self._verify = verify
         self._trust_env = trust_env
         self._session: aiohttp.ClientSession | None = None
+        self._opened = [0]
         self._last_used = monotonic()
+
+    @property
+    def opened(self) -> int:
+        """The number of connections that it opened."""
+        return self._opened[0]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the response is read as it arrives. Raises httpx2.TransportError."""
+        if (intercept := self.interceptor()) is not None and (answer := await intercept(request)) is not None:
+            return answer
+        try:
+            body: Any = request.content or None
+        except httpx2.RequestNotRead:
+            body = request.stream
+            request.headers.pop("transfer-encoding", None)  # aiohttp sets it
+        url, headers = str(request.url), request.headers.multi_items()
+        limits = timeouts(request.extensions.get("timeout", {}))
+        return self.as_httpx(await self.send(request.method, url, headers, body, limits), request)
+
+    async def send(
+        self, method: str, url: str, headers: Any, body: Any, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return its response, whose reader calls ``end_response`` at the end.
+
+        Raises httpx2.TransportError.
+        """
         session = self._session or self._new_session()
-        response = await self._answered(session, request)
-        self.in_use += 1
+        while True:
+            idle, sent = monotonic() - self._last_used, monotonic()
+            new_connection = [False]
+            token = _new_connection.set(new_connection)
+            try:
+                with mapped_errors():
+                    response = await session.request(
+                        method,
+                        url,
+                        headers=headers,
+                        data=body,
+                        allow_redirects=False,
+                        timeout=limits,
+                        proxy=self._proxy_of(url) if self._trust_env else None,
+                    )
+            except httpx2.TransportError as error:
+                closed = isinstance(error, httpx2.RemoteProtocolError | httpx2.NetworkError)
+                in_time = monotonic() - sent < REFUSED_WITHIN
+                if closed and not new_connection[0] and idle > STALE_AFTER and in_time:
+                    continue  # the server had closed it: such a connection is not in the pool any more
+                raise
+            finally:
+                _new_connection.reset(token)
+            self.in_use += 1
+            return response
+
+    def as_httpx(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> httpx2.Response:
+        """Return a response of ``send`` as one of httpx2, which calls ``end_response`` when it is closed."""
         return httpx2.Response(
             response.status,
             headers=list(response.raw_headers),
@@ -75,21 +140,6 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self.in_use -= 1
         self._last_used = monotonic()
 
-    async def _answered(
-        self, session: aiohttp.ClientSession, request: httpx2.Request
-    ) -> aiohttp.ClientResponse:
-        while True:
-            idle, reused, sent = monotonic() - self._last_used, _Reuse(), monotonic()
-            try:
-                with _mapped():
-                    return await self._send(session, request, reused)
-            except httpx2.TransportError as error:
-                closed = isinstance(error, httpx2.RemoteProtocolError | httpx2.NetworkError)
-                in_time = monotonic() - sent < REFUSED_WITHIN
-                if closed and reused.value and idle > STALE_AFTER and in_time:
-                    continue  # the server had closed it: such a connection is not in the pool any more
-                raise
-
     async def aclose(self) -> None:
         """Close the connections, those in use as well."""
         session, self._session = self._session, None
@@ -97,66 +147,51 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             await session.close()
 
     def _new_session(self) -> aiohttp.ClientSession:
-        tracing = aiohttp.TraceConfig()
-        tracing.on_connection_create_end.append(self._count)
-        tracing.on_connection_reuseconn.append(_note_reuse)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                ssl=self._verify, limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE
+            connector=_Connector(
+                self._opened, ssl=self._verify, limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trace_configs=[tracing],
         )
         return self._session
 
-    async def _count(self, *_: Any) -> None:
-        self.opened += 1
-
-    async def _send(
-        self, session: aiohttp.ClientSession, request: httpx2.Request, reused: "_Reuse"
-    ) -> aiohttp.ClientResponse:
-        try:
-            body: Any = request.content or None
-        except httpx2.RequestNotRead:
-            body = request.stream
-            request.headers.pop("transfer-encoding", None)  # aiohttp sets it
-        limits = request.extensions.get("timeout", {})
-        return await session.request(
-            request.method,
-            str(request.url),
-            headers=request.headers.multi_items(),
-            data=body,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=None,
-                connect=limits.get("pool"),
-                sock_connect=limits.get("connect"),
-                sock_read=limits.get("read"),
-            ),
-            proxy=self._proxy_of(request.url),
-            trace_request_ctx=reused,
-        )
-
-    def _proxy_of(self, url: httpx2.URL) -> str | None:
-        if not self._trust_env:
-            return None
+    def _proxy_of(self, url: str) -> str | None:
+        if sys.platform == "linux" and not any(map(os.environ.get, _PROXY_VARIABLES)):
+            return None  # looking through the whole environment takes ten times as long
+        parts = urlsplit(url)
         proxies = getproxies()
-        found = proxies.get(url.scheme) or proxies.get("all")
-        return None if found is None or proxy_bypass(url.netloc.decode("ascii")) else found
+        found = proxies.get(parts.scheme) or proxies.get("all")
+        return None if found is None or proxy_bypass(parts.netloc) else found
 
 
-class _Reuse:
-    """Whether a request was sent over a connection that had been used before."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = False
+_new_connection: Final[ContextVar[list[bool] | None]] = ContextVar("pallas_new_connection", default=None)
+"""Where a connection that is opened for the request of this task is noted."""
 
 
-async def _note_reuse(session: aiohttp.ClientSession, context: Any, _: Any) -> None:
-    context.trace_request_ctx.value = True
+class _Connector(aiohttp.TCPConnector):
+    """Counts the connections that it opens in ``opened``; aiohttp's own tracing costs ten calls a request."""
+
+    def __init__(self, opened: list[int], **options: Any) -> None:
+        super().__init__(**options)
+        self._pallas_opened = opened
+
+    async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
+        connection = await super()._create_connection(*arguments, **options)
+        self._pallas_opened[0] += 1
+        if (noted := _new_connection.get()) is not None:
+            noted[0] = True
+        return connection
+
+
+def timeouts(limits: Mapping[str, float | None]) -> aiohttp.ClientTimeout:
+    """Return the seconds that httpx2 puts into a request's ``extensions`` as a timeout of aiohttp."""
+    return aiohttp.ClientTimeout(
+        total=None,
+        connect=limits.get("pool"),
+        sock_connect=limits.get("connect"),
+        sock_read=limits.get("read"),
+    )
 
 
 class _ResponseStream(httpx2.AsyncByteStream):
@@ -166,7 +201,7 @@ class _ResponseStream(httpx2.AsyncByteStream):
         self._is_open = True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _mapped():
+        with mapped_errors():
             async for data in self._response.content.iter_chunked(_CHUNK):
                 yield data
                 if len(data) == _CHUNK:
@@ -178,22 +213,25 @@ class _ResponseStream(httpx2.AsyncByteStream):
         if self._is_open:
             self._is_open = False
             try:
-                await self._read_rest()
+                await read_rest(self._response)
             finally:
                 self._response.release()
                 self._transport.end_response()
 
-    async def _read_rest(self) -> None:
-        """Read what is left behind the last event of a stream, which libraries do not read."""
-        content = self._response.content
-        with suppress(TimeoutError, aiohttp.ClientError, OSError):
-            async with asyncio.timeout(_REST_WITHIN):
-                while not content.at_eof():
-                    await content.read(_CHUNK)
+
+async def read_rest(response: aiohttp.ClientResponse) -> None:
+    """Read what is left behind the last event of a stream, which libraries do not read."""
+    content = response.content
+    if content.at_eof():
+        return
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(_REST_WITHIN):
+            while not content.at_eof():
+                await content.read(_CHUNK)
 
 
 @contextmanager
-def _mapped() -> Iterator[None]:
+def mapped_errors() -> Iterator[None]:
     """Raise httpx2's error for one of aiohttp."""
     try:
         yield

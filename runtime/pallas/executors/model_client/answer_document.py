@@ -1,4 +1,4 @@
-"""Makes one JSON document of a model's answer, also of a streamed one, and reads its usage.
+"""Makes one JSON document of a model's answer, also of a streamed one.
 
 Streams come in the forms of OpenAI (chat completions, responses), Anthropic and Google. A secret may be split
 over the pieces of a stream, so only the whole document can be masked.
@@ -11,23 +11,23 @@ from typing import Any, Final
 import msgspec
 from pydantic_core import from_json, to_json
 
-from pallas.model import StepUsage
-
 _DATA: Final = b"data:"
-_CACHED: Final = ("cache_read_input_tokens", "cachedContentTokenCount")
 _FINAL: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
-def answer_of(body: bytes) -> tuple[str, StepUsage]:
-    """The answer as JSON text, and what it used. A body that is not JSON is a JSON string."""
-    document = _document(body)
-    usage = _usage_of(document) if isinstance(document, dict) else StepUsage()
-    return to_json(document, inf_nan_mode="null").decode(), usage
+def answer_of(body: bytes) -> str:
+    """The answer as JSON text. A body that is not JSON is a JSON string."""
+    return to_json(_document(body), inf_nan_mode="null").decode()
+
+
+def is_stream(plain: bytes) -> bool:
+    """Whether a body without blanks at its beginning is a stream of server-sent events."""
+    return plain.startswith((b"data:", b"event:", b"id:", b":"))
 
 
 def _document(body: bytes) -> Any:
     plain = body.lstrip()
-    if plain.startswith((b"data:", b"event:", b"id:", b":")):
+    if is_stream(plain):
         events = [each for line in plain.splitlines() if (each := _event(line)) is not None]
         return _merged(events)
     try:
@@ -135,37 +135,6 @@ def _of_google(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
             place |= candidate
             place["content"] = {**content, "parts": parts}
     return {**merged, "candidates": [candidates[each] for each in sorted(candidates)]}
-
-
-def _usage_of(document: dict[str, Any]) -> StepUsage:
-    usage = _dict(document.get("usage")) or _dict(document.get("usageMetadata"))
-    if not usage:
-        return StepUsage()
-    prompt = _dict(usage.get("prompt_tokens_details")) or _dict(usage.get("input_tokens_details"))
-    completion = _dict(usage.get("completion_tokens_details")) or _dict(usage.get("output_tokens_details"))
-    taken = _number(usage, "prompt_tokens", "input_tokens", "promptTokenCount")
-    given = _number(usage, "completion_tokens", "output_tokens", "candidatesTokenCount")
-    read = _number(usage, "cache_read_input_tokens")
-    written = _number(usage, "cache_creation_input_tokens")
-    thoughts = _number(usage, "thoughtsTokenCount")
-    if taken is not None:  # Anthropic counts cached tokens beside the others
-        taken += (read or 0) + (written or 0)
-    if given is not None:  # and Google those of reasoning
-        given += thoughts or 0
-    return StepUsage(
-        input=taken,
-        output=given,
-        cached=_number(
-            {**usage, **prompt}, "cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount"
-        ),
-        cache_writes=written,
-        reasoning=_number({**usage, **completion}, "thoughtsTokenCount", "reasoning_tokens"),
-    )
-
-
-def _number(values: Mapping[str, Any], *names: str) -> int | None:
-    found = next((values[name] for name in names if name in values), None)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
 def _index(value: Mapping[str, Any]) -> int:

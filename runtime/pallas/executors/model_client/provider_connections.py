@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -13,7 +13,7 @@ import httpx2
 
 from pallas.bounds.bodies import accept_bounded_encodings, bound_model
 
-from .aiohttp_transport import AiohttpTransport
+from .aiohttp_transport import AiohttpTransport, Interceptor
 from .step_observer import note_request, note_response
 
 MAX_CLIENTS: Final = 64
@@ -38,28 +38,31 @@ class PooledClient(httpx2.AsyncClient):
     Answers are limited (``pallas.bounds.bodies``): reading a larger one raises TooLarge.
     """
 
-    def __init__(self, key: ClientKey) -> None:
-        self._pool = AiohttpTransport(verify=httpx2.create_ssl_context(), trust_env=key.trust_env)
+    def __init__(self, key: ClientKey, interceptor: Callable[[], Interceptor | None]) -> None:
+        self.key = key
+        self.transport = AiohttpTransport(
+            verify=httpx2.create_ssl_context(), trust_env=key.trust_env, interceptor=interceptor
+        )
         super().__init__(
-            transport=self._pool,
+            transport=self.transport,
             trust_env=key.trust_env,
             follow_redirects=key.follow_redirects,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
             event_hooks={
                 "request": [_limit_encodings, note_request],
-                "response": [_limit_answer, note_response],
+                "response": [limit_answer, note_response],
             },
         )
 
     @property
     def opened(self) -> int:
         """The number of connections that it opened."""
-        return self._pool.opened
+        return self.transport.opened
 
     @property
     def in_use(self) -> bool:
         """Whether one of its responses is not closed yet."""
-        return self._pool.in_use > 0
+        return self.transport.in_use > 0
 
     async def __aenter__(self) -> Self:
         """Do nothing: it is open from its first request on."""
@@ -73,13 +76,17 @@ class PooledClient(httpx2.AsyncClient):
 
     async def close_connections(self) -> None:
         """Close it."""
-        await self._pool.aclose()
+        await self.transport.aclose()
 
 
 class ProviderConnections:
-    """The clients of one event loop. Who asks models holds them: they are closed when nobody does."""
+    """The clients of one event loop. Who asks models holds them: they are closed when nobody does.
+
+    ``interceptor`` is asked before each of their requests.
+    """
 
     def __init__(self) -> None:
+        self.interceptor: Interceptor | None = None
         self._clients: OrderedDict[ClientKey, PooledClient] = OrderedDict()
         self._holders = 0
         self._closing: set[asyncio.Task[None]] = set()
@@ -106,7 +113,7 @@ class ProviderConnections:
         """The client of that key."""
         client = self._clients.get(key)
         if client is None:
-            client = self._clients[key] = PooledClient(key)
+            client = self._clients[key] = PooledClient(key, lambda: self.interceptor)
             self._make_room()
         self._clients.move_to_end(key)
         return client
@@ -144,7 +151,7 @@ async def _limit_encodings(request: httpx2.Request) -> None:
     accept_bounded_encodings(request)
 
 
-async def _limit_answer(response: httpx2.Response) -> None:
+async def limit_answer(response: httpx2.Response) -> None:
     bound_model(response)
 
 

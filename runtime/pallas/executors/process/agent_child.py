@@ -11,7 +11,11 @@ from typing import Any, Final, NoReturn
 from pallas.executors.base import TurnResult
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.message_conversion import revived
+from pallas.executors.faults.fault_injection import FaultInjection, current_injection
 from pallas.executors.ipc.child_messages import OUT_OF_MEMORY
+from pallas.executors.ipc.people_questions import PeopleThroughFleet
+from pallas.executors.replay.replay import Replay
+from pallas.executors.run_asker import asking
 from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
@@ -33,11 +37,13 @@ from .agent_messages import (
     AgentCommand,
     AgentSetup,
     AgentTurn,
+    CallReturned,
     CommandDone,
     ExchangeUpdate,
     ExecutorState,
     ForgetThread,
     HistoryPart,
+    JournalQuestion,
     PeerList,
     RunEventMessage,
     StepUpdate,
@@ -45,6 +51,7 @@ from .agent_messages import (
     TurnMessages,
     UnreachedServers,
 )
+from .metered_turns import MeterInFleet
 from .peer_questions import PeersThroughFleet
 from .thread_sync import ReceivedThreads, message_parts
 
@@ -70,6 +77,7 @@ class AgentChild(ChildLoop):
         self._sources: ModuleSources | None = None
         self._threads: ReceivedThreads[Message] = ReceivedThreads()
         self._history: dict[int, list[Message]] = {}
+        self._said: dict[int, list[Message]] = {}
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._steps = StepRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._peers = PeersThroughFleet(self.questions)
@@ -83,10 +91,12 @@ class AgentChild(ChildLoop):
             case AgentCommand():
                 self._start(self._carry_out(message))
             case HistoryPart():
-                history = self._history.setdefault(message.call, [])
+                history = (self._said if message.said else self._history).setdefault(message.call, [])
                 history += [revived(each.message()) for each in message.messages]
             case AgentTurn():
                 history = self._history.pop(message.call, [])
+                said = self._said.pop(message.call, [])
+                message = replace(message, turn=replace(message.turn, said=said))
                 self._start_call(message.call, self._run(message, history))
             case UnreachedServers(servers=servers):
                 if self._executor is not None:
@@ -102,6 +112,7 @@ class AgentChild(ChildLoop):
 
     def _cancel_unknown(self, call: int) -> None:
         self._history.pop(call, None)
+        self._said.pop(call, None)
         super()._cancel_unknown(call)
 
     def _set_up(self, setup: AgentSetup) -> None:
@@ -112,6 +123,10 @@ class AgentChild(ChildLoop):
         redact_project(project)
         self._forward_log(project.log_level)
         self._sources = read_sources(project.root, setup.sources)
+        if setup.replay is not None:
+            Replay(setup.replay).install()
+        if setup.faults is not None:
+            FaultInjection(setup.faults).install()
         self._executor = FastAgentExecutor(project, project.agents[setup.agent])
         self._executor.call_peers(self._peers)
         self._executor.when_failed(lambda reason: self.send(AgentBroken(reason)))
@@ -195,17 +210,26 @@ class AgentChild(ChildLoop):
 
     async def _ask(self, request: AgentTurn, history: list[Message]) -> TurnResult:
         assert self._executor is not None
-        turn = replace(request.turn, history=history)
+        journal = _ParentJournal(request.call, self) if request.turn.durable else None
+        people = PeopleThroughFleet(request.call, self.questions)
+        turn = replace(request.turn, history=history, journal=journal, people=people)
         wire = self._wire_of(request)
         trace = RunTrace(
-            turn.run_id, turn.agent, request.trace or child_of(None), wire, self._steps_of(request)
+            turn.run_id,
+            turn.agent,
+            request.trace or child_of(None),
+            wire,
+            self._steps_of(request),
+            MeterInFleet(request.call, self.questions, self.send) if request.is_metered else None,
         )
+        if request.faults is not None and (injection := current_injection()) is not None:
+            injection.begin(trace.context.trace_id, request.faults)
 
         def emit(event: Event) -> None:
             message = RunEventMessage(request.call, encode_event(event))
             self.send(message, may_be_lost=isinstance(event, TextDelta))
 
-        with running(trace):
+        with running(trace), asking(people):
             return await self._executor.run(turn, emit)
 
     def _wire_of(self, request: AgentTurn) -> RunWire | None:
@@ -235,9 +259,10 @@ class AgentChild(ChildLoop):
             if request_text:
                 sent.add(value.number)
             response = step.response if value.seconds is not None else ""
-            self.send(StepUpdate(request.call, StepDetail(value, request_text, response, step.headers)))
+            detail = StepDetail(value, request_text, response, step.headers)
+            self.send(StepUpdate(request.call, detail, step.take_pictures()))
 
-        steps = self._steps.open(request.turn.run_id, request.turn.run_id)
+        steps = self._steps.open(request.turn.run_id, request.scope or request.turn.run_id)
         steps.tell = send_update
         return steps
 
@@ -249,11 +274,33 @@ class AgentChild(ChildLoop):
     def _report(self) -> None:
         if self._executor is None:
             return
-        state = ExecutorState(self._executor.waiting, self._executor.problems())
+        executor = self._executor
+        state = ExecutorState(executor.waiting, executor.problems(), executor.lock_changes())
         if state != self._state:
             self._state = state
             self.send(state)
         super()._report()
+
+
+class _ParentJournal:
+    """The journal of a durable turn, which the fleet keeps."""
+
+    def __init__(self, call: int, child: AgentChild) -> None:
+        self._call = call
+        self._child = child
+        self.part = 0
+
+    async def committed(self) -> None:
+        await self._child.questions.ask(lambda number: JournalQuestion(self._call, number, "committed"))
+
+    async def still_ours(self) -> None:
+        await self._child.questions.ask(lambda number: JournalQuestion(self._call, number, "still_ours"))
+
+    async def step_over(self) -> None:
+        await self._child.questions.ask(lambda number: JournalQuestion(self._call, number, "step_over"))
+
+    def returned(self, call_id: str, native: str) -> None:
+        self._child.send(CallReturned(self._call, call_id, native))
 
 
 def _internal_fault() -> Fault:

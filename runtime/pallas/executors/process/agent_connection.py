@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from pallas.executors.fastagent.peer_tools import PeerCalls
@@ -18,24 +19,30 @@ from pallas.telemetry.step_record import RunSteps, enclosing_call
 from pallas.telemetry.trace_context import RunTrace
 from pallas.telemetry.wire_record import OpenExchange, RunWire
 
-from ..base import Emit
+from ..base import Emit, People, TurnJournal
 from ..ipc.child_process import InterpreterProcess
+from ..ipc.people_questions import PeopleQuestion, ask_people
 from .agent_messages import (
     FROM_AGENT,
     AgentBroken,
     AgentCallFailed,
     AgentCommand,
+    CallReturned,
     CommandDone,
     ExchangeUpdate,
     ExecutorState,
     HistoryMessage,
+    JournalQuestion,
+    LimitQuestion,
+    LimitSettled,
     PeerQuestion,
     RunEventMessage,
     StepUpdate,
     TurnAnswer,
     TurnMessages,
 )
-from .peer_questions import PeerAnswers, PeerAsker
+from .metered_turns import TurnReservations
+from .peer_questions import MAX_OPEN, PeerAnswers, PeerAsker
 
 CANCEL_TIMEOUT_S: Final = 5.0
 """For a cancelled turn to clean up in the process, before the process is ended with all its turns."""
@@ -45,11 +52,15 @@ _LATE_TURNS: Final = 200
 
 @dataclass(slots=True, eq=False)
 class AgentCall(PendingCall):
-    """A command or a turn. A turn has its listener, its messages so far, and the run that asks peers."""
+    """A command or a turn. A turn has its listener, its messages so far, and the run that asks peers and
+    people."""
 
     emit: Emit | None = None
     messages: list[HistoryMessage] = field(default_factory=list)
     asker: PeerAsker | None = None
+    journal: TurnJournal | None = None
+    reservations: TurnReservations | None = None
+    people: People | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,10 +101,22 @@ class AgentConnection(ChildConnection[AgentCall]):
         self._records: OrderedDict[int, _TurnRecords] = OrderedDict()
         self._peers = PeerAnswers(peers, self.questions)
 
-    def open_turn(self, emit: Emit, trace: RunTrace | None, asker: PeerAsker | None) -> AgentCall:
+    def open_turn(
+        self,
+        emit: Emit,
+        trace: RunTrace | None,
+        asker: PeerAsker | None,
+        journal: TurnJournal | None = None,
+        people: People | None = None,
+    ) -> AgentCall:
         """A call for a turn of the run ``trace``. Raises Fault (TRANSPORT) when the process has ended."""
-        call = self._add(AgentCall(self._next_number(), emit=emit, asker=asker))
+        call = self._add(
+            AgentCall(self._next_number(), emit=emit, asker=asker, journal=journal, people=people)
+        )
         call.answer.add_done_callback(lambda _: self.questions.end(call.number))
+        if trace is not None and trace.meter is not None:
+            reservations = call.reservations = TurnReservations(trace.meter)
+            call.answer.add_done_callback(lambda _: reservations.end())
         if trace is not None:
             self._records[call.number] = _TurnRecords(
                 trace.wire, trace.steps, enclosing_call(trace.steps) if trace.steps is not None else 0
@@ -183,10 +206,43 @@ class AgentConnection(ChildConnection[AgentCall]):
             case PeerQuestion():
                 call = self._find(message.call)
                 self._peers.answer(message, call.asker if call is not None else None)
+            case JournalQuestion():
+                self._answer_from_journal(message)
+            case LimitQuestion():
+                self._reserve(message)
+            case LimitSettled():
+                call = self._find(message.call)
+                if call is not None and call.reservations is not None:
+                    call.reservations.settle(message.reserved, message.use)
+            case PeopleQuestion():
+                call = self._find(message.call)
+                ask_people(self.questions, message, call.people if call is not None else None)
+            case CallReturned():
+                call = self._find(message.call)
+                if call is not None and call.journal is not None:
+                    call.journal.returned(message.call_id, message.native)
             case AgentBroken():
                 self._on_failure(message.reason)
             case _:
                 raise Undecodable(f"a process says {type(message).__name__}")
+
+    def _answer_from_journal(self, message: JournalQuestion) -> None:
+        call = self._find(message.call)
+        journal = call.journal if call is not None else None
+        if journal is None or self.questions.count() >= MAX_OPEN:
+            fault = Fault(FaultType.TRANSPORT, "the run is over, or asks for too much at once")
+            self.questions.refuse(message.question, fault)
+            return
+        self.questions.answer(message.question, message.call, getattr(journal, message.wanted))
+
+    def _reserve(self, message: LimitQuestion) -> None:
+        call = self._find(message.call)
+        if call is None or call.reservations is None or self.questions.count() >= MAX_OPEN:
+            fault = Fault(FaultType.TRANSPORT, "the run is over, or asks for too much at once")
+            self.questions.refuse(message.question, fault)
+            return
+        work = partial(call.reservations.reserve, message.question, message.asked)
+        self.questions.answer(message.question, message.call, work)
 
     def _emit_event(self, message: RunEventMessage) -> None:
         call = self._find(message.call)
@@ -216,6 +272,7 @@ class AgentConnection(ChildConnection[AgentCall]):
             opened = records.open_steps[step.number] = records.steps.begin(step.kind)
         parent = records.open_steps.get(step.parent)
         opened.receive(message.detail, parent.number if parent is not None else records.cause)
+        opened.keep_pictures(message.pictures)
 
     def _resolve(self, answer: CommandDone | TurnAnswer) -> None:
         if (call := self._find(answer.call)) is not None:

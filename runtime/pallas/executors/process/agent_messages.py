@@ -1,22 +1,27 @@
 """The messages between the fleet and the process of an agent."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pallas.config import Project
 from pallas.executors import ExecutorInfo, ExecutorTurn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.child_messages import Number
+from pallas.executors.ipc.people_questions import PeopleQuestion
+from pallas.executors.replay.replay import ReplayPlan
+from pallas.limits.meter import ModelCall, ModelUse
 from pallas.model import (
     Exchange,
     Image,
     Message,
+    ServerChange,
     StepDetail,
     ToolAnswer,
     ToolCall,
     TraceContext,
     Usage,
 )
+from pallas.model.fault_rules import FaultPlan
 from pallas.model.packed import Packed, packed_of
 from pallas.model.run_values import Role
 
@@ -70,13 +75,16 @@ class AgentSetup:
     """Which agent this process is for; follows the hello.
 
     ``salt`` is that of fingerprints, in hex. ``sources`` are modules as they were when the agent was loaded
-    before, as in ``CommandDone``.
+    before, as in ``CommandDone``. ``replay`` has the runs of this agent that are replayed,
+    ``faults`` what is injected into its calls.
     """
 
     agent: str
     project: Project = field(repr=False)
     salt: str = field(repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    replay: ReplayPlan | None = None
+    faults: FaultPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +98,14 @@ class AgentCommand:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPart:
-    """Messages of the thread that a turn continues, in parts, before the turn."""
+    """Messages of the thread that a turn continues, in parts, before the turn.
+
+    ``said``: messages of the turn itself, which another fleet began.
+    """
 
     call: int
     messages: tuple[HistoryMessage, ...] = field(repr=False)
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,9 @@ class AgentTurn:
     """A turn without its history.
 
     ``keep`` messages of its thread are known there from earlier turns; ``HistoryPart`` had the rest.
-    ``record`` asks for its exchanges.
+    ``record`` asks for its exchanges, ``scope`` is the conversation that its steps belong to. ``faults`` are
+    injected into it in place of those of the process. ``is_metered``: the fleet is asked before each question
+    to a model.
     """
 
     call: int
@@ -109,6 +123,9 @@ class AgentTurn:
     keep: int = 0
     trace: TraceContext | None = None
     record: bool = False
+    faults: FaultPlan | None = None
+    scope: str = field(default="", repr=False)
+    is_metered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +215,11 @@ class ExchangeUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StepUpdate:
-    """A step of a turn as it is now. Its texts are sent once each, the request first."""
+    """A step of a turn as it is now. Its texts and pictures are sent once each, the request first."""
 
     call: Number
     detail: StepDetail
+    pictures: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +228,7 @@ class ExecutorState:
 
     waiting: int
     problems: tuple[str, ...]
+    lock_changes: tuple[ServerChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +240,50 @@ class AgentBroken:
 
 @dataclass(frozen=True, slots=True)
 class PeerQuestion:
-    """The turn ``call`` asks a peer; ``span`` is that of the tool call."""
+    """The turn ``call`` asks a peer; ``span`` and ``call_id`` are those of the tool call."""
 
     call: Number
     question: Number
     peer: str
     text: str = field(repr=False)
     span: str = ""
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalQuestion:
+    """The durable turn ``call`` waits for a method of its journal (``TurnJournal``)."""
+
+    call: Number
+    question: Number
+    wanted: Literal["committed", "still_ours", "step_over"]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitQuestion:
+    """The turn ``call`` asks whether its limits leave room for a question to a model."""
+
+    call: Number
+    question: Number
+    asked: ModelCall
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettled:
+    """What became of a question to a model that ``reserved`` had asked for."""
+
+    call: Number
+    reserved: Number
+    use: ModelUse
+
+
+@dataclass(frozen=True, slots=True)
+class CallReturned:
+    """The result of one of several calls of a durable turn, as JSON."""
+
+    call: Number
+    call_id: str
+    native: str = field(repr=False)
 
 
 TO_AGENT: Final = (AgentSetup, AgentCommand, HistoryPart, AgentTurn, ForgetThread, PeerList, UnreachedServers)
@@ -242,4 +298,9 @@ FROM_AGENT: Final = (
     ExecutorState,
     AgentBroken,
     PeerQuestion,
+    JournalQuestion,
+    LimitQuestion,
+    LimitSettled,
+    PeopleQuestion,
+    CallReturned,
 )

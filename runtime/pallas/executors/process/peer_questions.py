@@ -1,10 +1,9 @@
 """An agent in a process of its own asks its peers through the fleet: only the fleet may ask them."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pallas.executors.fastagent.peer_tools import PeerCalls, PeerTool
 from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
@@ -55,7 +54,15 @@ class PeerAnswers:
         else:
             trace = asker.trace if _SPAN.fullmatch(question.span) else None
             trace = replace(trace, span_id=question.span) if trace is not None else None
-            work = partial(self._calls.ask, question.peer, question.text, asker.turn, trace, asker.emit)
+            work = partial(
+                self._calls.ask,
+                question.peer,
+                question.text,
+                asker.turn,
+                trace,
+                asker.emit,
+                call_id=question.call_id,
+            )
             self._questions.answer(question.question, question.call, work)
 
 
@@ -84,12 +91,19 @@ class PeersThroughFleet:
         return self._tools
 
     async def ask(
-        self, peer: str, text: str, turn: ExecutorTurn, trace: TraceContext | None, emit: Emit
+        self,
+        peer: str,
+        text: str,
+        turn: ExecutorTurn,
+        trace: TraceContext | None,
+        emit: Emit,
+        *,
+        call_id: str = "",
     ) -> str:
         """As in ``PeerCalls``; the fleet itself reports the events of the peer's run."""
         call = self._calls.get(turn.run_id)
         if call is None:
             raise Fault(FaultType.TRANSPORT, f"{peer} cannot be asked: the run is over")
         span = trace.span_id if trace is not None else ""
-        ask: Callable[[int], Any] = lambda number: PeerQuestion(call, number, peer, text, span)  # noqa: E731
-        return str(await self._questions.ask(ask))
+        question = partial(PeerQuestion, call, peer=peer, text=text, span=span, call_id=call_id)
+        return str(await self._questions.ask(question))

@@ -9,8 +9,12 @@ from typing import Final
 from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent.peer_tools import PeerCalls
+from pallas.executors.faults.fault_injection import current_injection
 from pallas.executors.peer_port import PeerPort
-from pallas.model import Fault, FaultType
+from pallas.executors.replay.replay import current_replay
+from pallas.limits.limit_reached import revived
+from pallas.model import Fault, FaultType, ServerChange, TraceContext
+from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
@@ -77,6 +81,10 @@ class ProcessExecutor(Executor):
         """Downstreams that the last attempt to make an instance could not reach."""
         return self._connection.state.problems if self._connection is not None else ()
 
+    def lock_changes(self) -> tuple[ServerChange, ...]:
+        """What its downstreams list otherwise than the lock says, as far as the process reported it."""
+        return self._connection.state.lock_changes if self._connection is not None else ()
+
     def doubt(self, servers: frozenset[str]) -> None:
         """A health probe did not reach these downstreams; the others answer, as far as is known."""
         if self._is_started and self._connection is not None and servers != self._unreached:
@@ -129,7 +137,7 @@ class ProcessExecutor(Executor):
         recorded = trace is not None and trace.wire is not None
         context = trace.context if trace is not None else None
         asker = PeerAsker(turn, context, emit) if self._peers is not None else None
-        call = connection.open_turn(emit, trace, asker)
+        call = connection.open_turn(emit, trace, asker, turn.journal, turn.people)
         threads = self._threads
         keep = threads.begin(turn.lease, turn.history)
         result: TurnResult | None = None
@@ -138,16 +146,35 @@ class ProcessExecutor(Executor):
             for part in message_parts(turn.history[keep:], complete=False):
                 connection.send(HistoryPart(call.number, part))
                 await connection.wait_for_room()
-            connection.send(AgentTurn(call.number, _turn_to_send(turn), keep, context, recorded))
+            for part in message_parts(turn.said, complete=False):
+                connection.send(HistoryPart(call.number, part, said=True))
+                await connection.wait_for_room()
+            faults = _faults(context)
+            scope = trace.steps.scope if trace is not None and trace.steps is not None else ""
+            connection.send(
+                AgentTurn(
+                    call.number,
+                    _turn_to_send(turn),
+                    keep,
+                    context,
+                    recorded,
+                    faults,
+                    scope,
+                    is_metered=call.reservations is not None,
+                )
+            )
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
             await asyncio.wait({call.answer})
             result = _result(call)
         except asyncio.CancelledError:
             await connection.cancel_turn(call, CANCEL_TIMEOUT_S)
             raise
-        except Fault:
+        except Fault as fault:
             connection.drop_turn(call)
-            raise
+            fault = revived(fault)
+            if (replay := current_replay()) is not None:
+                replay.note(fault)
+            raise fault from fault.__cause__
         finally:
             if call.answer.done():
                 connection.forget(call)
@@ -203,7 +230,11 @@ class ProcessExecutor(Executor):
         )
         self._threads = SentThreads()
         project, key = self._project_of_agent(), salt().hex()
-        connection.send(AgentSetup(self._name, project, key, self._sources))
+        replay = current_replay()
+        plan = replay.plan.of_agent(self._name) if replay is not None else None
+        injection = current_injection()
+        faults = injection.plan if injection is not None else None
+        connection.send(AgentSetup(self._name, project, key, self._sources, plan, faults))
         try:
             await connection.command("load")
         except Fault as fault:
@@ -231,9 +262,26 @@ class ProcessExecutor(Executor):
                 self._on_failure(one_line(reason, 300))
 
 
+def _faults(context: TraceContext | None) -> FaultPlan | None:
+    """What is injected into the run of this trace alone."""
+    injection = current_injection()
+    return injection.begun(context.trace_id) if injection is not None and context is not None else None
+
+
 def _turn_to_send(turn: ExecutorTurn) -> ExecutorTurn:
     """The turn as its process sees it: without its history, and without what would open the conversation."""
-    return replace(turn, history=(), thread="", handle="", session="", sender="", depth=0)
+    return replace(
+        turn,
+        history=(),
+        said=(),
+        journal=None,
+        people=None,
+        thread="",
+        handle="",
+        session="",
+        sender="",
+        depth=0,
+    )
 
 
 def _result(call: AgentCall) -> TurnResult:

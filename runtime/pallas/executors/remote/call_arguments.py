@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pallas.executors.base import ExecutorTurn
 from pallas.model import Fault, FaultType, Image, Message
+from pallas.model.spend_limits import ANY, SpendLimits
 from pallas.telemetry.trace_context import BAGGAGE, MAX_BAGGAGE, current_run, outgoing
 
 from .call_method import CallMethod
@@ -35,9 +36,12 @@ class CallArguments(NamedTuple):
     meta: dict[str, Any]
 
 
-def call_arguments(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool) -> CallArguments:
+def call_arguments(
+    way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: bool, limits: SpendLimits = ANY
+) -> CallArguments:
     """Return the call for a turn; ``handle`` is the other side's current one, empty for none.
 
+    Another fleet of Pallas is told ``limits``, which are what remains of those of the run.
     Unless ``knows`` is set, the newest messages of the history that fit are sent as well. Raises Fault
     (CONFIG) for input that the other side does not support.
     """
@@ -63,6 +67,8 @@ def call_arguments(way: CallMethod, turn: ExecutorTurn, handle: str, *, knows: b
     if way.stream and turn.stream_text:
         arguments[way.stream] = True
     meta: dict[str, Any] = _traced(turn.agent)
+    if limits and way.params == "meta":
+        meta[f"{META}/limits"] = limits.to_json()
     if turn.params and way.params == "meta":
         meta[f"{META}/params"] = turn.params.to_json()
     elif way.params == "arguments":

@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pallas.model import Usage
+from pallas.model.money import Cost, believed, cost_in
 from pallas.safe_text import one_line, sanitize
 
 from .call_arguments import META
@@ -53,11 +54,22 @@ def answer_of(result: Any, way: CallMethod) -> RemoteAnswer:
     usage = usage if isinstance(usage, Mapping) else {}
     return RemoteAnswer(
         texts=_parts(text, meta.get(f"{META}/finalOffset")),
-        usage=Usage(_number(usage.get("inputTokens")), _number(usage.get("outputTokens"))),
+        usage=_priced(usage, meta.get(f"{META}/cost")),
         stop_reason=one_line(str(meta.get(f"{META}/stopReason", "")), 60) or "endTurn",
         backend=one_line(str(meta.get(f"{META}/backend", "")), 200),
         handle=_handle(way, meta, structured),
     )
+
+
+def _priced(usage: Mapping[str, Any], cost: Any) -> Usage:
+    """Return the tokens, with what another Pallas says that its run and those below it cost."""
+    counted = Usage(_number(usage.get("inputTokens")), _number(usage.get("outputTokens")))
+    if not isinstance(cost, Mapping):
+        return counted.without_steps
+    spent = cost_in(cost, tree=True)
+    if believed(spent.cost) != spent.cost:
+        spent = Cost(None, spent.unpriced + 1)
+    return replace(counted, cost=spent.cost, unpriced=spent.unpriced)
 
 
 def _field(text: str, name: str) -> str:

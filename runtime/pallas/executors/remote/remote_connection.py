@@ -3,20 +3,27 @@
 import asyncio
 import ssl
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pallas import __version__
 from pallas.access.bearer_lease import LeaseSlot, connecting
 from pallas.bounds import MAX_MESSAGE
+from pallas.mcp_client.server_questions import NO_RUN, ServerQuestions, declined
+from pallas.model import Fault, FaultType
+from pallas.safe_text import one_line
 
 from .remote_credentials import RemoteAuth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from httpx2 import Request, Response
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
+
+    from pallas.executors.faults.fault_injection import FaultInjection, Send
 
 MAX_EVENT: Final = MAX_MESSAGE
 """Bytes of one server-sent event: an answer with a long text is more than the client's default of 1 MiB."""
@@ -26,6 +33,8 @@ WRITE_TIMEOUT: Final = 30.0
 # The owner task of a broken connection ends right after the failed call.
 _CAUSE_TIMEOUT: Final = 0.5
 _MAX_PAGES: Final = 20
+_MAX_ROUNDS: Final = 100
+_AGAIN_S: Final = 0.25
 
 
 class ConnectionKey(NamedTuple):
@@ -66,6 +75,7 @@ class RemoteConnection:
         self.auth = auth
         self._url, self._era, self._headers = url, era, headers
         self._verify, self._read_timeout = verify, read_timeout
+        self._questions: ServerQuestions | None = None  # of the run that calls
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -120,15 +130,32 @@ class RemoteConnection:
     async def call(
         self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], hear: "ProgressFnT"
     ) -> Any:
-        """Return the result of a tool; cancelling this cancels the call there."""
-        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+        """Return the result of a tool; cancelling this cancels the call there.
 
-        # Not the client's own `call_tool`: that lists the tools again, to check the result.
+        What the other side asks meanwhile, the person behind the run answers. Raises Fault (UPSTREAM) if it
+        asks without end, or for something else.
+        """
+        from mcp_types import CallToolRequest, CallToolRequestParams, InputRequiredResult
+
+        questions = self._questions = ServerQuestions(self.auth.name)
         given: Any = meta
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=given)
-        return await self.client.session.send_request(
-            CallToolRequest(params=params), CallToolResult, progress_callback=hear
-        )
+        try:
+            for _ in range(_MAX_ROUNDS):
+                # Not the client's own `call_tool`: that lists the tools again, to check the result.
+                result: Any = await self.client.session.send_request(
+                    CallToolRequest(params=params), _result_type(), progress_callback=hear
+                )
+                if not isinstance(result, InputRequiredResult):
+                    return result
+                answers = await _answers(questions, self.auth.name, result.input_requests or {})
+                answered = {"input_responses": answers, "request_state": result.request_state}
+                params = params.model_copy(update=answered)
+        finally:
+            questions.end()
+            self._questions = None
+        text = f"{self.auth.name}: it asks again and again ({_MAX_ROUNDS} times) before it answers"
+        raise Fault(FaultType.UPSTREAM, text)
 
     async def cause_of(self, error: Exception) -> BaseException:
         """Return why the owner ended, if that made a call fail."""
@@ -155,24 +182,28 @@ class RemoteConnection:
         from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
 
+        from pallas.executors.faults.faulty_transport import make_faulty
         from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
         timeout_s = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
         # A proxy of the environment is not meant for local addresses.
+        http_client = httpx2.AsyncClient(
+            timeout=timeout_s,
+            trust_env=not is_loopback(self._url),
+            verify=self._verify,
+            headers={**self._headers, "Accept-Encoding": "identity"},
+            auth=self.auth,
+            follow_redirects=False,
+        )
+        make_faulty(http_client, self._inject)
         async with (
-            httpx2.AsyncClient(
-                timeout=timeout_s,
-                trust_env=not is_loopback(self._url),
-                verify=self._verify,
-                headers={**self._headers, "Accept-Encoding": "identity"},
-                auth=self.auth,
-                follow_redirects=False,
-            ) as http,
+            http_client as http,
             Client(
                 streamable_http_client(self._url, http_client=http, max_sse_event_size=MAX_EVENT),
                 mode=self._era,
                 client_info=Implementation(name="pallas", version=__version__),
+                elicitation_callback=self._elicited,
                 cache=None,
             ) as client,
         ):
@@ -181,6 +212,17 @@ class RemoteConnection:
                 ready.set_result(None)
             await self._stop.wait()
 
+    async def _elicited(self, context: Any, params: Any) -> Any:
+        """Answer a question that comes as a request, in the versions with a handshake."""
+        if self._questions is None:
+            return declined(self.auth.name, self.auth.name, NO_RUN)
+        return await self._questions.answer(self.auth.name, params)
+
+    async def _inject(
+        self, injection: "FaultInjection", tool: str, request: "Request", send: "Send"
+    ) -> "Response":
+        return await injection.send_to_agent(self.auth.name, request, send)
+
     async def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -188,6 +230,28 @@ class RemoteConnection:
                 await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             if self._task.done() and not self._task.cancelled():
                 self._task.exception()  # the exception is retrieved: asyncio reports nothing at exit
+
+
+async def _answers(questions: ServerQuestions, server: str, asked: "Mapping[str, Any]") -> "dict[str, Any]":
+    """Return the answers to what a result asks for, by its keys. Raises Fault for anything but a form."""
+    from mcp_types import ElicitRequest
+
+    for each in asked.values():
+        if not isinstance(each, ElicitRequest):
+            text = f"{server}: it asks for {one_line(each.method, 60)}, which is not passed on"
+            raise Fault(FaultType.UPSTREAM, text)
+    if not asked:  # it has no question, and wants to be called again
+        await asyncio.sleep(_AGAIN_S)
+    given = await asyncio.gather(*(questions.answer(server, each.params) for each in asked.values()))
+    return dict(zip(asked, given, strict=True))
+
+
+@cache
+def _result_type() -> Any:
+    from mcp_types import CallToolResult, InputRequiredResult
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 def is_loopback(url: str) -> bool:

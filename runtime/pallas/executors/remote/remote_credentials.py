@@ -56,7 +56,7 @@ class RemoteAuth(httpx2.Auth):
     def __init__(
         self, name: str, url: str, headers: Mapping[str, str], *, forward: bool, variable: str = ""
     ) -> None:
-        self._name = name
+        self.name = name
         self._origin = _origin(httpx2.URL(url))
         self._configured = configured_in(headers)
         self._forward = forward and not self._configured
@@ -77,7 +77,7 @@ class RemoteAuth(httpx2.Auth):
         if noted is not None and request.method == "POST":
             noted.status, noted.source, noted.retry_after = 0, source, None
         status = None
-        exchange = wire_http.sent(self._name, request)
+        exchange = wire_http.sent(self.name, request)
         try:
             response = yield request
             status = response.status_code
@@ -93,7 +93,7 @@ class RemoteAuth(httpx2.Auth):
                 exchange.close()
             if lease is not None:
                 method, tool = wire_http.call_in(request)
-                lease.report(self._name, source, credential, status, method, tool, self._variable)
+                lease.report(self.name, source, credential, status, method, tool, self._variable)
 
     def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
         if self._configured:

@@ -24,6 +24,7 @@ from pallas.safe_text import sanitize
 from pallas.telemetry.step_record import call_step
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
+from ..metered_work import limits_left, metered_work
 from .call_arguments import NEW, call_arguments
 from .call_method import CallMethod
 from .endpoint_watch import PACE, EndpointWatch, WatchIntervals
@@ -192,7 +193,9 @@ class RemoteExecutor(Executor):
             self._check_open()
             try:
                 with call_step("agent", self._name, {"message": turn.text}) as step:
-                    answer = await self._answer(turn, emit)
+                    async with metered_work(turn) as work:
+                        answer = await self._answer(turn, emit)
+                        work.take(answer.usage, answer.texts)
                     if step is not None:
                         step.content([{"type": "text", "text": each} for each in answer.texts])
             except Fault as fault:
@@ -265,7 +268,7 @@ class RemoteExecutor(Executor):
         reused = connection.used
         knows = bool(handle) or (way.memory == "session" and connection.sent_messages > 0)
         given = handle or self._new_handle(way, turn)
-        call = call_arguments(way, turn, given, knows=knows)
+        call = call_arguments(way, turn, given, knows=knows, limits=await limits_left())
         self._tell_left_out(way, turn, emit)
         progress = Progress(turn, emit, way.speaker)
         try:

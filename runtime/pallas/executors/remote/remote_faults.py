@@ -1,12 +1,13 @@
 """Faults for failures on the way to the other side, or reported by it (SPEC 7.3)."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from pallas.model import Fault, FaultType
+from pallas.model.fault import leaves_of
 from pallas.model.redaction import redact_text
 from pallas.model.refusals import REASON
 from pallas.safe_text import one_line, sanitize
@@ -49,7 +50,7 @@ def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
     from mcp import MCPError
     from pydantic import ValidationError
 
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
 
     def first[Kind: BaseException](*kinds: type[Kind]) -> Kind | None:
         return next((leaf for leaf in leaves if isinstance(leaf, kinds)), None)
@@ -226,11 +227,3 @@ def _is_number(value: Any) -> bool:
 def _words(text: str) -> str:
     """Return foreign text, sanitised, with secrets masked."""
     return sanitize(redact_text(text[: 2 * _MAX_WORDS]).strip(), _MAX_WORDS)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

@@ -14,17 +14,22 @@ from pallas.model import (
     Event,
     Fault,
     FaultType,
+    LoopMessage,
     Message,
     Principal,
     Rerouted,
     Routed,
+    RunContinued,
     RunRequest,
     RunResult,
     ServerMissing,
     StepStarted,
     TextDelta,
+    ToolCall,
     ToolEvent,
 )
+from pallas.model.ids import mint
+from pallas.model.run_values import ROUTER
 from pallas.routing.choice import Candidate, Choice, choose, resume
 from pallas.routing.route_prompt import route_prompt
 from pallas.safe_text import one_line
@@ -32,11 +37,14 @@ from pallas.telemetry.step_record import begin_call_step
 from pallas.telemetry.trace_context import begin_call, current_run
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
+from ..call_gate import CallGate
 
 ASK_SECONDS: Final = 60.0
 """Seconds that a model may take to choose an agent; after that the examples decide."""
 MAX_KEPT: Final = 10_000
 """The limit of conversations whose agent is remembered; for older ones it is chosen again."""
+_CALL: Final = "route"
+"""The id of the call of the agent that was chosen."""
 _OTHERS: Final = 20
 _WHY: Final = 500
 
@@ -64,6 +72,24 @@ class RouterPeers(Protocol):
         """Run a request at an agent; cancelling it cancels the run. Raises Fault."""
         ...
 
+    def continues(self, agent: str) -> bool:
+        """Return whether a run of an agent can go on in the middle."""
+        ...
+
+    def repeats(self, agent: str) -> bool:
+        """Return whether an agent's own rules let it be asked again."""
+        ...
+
+    async def run_durably(
+        self,
+        turn: ExecutorTurn,
+        call_id: str,
+        request: RunRequest,
+        listener: Callable[[Event], None] | None = None,
+    ) -> RunResult:
+        """As ``run``, for a call of a durable turn: the same call of a later attempt joins the run."""
+        ...
+
     def end(self, agent: str, session: str, principal: Principal) -> None:
         """End that conversation with an agent."""
         ...
@@ -73,14 +99,15 @@ class RouterPeers(Protocol):
 class _Kept:
     """The agent that answers a conversation.
 
-    ``session`` is its session with the router, in which it knows ``known`` messages; empty if the history
-    has to be sent again.
+    ``session`` is its conversation with the router, in which it knows ``known`` messages; empty if the
+    history has to be sent again. A durable one is a thread.
     """
 
     agent: str
     principal: Principal
     session: str = ""
     known: int = 0
+    is_durable: bool = False
 
 
 class RouterExecutor(Executor):
@@ -118,6 +145,7 @@ class RouterExecutor(Executor):
             providers=(),
             names_models=True,
             capabilities=tuple(dict.fromkeys(words)),
+            continues=True,
         )
 
     def _all(self) -> tuple[Candidate, ...]:
@@ -140,7 +168,7 @@ class RouterExecutor(Executor):
     async def run(self, turn: ExecutorTurn, emit: Emit) -> TurnResult:
         """Choose an agent, report it, and run it. Its Fault comes back with ``data.routed``."""
         principal = self._reach.principal(turn.run_id)
-        choice = await self._choose(turn, principal, emit)
+        choice = self._chosen_before(turn, emit) or await self._choose(turn, principal, emit)
         emit(
             Routed(
                 run_id=turn.run_id,
@@ -151,39 +179,74 @@ class RouterExecutor(Executor):
                 others=tuple(each.agent for each in choice.others[:_OTHERS]),
             )
         )
-        session, history = self._session_of(turn, choice.agent, principal)
+        is_durable = await self._keep_choice(turn, choice.agent, emit)
+        session, history, is_new = self._session_of(turn, choice.agent, principal, is_durable)
         vision = self._reach.vision(choice.agent)
         request = RunRequest(
             agent=choice.agent,
             text=turn.text,
             images=turn.images,
             principal=principal,
-            session=session or None,
+            session=None if is_durable else session or None,
+            conversation=session if is_durable else None,
+            new_conversation=is_durable and is_new,
             history=history if vision else _without_images(history),
             stream_text=turn.stream_text,
             params=turn.params,
             provider=turn.provider,
             bearer=turn.bearer,
+            bearer_lost=turn.bearer_lost,
         )
+        await _allowed(turn, choice.agent)
         try:
-            result = await self._ask(turn, emit, request, _telling(turn, choice.agent, emit))
+            hear = _telling(turn, choice.agent, emit)
+            result = await self._ask(turn, emit, request, hear, durably=is_durable)
         except Fault as fault:
             raise _told(fault, choice.agent) from fault
         if turn.lease is not None:
-            self._keep(turn.lease, _Kept(choice.agent, principal, session, len(turn.history) + 2))
+            # A run that was joined has a thread of its own.
+            name = result.thread if is_durable else session
+            self._keep(turn.lease, _Kept(choice.agent, principal, name, len(turn.history) + 2, is_durable))
         said = Message("user", turn.text, turn.images), Message("assistant", result.text)
         return TurnResult(
             texts=result.texts,
             messages=said,
-            usage=result.usage,
+            usage=result.usage.tokens,
             stop_reason=result.stop_reason,
             backend=result.backend,
             notices=result.notices,
         )
 
+    def _chosen_before(self, turn: ExecutorTurn, emit: Emit) -> Choice | None:
+        """Return the choice of an earlier attempt, None if nobody was asked then. Raises Fault (UPSTREAM)."""
+        if turn.attempt == 1:
+            return None
+        call = turn.said[-1].calls[0] if turn.said and turn.said[-1].calls else None
+        made = turn.nested | turn.unmade
+        is_lost = call is not None and call.id not in made and not self._reach.continues(call.name)
+        if call is not None and is_lost and not self._reach.repeats(call.name):
+            turn.unfinished.check_repeatable(call.name)
+        emit(RunContinued(run_id=turn.run_id, agent=turn.agent, attempt=turn.attempt))
+        if call is None:
+            return None
+        return Choice(call.name, "conversation", "it was chosen before the fleet was stopped")
+
+    async def _keep_choice(self, turn: ExecutorTurn, agent: str, emit: Emit) -> bool:
+        """Store who is about to be asked; returns whether that agent's run is durable as well."""
+        if turn.journal is None:
+            return False
+        if not turn.said:
+            call = ToolCall(_CALL, agent, {})
+            emit(LoopMessage(run_id=turn.run_id, agent=turn.agent, role="assistant", text="", calls=(call,)))
+            await turn.journal.committed()
+        await turn.journal.still_ours()
+        return self._reach.continues(agent)
+
     async def _choose(self, turn: ExecutorTurn, principal: Principal, emit: Emit) -> Choice:
         rules = self._rules
         among = self._reach.candidates(self._members, principal)
+        gate = CallGate.of(turn)
+        among = tuple(each for each in among if gate.shows(f"agent:{each.id}"))
         if turn.images:
             among = tuple(self._if_it_sees(each) for each in among)
         changed = ""
@@ -231,6 +294,8 @@ class RouterExecutor(Executor):
         emit: Emit,
         request: RunRequest,
         listener: Callable[[Event], None] | None = None,
+        *,
+        durably: bool = False,
     ) -> RunResult:
         """Run another agent as a call of this run, so that their spans are linked."""
         span, call = begin_call(), secrets.token_hex(6)
@@ -248,8 +313,11 @@ class RouterExecutor(Executor):
         step = begin_call_step("agent", request.agent, {"message": request.text}, call_id=call, span_id=span)
         done = False
         try:
-            request = replace(request, trace=trace, caller=f"router {turn.agent}", surface="router")
-            result = await self._reach.run(request, listener)
+            request = replace(request, trace=trace, caller=f"router {turn.agent}", surface=ROUTER)
+            if durably:
+                result = await self._reach.run_durably(turn, _CALL, request, listener)
+            else:
+                result = await self._reach.run(request, listener)
             done = True
             if step is not None:
                 step.content([{"type": "text", "text": result.text}])
@@ -260,22 +328,25 @@ class RouterExecutor(Executor):
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
     def _session_of(
-        self, turn: ExecutorTurn, agent: str, principal: Principal
-    ) -> tuple[str, tuple[Message, ...]]:
-        """Return the conversation in which the chosen agent answers, and the messages that it needs to get.
+        self, turn: ExecutorTurn, agent: str, principal: Principal, is_durable: bool
+    ) -> tuple[str, tuple[Message, ...], bool]:
+        """Return the conversation in which the chosen agent answers, the messages that it needs to get, and
+        whether it is new.
 
         Until it has answered it counts as knowing nothing: after a failure its state is unknown.
         """
         history = tuple(turn.history)
         if turn.lease is None:
-            return "", history
+            return "", history, True
         before = self._kept.get(turn.lease)
         self._keep(turn.lease, _Kept(agent, principal))
-        if before is not None and (before.agent, before.known) == (agent, len(history)) and before.session:
-            return before.session, ()
+        if before is not None and before.session:
+            goes_on = (before.agent, before.known, before.is_durable) == (agent, len(history), is_durable)
+            if goes_on:
+                return before.session, (), False
         if before is not None:
             self._end(before)
-        return f"router-{secrets.token_hex(16)}", history
+        return mint() if is_durable else f"router-{secrets.token_hex(16)}", history, True
 
     def _keep(self, lease: str, session: _Kept) -> None:
         self._kept[lease] = session
@@ -284,7 +355,7 @@ class RouterExecutor(Executor):
             self._end(self._kept.popitem(last=False)[1])
 
     def _end(self, session: _Kept) -> None:
-        if session.session:
+        if session.session and not session.is_durable:
             self._reach.end(session.agent, session.session, session.principal)
 
     def release(self, lease: str) -> None:
@@ -299,6 +370,13 @@ class RouterExecutor(Executor):
         """Forget the agents of all conversations."""
         while self._kept:
             self._end(self._kept.popitem()[1])
+
+
+async def _allowed(turn: ExecutorTurn, agent: str) -> None:
+    """Ask a person where the router's rules say so. Raises Fault (UPSTREAM) if the agent is not asked."""
+    call = f"agent:{agent}"
+    if refusal := await CallGate.of(turn).refusal([call], {"message": turn.text}, _CALL):
+        raise Fault(FaultType.UPSTREAM, refusal, data={"routed": agent})
 
 
 def _telling(turn: ExecutorTurn, agent: str, emit: Emit) -> Callable[[Event], None]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from pallas.asking import asker
 from pallas.config import AgentConfig, Project, Where
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import Document
@@ -16,6 +17,7 @@ from pallas.executors.handler.handler_faults import Exited, passed_on, raised
 from pallas.executors.ipc.child_messages import OUT_OF_MEMORY, encode_message
 from pallas.executors.ipc.child_questions import QuestionsToFleet
 from pallas.invocation import Completion, LLMResponse
+from pallas.limits.limit_reached import revived as limit_revived
 from pallas.llm.token_budget import revived
 from pallas.messaging.messaging_port import Delivery, HandlerReply
 from pallas.messaging.untyped_payload import untyped
@@ -25,6 +27,7 @@ from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elemen
 
 from ..ipc.channel import Channel
 from ..ipc.child_loop import ChildLoop, serve_child
+from ..ipc.form_questions import AskerThroughFleet
 from ..ipc.module_sources import ModuleSources, read_sources
 from .handler_child_messages import (
     MAX_FILES,
@@ -146,6 +149,7 @@ class ChildHost(InProcessHost):
         """Have it handle a message. Raises CancelledError alone, and ends the process for want of memory."""
         call = request.call
         models = ModelsThroughFleet(call, self._setup.bytes, self._questions) if request.models else None
+        asker.set(AskerThroughFleet(call, self._questions))  # for the task of this message
         try:
             delivery = Delivery(self._payload(request), request.metadata, request.frame, "", 0.0, models)
             self._send(HandlingBegun(call))
@@ -239,7 +243,7 @@ class ModelsThroughFleet:
             try:
                 return decode_response(await self._questions.ask(question))
             except Fault as fault:
-                raise revived(fault) from None
+                raise limit_revived(revived(fault)) from None
             except Undecodable as error:
                 text = f"the model's answer cannot be read: {error}"
                 raise Fault(FaultType.INTERNAL, text) from None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from pallas.contract import HandlerMetadata
-from pallas.executors.ipc.child_messages import Name, Number
+from pallas.executors.ipc.child_messages import FormQuestion, Name, Number
 from pallas.invocation import LLMResponse
 from pallas.model.codec import decode, encode_fields
 
@@ -175,6 +175,7 @@ FROM_HANDLER: Final = (
     HandlerReturned,
     HandlerFailed,
     ModelQuestion,
+    FormQuestion,
 )
 
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from pallas.asking import Asker
+from pallas.asking import asker as current_asker
 from pallas.executors.ipc.child_connection import ChildConnection, PendingCall
-from pallas.executors.ipc.child_messages import CallCancelled
+from pallas.executors.ipc.child_messages import CallCancelled, FormQuestion
+from pallas.executors.ipc.form_questions import answer_form
 from pallas.invocation import Completer, Completion
 from pallas.messaging.messaging_port import Delivery
 from pallas.model import Fault, FaultType
@@ -62,6 +65,7 @@ class HandlerCall(PendingCall):
     kinds: tuple[type, ...] = (CallCancelled,)
     completer: Completer | None = None
     trace: RunTrace | None = field(default_factory=current_run)
+    people: Asker | None = field(default_factory=current_asker.get)
     has_begun: bool = False
     """The handler was called."""
     is_cancelled: bool = False
@@ -190,6 +194,10 @@ class HandlerConnection(ChildConnection[HandlerCall]):
                 self.classes.add(message.key, message.described, self.calls_made)
             case ModelQuestion():
                 self._ask_model(message)
+            case FormQuestion():
+                call = self._expected(message.call)
+                own = replace(message, server="", call_id="")  # it asks for itself alone
+                answer_form(self.questions, own, None if call.is_cancelled else call.people)
             case _:
                 self._answer(message.call, message)
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from acp.meta import PROTOCOL_VERSION
@@ -29,12 +30,14 @@ from acp.schema import (
     TextContentBlock,
     ToolCallProgress,
     ToolCallStart,
+    UsageUpdate,
 )
 from pydantic import BaseModel, ValidationError
 
 from pallas import __version__
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
+from pallas.model.money import believed, nano_usd
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 
@@ -46,6 +49,8 @@ log = logging.getLogger(__name__)
 
 _AUTH_REQUIRED: Final = -32000
 _MAX_DETAILS: Final = 300
+_MAX_SESSIONS: Final = 1_000
+"""Most sessions whose cost so far is known."""
 
 
 class AcpDialect:
@@ -58,6 +63,8 @@ class AcpDialect:
     ) -> None:
         self._name = name
         self._config = config
+        # What each session has cost so far, in nano-US-dollars.
+        self._paid: dict[str, int] = {}
         self._peer = peer
         try:
             answer = InitializeResponse.model_validate(handshake)
@@ -122,7 +129,8 @@ class AcpDialect:
             raise malformed(self._name) from None
         usage = answer.usage
         counted = Usage(usage.input_tokens, usage.output_tokens) if usage is not None else Usage()
-        return WorkerAnswer(output.end(ok=True), stop_reason(answer.stop_reason), counted)
+        whole = replace(counted, cost=believed(output.cost)).without_steps
+        return WorkerAnswer(output.end(ok=True), stop_reason(answer.stop_reason), whole)
 
     def cancel(self, session: str) -> None:
         """Send the notification; the prompt's own answer says when it has stopped."""
@@ -130,6 +138,7 @@ class AcpDialect:
 
     def close(self, session: str) -> None:
         """Close a session if the worker can; else it is just not used any more."""
+        self._paid.pop(session, None)
         if self._closes:
             self._peer.notify("session/close", _plain(CloseSessionRequest(session_id=session)), request=True)
 
@@ -140,15 +149,31 @@ class AcpDialect:
         except ValidationError as error:
             log.debug("%s: an update that cannot be read: %s", self._name, _why(error))
             return None
+        if isinstance(notification.update, UsageUpdate):
+            return notification.session_id, self._paid_since(notification.session_id, notification.update)
         return notification.session_id, notification.update
 
+    def _paid_since(self, session: str, update: UsageUpdate) -> int | None:
+        """What was added to the cost of a session, in nano-US-dollars; None if it does not say so in them."""
+        cost = update.cost
+        total = nano_usd(str(cost.amount)) if cost is not None and cost.currency.upper() == "USD" else None
+        if total is None:
+            return None
+        before = self._paid.pop(session, 0)
+        self._paid[session] = total
+        if len(self._paid) > _MAX_SESSIONS:
+            del self._paid[next(iter(self._paid))]
+        return max(0, total - before)
+
     def report(self, update: Any, output: TurnOutput) -> None:
-        """Emit text, thoughts and tools; plans, modes and commands are left out."""
+        """Emit text, thoughts and tools, and add what was paid; plans, modes and commands are left out."""
         match update:
             case AgentMessageChunk(content=TextContentBlock(text=text), message_id=message):
                 output.text(text, message=message)
             case AgentThoughtChunk(content=TextContentBlock(text=text)):
                 output.text(text, reasoning=True)
+            case int():
+                output.cost = (output.cost or 0) + update
             case ToolCallStart() | ToolCallProgress():
                 output.tool(
                     update.tool_call_id,
@@ -159,20 +184,41 @@ class AcpDialect:
                     result=update.raw_output,
                 )
 
-    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
-        """Answer by ``permissions``: allow once, or reject with a notice; cancelled if the turn is over."""
+    async def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+        """Answer by ``permissions``; cancelled if the turn is over, or ends before there is an answer.
+
+        A person is asked once for each request, so what is allowed is allowed once, unless they say always.
+        """
         try:
             request = RequestPermissionRequest.model_validate(params)
         except ValidationError as error:
             raise JsonRpcError(-32602, f"Invalid params: {_why(error)}") from None
         if output is None:
             return _outcome(None)
-        if self._config.permissions == "allow":
-            return _outcome(_option(request.options, "allow_once", "allow_always"))
-        what = one_line(request.tool_call.title or request.tool_call.tool_call_id, 120)
-        output.notice(
-            f"the worker {self._name} asked leave for {what} and was refused; permissions: allow lets it"
-        )
+        how, call = self._config.permissions, request.tool_call
+        what = one_line(call.title or call.tool_call_id, 120)
+        why = "permissions: ask has a person asked, permissions: allow lets it"
+        kinds: tuple[str, ...] = ("allow_once", "allow_always")
+        if how == "ask":
+            try:
+                question = await output.approval(
+                    call.tool_call_id, title=call.title or "", kind=call.kind or "", given=call.raw_input
+                )
+            except Fault as fault:
+                how, why = "reject", fault.message
+            else:
+                if question is None:
+                    return _outcome(None)
+                how = "allow" if question.is_accepted else "reject"
+                why = "a person declined it" if question.state == "answered" else "nobody answered in time"
+                if how == "allow" and not question.always:
+                    kinds = ("allow_once",)
+        if how == "allow":
+            option = _option(request.options, *kinds)
+            if option is not None or "allow_always" in kinds:
+                return _outcome(option)
+            why = "it offers no way to allow it once"
+        output.notice(f"the worker {self._name} asked leave for {what} and was refused: {why}")
         return _outcome(_option(request.options, "reject_once", "reject_always"))
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:

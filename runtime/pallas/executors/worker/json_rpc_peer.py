@@ -6,8 +6,9 @@ import logging
 import re
 from asyncio import StreamReader, StreamWriter
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from inspect import isawaitable
 from time import monotonic
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from pallas.safe_text import one_line, sanitize
 from .worker_limits import WorkerLimits
 
 METHOD_NOT_FOUND: Final = -32601
+MAX_REQUESTS: Final = 64
+"""Requests of a worker that wait for their answers at a time."""
+_BUSY: Final = -32000
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +61,9 @@ def error_of(error: Any) -> JsonRpcError:
 class JsonRpcPeer:
     """One worker's stdin and stdout.
 
-    ``on_notification`` gets its notifications, ``on_request`` returns the results of its requests or raises
-    JsonRpcError. ``on_broken`` gets the reason when it breaks the protocol; its owner then ends it and calls
-    ``fail``.
+    ``on_notification`` gets its notifications, ``on_request`` returns the results of its requests, or what
+    returns one when awaited, or raises JsonRpcError. ``on_broken`` gets the reason when it breaks the
+    protocol; its owner then ends it and calls ``fail``.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class JsonRpcPeer:
         self._more, self._room = asyncio.Event(), asyncio.Event()
         self._fault: Fault | None = None
         self._garbage_times: deque[float] = deque(maxlen=limits.garbage)
+        self._answering: set[asyncio.Task[None]] = set()
         # Only this queue holds lines: the transport takes one when the one before is sent.
         writer.transport.set_write_buffer_limits(high=0)
         self.reading = asyncio.create_task(self._read(reader), name=f"{name}: stdout")
@@ -138,6 +143,10 @@ class JsonRpcPeer:
             message["id"], self._next = self._next, self._next + 1
         self._send(message)
 
+    def hear(self, line: bytes) -> None:
+        """Take a line as if the worker had written it."""
+        self._take(line)
+
     def fail(self, fault: Fault) -> None:
         """Fail every call in flight, and each later one, with ``fault``: the worker has ended."""
         if self._fault is None:
@@ -145,8 +154,8 @@ class JsonRpcPeer:
         self._fail_all(fault)
         self._lines.clear()
         self._room.set()
-        self.reading.cancel()
-        self._writing.cancel()
+        for task in (self.reading, self._writing, *self._answering):
+            task.cancel()
 
     async def _has_room(self, size: int) -> None:
         limits = self._limits
@@ -245,14 +254,33 @@ class JsonRpcPeer:
             if number is None:
                 self._on_notification(method, params)
                 return
-            answer: dict[str, Any] = {"id": number, "result": self._on_request(method, params)}
-        except JsonRpcError as refused:
-            answer = {"id": number, "error": {"code": refused.code, "message": refused.message}}
-        except Exception:
-            log.exception("%s: %s of its worker failed here", self._name, one_line(method, 60))
-            answer = {"id": number, "error": {"code": -32603, "message": "internal error"}}
+            if len(self._answering) >= MAX_REQUESTS:
+                raise JsonRpcError(_BUSY, f"{MAX_REQUESTS} requests wait for an answer already")
+            result = self._on_request(method, params)
+        except Exception as error:
+            self._refuse(number, method, error)
+            return
+        if not isawaitable(result):
+            self._send({"id": number, "result": result})
+            return
+        task = asyncio.create_task(self._answer_later(number, method, result), name=f"{self._name}: answer")
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer_later(self, number: Any, method: str, result: Awaitable[Any]) -> None:
+        try:
+            self._send({"id": number, "result": await result})
+        except Exception as error:
+            self._refuse(number, method, error)
+
+    def _refuse(self, number: Any, method: str, error: Exception) -> None:
+        if isinstance(error, JsonRpcError):
+            body = {"code": error.code, "message": error.message}
+        else:
+            log.error("%s: %s of its worker failed here", self._name, one_line(method, 60), exc_info=error)
+            body = {"code": -32603, "message": "internal error"}
         if number is not None:
-            self._send(answer)
+            self._send({"id": number, "error": body})
 
     def _answered(self, number: Any, message: Mapping[str, Any]) -> bool:
         """Return whether it answers a call that was made, even if no code waits for the answer."""

@@ -4,9 +4,11 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
-from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
+from pallas.model import Fault, FaultType, Message, Notice, StepStarted, TextDelta, ToolEvent
+from pallas.model.questions import Question
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import begin_call_step
@@ -39,6 +41,10 @@ class TurnOutput:
         self._notices = 0
         self._step = 0
         self._in_tools = False
+        # What the worker says that it was paid for, in nano-US-dollars; None if it does not say.
+        self.cost: int | None = None
+        self._people = turn.people
+        self._asking: set[asyncio.Task[Question]] = set()
         self.is_ended = False
         self.full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -113,6 +119,33 @@ class TurnOutput:
         if step is not None:
             self._steps[call] = step
 
+    async def approval(self, call: str, *, title: str, kind: str, given: Any) -> Question | None:
+        """Ask a person whether the worker may make a call; None if the turn is over before the answer.
+
+        Raises Fault if no person can be asked.
+        """
+        if self._people is None:
+            raise Fault(FaultType.UPSTREAM, "there is no person to ask")
+        if self.is_ended:
+            return None
+        server, tool = _label(title, kind)
+        name, is_whole = f"{server}__{tool}", one_line(title, 80) == sanitize(title.strip())
+        if not is_whole:  # other titles may have the same label
+            name = f"{name} {sha256(title.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        is_shown = is_whole and isinstance(given, Mapping)
+        arguments = given if is_shown else {"title": title, "input": given}
+        work = self._people.approve(
+            tool=name,
+            arguments=arguments,
+            call_id=one_line(call, 64),
+            message=one_line(title, 300),
+        )
+        task = asyncio.ensure_future(work)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        await asyncio.wait({task})
+        return None if task.cancelled() else task.result()
+
     def notice(self, text: str) -> None:
         """Emit a notice for people; only the first few of a turn are emitted."""
         self._notices += 1
@@ -126,6 +159,8 @@ class TurnOutput:
                 self._tool(call, "completed" if ok else "failed")
             self._open.clear()
             self._end_block()
+            for task in self._asking:
+                task.cancel()
             self.is_ended = True
         return tuple(self._blocks)
 

@@ -181,6 +181,11 @@ class WorkerConnection:
         text = f"{self._name}: its worker {self._how_it_ended()}; try again in a moment"
         return Fault(FaultType.TRANSPORT, text, data={"stage": "worker"}, cause=self._stderr_hint())
 
+    async def crash(self) -> None:
+        """Have it end as by SIGKILL; returns when that was noticed."""
+        self.process.end(force=True)
+        await asyncio.wait({self._watcher}, timeout=_LAST_S + _TERM_S)
+
     async def open(self) -> str:
         """Open a session there and return its id; it is closed again if this is cancelled. Raises Fault."""
         opening = self._start_task(self.dialect.open(), "session")

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
+from pallas.model.money import believed, nano_usd
 from pallas.safe_text import one_line, sanitize
 
 from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
@@ -75,7 +76,7 @@ class WorkerDialect(Protocol):
         """Emit an update as events."""
         ...
 
-    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+    async def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
         """Return the answer to ``session/request_permission``; ``output`` is None if the turn is over."""
         ...
 
@@ -126,8 +127,13 @@ class SimpleDialect:
         output.text(text)
         usage = result.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        counted = Usage(_count(usage.get("inputTokens")), _count(usage.get("outputTokens")))
-        return WorkerAnswer(output.end(ok=True), stop_reason(reason), counted)
+        cost = usage.get("costUsd")
+        counted = Usage(
+            _count(usage.get("inputTokens")),
+            _count(usage.get("outputTokens")),
+            believed(nano_usd(str(cost))) if cost is not None else None,
+        )
+        return WorkerAnswer(output.end(ok=True), stop_reason(reason), counted.without_steps)
 
     def cancel(self, session: str) -> None:
         """Send the request; its answer is ignored."""
@@ -144,7 +150,7 @@ class SimpleDialect:
     def report(self, update: Any, output: TurnOutput) -> None:
         """Do nothing: this dialect has no updates."""
 
-    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+    async def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
         """Refuse: this dialect has no permissions."""
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found")
 

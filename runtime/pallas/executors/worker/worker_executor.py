@@ -8,15 +8,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pallas.child_environment import program_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
+from pallas.executors.faults.fault_injection import current_injection, pause
+from pallas.executors.faults.provider_failures import GARBAGE
 from pallas.model import Fault, FaultType, Message
+from pallas.model.fault_rules import FaultKind
 from pallas.model.redaction import forget, is_sensitive, redact
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
+from ..metered_work import metered_work
 from .json_rpc_peer import JsonRpcError
 from .turn_output import TurnOutput, history_block
 from .worker_connection import WorkerConnection
@@ -24,6 +28,8 @@ from .worker_limits import LIMITS, WorkerLimits
 from .worker_sessions import WorkerSession
 
 log = logging.getLogger(__name__)
+
+_INTERNAL_ERROR: Final = -32603
 
 
 class WorkerExecutor(Executor):
@@ -118,8 +124,11 @@ class WorkerExecutor(Executor):
             self._waiting -= 1
         try:
             connection = self._alive()
-            session = await self._session(connection, turn)
-            return await self._answer(connection, session, turn, emit)
+            async with metered_work(turn, self._info.model) as work:
+                session = await self._session(connection, turn)
+                result = await self._answer(connection, session, turn, emit)
+                work.take(result.usage, result.texts)
+                return result
         finally:
             self._room.release()
 
@@ -198,8 +207,14 @@ class WorkerExecutor(Executor):
         answer: asyncio.Future[Any] | None = None
         leaves = False
         try:
+            what = await self._injected(connection)
             answer = await self._begin(connection, session, turn, output)
+            if what == "garbage":
+                connection.peer.hear(GARBAGE)
             await self._wait_answer(answer, output)
+            if what == "cut":
+                await connection.crash()
+                raise connection.end_fault()
             response = dialect.parse_answer(answer.result(), output)
             question = Message("user", turn.text, turn.images)
             messages = (question, Message("assistant", "\n\n".join(response.texts)))
@@ -228,6 +243,20 @@ class WorkerExecutor(Executor):
             output.end(ok=False)
             if not leaves:
                 connection.finish_turn(session)
+
+    async def _injected(self, connection: WorkerConnection) -> FaultKind | None:
+        """Apply the fault that this turn gets before it is sent; returns which one it gets, None for none."""
+        injection = current_injection()
+        rule = injection.choose_for_worker(self._name) if injection is not None else None
+        if rule is None:
+            return None
+        if rule.what == "slow":
+            await pause(rule)
+        elif rule.what == "dropped":
+            await connection.crash()
+        elif rule.what not in ("cut", "garbage"):
+            raise JsonRpcError(_INTERNAL_ERROR, f"Internal error: HTTP {rule.what} (injected fault)")
+        return rule.what
 
     async def _begin(
         self, connection: WorkerConnection, session: WorkerSession, turn: ExecutorTurn, output: TurnOutput

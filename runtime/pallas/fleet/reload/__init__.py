@@ -2,5 +2,6 @@
 
 ``file_watcher`` hears of saved files in the ``watched_folders``. ``file_usage`` says which files matter to
 the project (``agents.yaml``, ``.env`` and others) and to each agent. ``reloader`` reads the project again,
-``affected_agents`` plans which agents get a new version, and ``applier`` makes and swaps them.
+``affected_agents`` plans which agents get a new version, and ``applier`` makes and swaps them,
+once the ``reload_gate`` lets them through.
 """

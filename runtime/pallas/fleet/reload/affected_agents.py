@@ -35,7 +35,17 @@ MADE_OF: Final = (
     "examples",
 )
 # Keys of agents.yaml that are looked at once, when the fleet starts.
-AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "database_url")
+AT_START: Final = (
+    "bind",
+    "registry_port",
+    "port",
+    "scripted",
+    "tls",
+    "loop_lag",
+    "workers",
+    "database_url",
+    "tools_lock",
+)
 # Those that are taken over at once, and need nothing else.
 AT_ONCE: Final = (
     "name",
@@ -45,13 +55,20 @@ AT_ONCE: Final = (
     "public_url",
     "server_cards",
     "drain_timeout",
+    "drain",
+    "unfinished_calls",
+    "trusted_servers",
+    "tools",
+    "approvals",
     "allowed_hosts",
     "log_level",
     "default_agent",
     "sessions",
     "tasks",
+    "reload",
     "messages",
     "llm",
+    "prices",
 )
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +62,25 @@ def digest_of(info: ExecutorInfo, project: Project, config: AgentConfig) -> Agen
         | _payload(info),
         marks=marks,
     )
+
+
+def instruction_digest(face: AgentDigest) -> str:
+    """The SHA-256 of the instruction, empty without one."""
+    return sha256(face.instruction.encode("utf-8", "replace")).hexdigest() if face.instruction else ""
+
+
+def tools_digest(face: AgentDigest) -> str:
+    """The SHA-256 of the tools as models see them, in any order; empty without any.
+
+    That is their names, descriptions and the schemas of their arguments.
+    """
+    if not any(face.tools.values()):
+        return ""
+    tools = {
+        server: {name: (tool.description, tool.input_schema) for name, tool in own.items()}
+        for server, own in face.tools.items()
+    }
+    return sha256(json.dumps(tools, sort_keys=True).encode()).hexdigest()
 
 
 def _payload(info: ExecutorInfo) -> dict[str, str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
-from pallas.model import Change
+from pallas.model import Change, RunVersion
 
-from .agent_digest import AgentDigest, digest_of
+from .agent_digest import AgentDigest, digest_of, instruction_digest, tools_digest
 from .source_files import SourceFiles
 from .version_diff import bounded, changes, file_changes
 
@@ -23,6 +23,12 @@ class AgentVersion:
     sources: SourceFiles = field(default_factory=SourceFiles)
     face: AgentDigest = field(default_factory=AgentDigest)
     number: int = 0
+    _made_of: RunVersion = field(default_factory=lambda: RunVersion(0))
+
+    @property
+    def of_run(self) -> RunVersion:
+        """What a run that it answers keeps of it."""
+        return replace(self._made_of, number=self.number)
 
     @property
     def files(self) -> frozenset[Path]:
@@ -35,7 +41,9 @@ class AgentVersion:
         Blocks; may be called again when more is known.
         """
         self.sources = self.sources.with_more({*self.files, *also}, since)
-        self.face = digest_of(self.executor.info, self.project, self.config)
+        face = self.face = digest_of(self.executor.info, self.project, self.config)
+        files = self.sources.digest_of(self.files, self.project.root)
+        self._made_of = RunVersion(0, files, instruction_digest(face), tools_digest(face))
 
     def is_as_before(self, other: "AgentVersion") -> bool:
         """Whether both are known to be made of the same, byte for byte."""

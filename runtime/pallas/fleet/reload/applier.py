@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import monotonic
@@ -91,14 +91,20 @@ class Applier:
         moved = await self._move(plan, new)
         await self._adopt_settings(plan, new)
         self._adopt(new)
-        outcomes = [*moved]
-        failed: set[str] = set()
+        return (*moved, *await self.reload(plan, new, began))
+
+    async def reload(
+        self, plan: ReloadPlan, new: Project, began: float, failed: Collection[str] = ()
+    ) -> tuple[Reloaded, ...]:
+        """Make the new versions of a plan, and nothing else of it; who needs one of ``failed`` waits."""
+        outcomes: list[Reloaded] = []
+        late = set(failed)
         for layer in plan.layers:
-            done = await asyncio.gather(*(self._one(name, plan, new, failed, began) for name in layer))
+            done = await asyncio.gather(*(self._one(name, plan, new, late, began) for name in layer))
             outcomes += [each for each in done if each is not None]
-            failed |= {each.agent for each in done if each is not None and each.outcome == "failed"}
+            late |= {each.agent for each in done if each is not None and each.outcome == "failed"}
             self._adopt(new)
-        members.moved(new.drain_timeout)
+        self._on.members.moved(new.drain_timeout)
         self._agents.arrange(tuple(new.agents))
         reapply_logging()  # fast-agent sets up its loggers whenever an agent starts or ends
         return tuple(outcomes)

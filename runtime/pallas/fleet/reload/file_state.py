@@ -43,13 +43,18 @@ class SelfWrites:
         """A reload was under way in that time (Unix seconds)."""
         self._span = (began, ended)
 
+    @property
+    def left(self) -> frozenset[Path]:
+        """The files that are left alone."""
+        return frozenset(path for path, count in self._counts.items() if count >= MAX_IN_A_ROW)
+
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
         """Return the changed files to leave alone until another program writes them. Blocks."""
         began, ended = self._span
         self._counts = {
             path: self._counts.get(path, 0) + 1 for path in paths if began <= _written(path) < ended - _TICK
         }
-        return frozenset(path for path, count in self._counts.items() if count >= MAX_IN_A_ROW)
+        return self.left
 
 
 def _written(path: Path) -> float:

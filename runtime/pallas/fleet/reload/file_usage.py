@@ -93,7 +93,7 @@ def _complete(known: AgentFacts) -> AgentFacts:
     root, config = known.project.root, known.config
     own = _own(root, config)
     files = known.files | own
-    if known.failed and own:  # the missing file may appear next
+    if (known.failed or known.owed) and own:  # the next version may use more than the one that answers
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
     return replace(known, files=files, scripts={name: _scripts(known.project, name) for name in names})

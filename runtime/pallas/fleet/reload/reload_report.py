@@ -3,6 +3,7 @@
 from typing import Final
 
 from pallas.model import Reloaded
+from pallas.model.context_bill import changes_text
 
 MAX_MISTAKES: Final = 50
 
@@ -23,8 +24,11 @@ def report_line(event: Reloaded) -> str:
     if event.outcome == "failed":
         place = "" if event.error.startswith(event.place) else f"{event.place}: "
         return f"{who}: not reloaded{because}: {place}{event.error}"
+    if event.outcome == "held":
+        return f"{who}: version held back{because}: {event.error}; reload lets it through"
     found = [f"{each.part} {each.name}".rstrip() for each in event.changes]
     different = f": {', '.join(found[:8])}{', …' if len(found) > 8 else ''}" if found else ""
+    tokens = f"; {changes_text(event.context)}" if event.context else ""
     version = f"version {event.version} is live" if event.agent else "reloaded"
     again = " again" if event.rolled_back else ""
-    return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}"
+    return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}{tokens}"

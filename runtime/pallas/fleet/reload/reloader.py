@@ -31,6 +31,7 @@ from .applier import Applier, ReloadContext, config_changes
 from .file_state import FileFingerprints, SelfWrites, WordSearch, until_quiet
 from .file_usage import FileUsage, usage_of
 from .file_watcher import FileWatcher
+from .reload_gate import ReloadGate
 from .reload_report import more_mistakes, report_line
 from .watched_folders import may_matter
 
@@ -42,6 +43,8 @@ MAX_HEARD: Final = 5_000
 _MAX_NAMES: Final = 100
 # Seconds between two looks whether an agent with many earlier versions may have another one.
 _CROWDED: Final = 0.5
+_LEVELS: Final = {"failed": logging.ERROR, "held": logging.WARNING}
+_TESTS: Final = Path("tests") / "agents"
 _DOWN: Final = (AgentState.ERROR, AgentState.CRASH_LOOP)
 
 
@@ -63,6 +66,7 @@ class Reloader:
     ) -> None:
         self._applier = Applier(context)
         self._fleet = context.fleet
+        self._gate = ReloadGate(self._applier, context.fleet, self._is_outdated)
         self._now = context.now
         self._programs = context.programs
         self._take = take
@@ -122,6 +126,8 @@ class Reloader:
                     self._wake.set()
             if self._broken and not found:  # what the files named may be there now
                 self._unknown = self._unknown or any(may_matter(path, root) for path in paths)
+            if self._gate.held:  # the tests may pass now
+                self._unknown = self._unknown or any(_is_of_tests(path, root) for path in paths)
         if not found and not self._unknown:
             return
         self._since = monotonic() if self._since is None else self._since
@@ -131,12 +137,14 @@ class Reloader:
             self._changed.clear()
         self._show_waiting()
         self._wake.set()
+        self._gate.wake()
 
     def control(self, verb: FleetVerb) -> None:
         """Do as asked; returns at once, events tell. In the fleet's loop."""
         if verb == "reload":
             self._requested = True
             self._wake.set()
+            self._gate.wake()
         elif verb not in ("pause", "resume"):
             self._tell(
                 "warning", f"there is no {one_line(str(verb), 40)!r}; a fleet can pause, resume, reload"
@@ -163,6 +171,8 @@ class Reloader:
             last=self._last,
             reloading=tuple(sorted(self._applier.reloading)),
             outdated=self._outdated,
+            testing=self._gate.testing,
+            held=self._gate.held,
         )
 
     async def run(self) -> None:
@@ -203,6 +213,14 @@ class Reloader:
     def _is_due(self) -> bool:
         return bool(self._changed or self._unknown or self._all)
 
+    async def _is_outdated(self) -> bool:
+        """Whether there is more to do since the reload under way began."""
+        if self._requested or self._unknown or self._all:
+            return True
+        if await asyncio.to_thread(self._contents.different, self._changed - self._restless.left):
+            return True
+        return bool((await self._usage()).among(self._aside)) if self._aside else False
+
     async def _turn(self, requested: bool) -> None:
         """Reload once: find what changed and what that affects, and apply it."""
         self._aside = set()
@@ -226,6 +244,9 @@ class Reloader:
             files -= restless
             names = ", ".join(self._names(restless))
             self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
+        if self._gate.held and not (files or everything or unknown or self._gate.was_cut):
+            self._show_waiting()
+            return  # what the tests said still holds
         config = files & uses.config
         changed = ChangeSet(files=files - config, mentions=WordSearch())
         old, new = self._fleet.project, self._now(self._latest or self._fleet.project)
@@ -242,6 +263,7 @@ class Reloader:
         outcomes = await self._apply(plan, changed, _as_started(new, old), old, began, requested=requested)
         # When the last of the new versions took over: who saves after that has waited for it.
         live = max((began + each.seconds for each in outcomes), default=began)
+        live = monotonic() if self._gate.was_cut else live
         self._restless.finish(read, time() - monotonic() + live)
         self._show_waiting()
         await self._look_around(read)
@@ -297,7 +319,7 @@ class Reloader:
         if plan.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
         found = config_changes(plan, old, new) if changed.reread else ()
-        outcomes = await self._applier.apply(plan, new, began)
+        outcomes = await self._gate.apply(plan, new, began, saved=files, requested=requested)
         failed = sorted({each.agent for each in outcomes if each.outcome == "failed"})
         live = any(each.outcome == "live" for each in outcomes)
         outcome: ReloadOutcome = "unchanged"
@@ -341,8 +363,7 @@ class Reloader:
 
     async def _look_around(self, since: float) -> None:
         """Learn which files are used now. ``since`` is when reading them may have begun."""
-        known = self._facts()
-        uses = await asyncio.to_thread(usage_of, self._fleet.project, known, only=self._only is not None)
+        uses = await self._usage()
         later = await asyncio.to_thread(self._contents.note_new, uses.files, since)
         await asyncio.to_thread(self._contents.store, uses.files)
         first = self._uses is None
@@ -359,6 +380,12 @@ class Reloader:
                 self._since = monotonic()
                 self._wake.set()
             self._show_waiting()
+
+    async def _usage(self) -> FileUsage:
+        """The files that are used, or would be by versions that are due."""
+        return await asyncio.to_thread(
+            usage_of, self._fleet.project, self._facts(), only=self._only is not None
+        )
 
     def _facts(self) -> list[AgentFacts]:
         found = []
@@ -415,19 +442,29 @@ class Reloader:
 
     def _note(self, event: Event) -> None:
         """Log a line for each attempt."""
+        if self._gate.hear(event) and self._gate.held:  # others may have waited for it
+            self._unknown = True
+            self._wake.set()
         if not isinstance(event, Reloaded):
             return
         self._last = event
         if event.outcome == "live":
             self._applier.failed.discard(event.agent)
         extra = {"agent": event.agent} if event.agent else {}
-        level = logging.ERROR if event.outcome == "failed" else logging.INFO
+        level = _LEVELS.get(event.outcome, logging.INFO)
         log.log(level, "%s", report_line(event), extra=extra)
         for mistake in more_mistakes(event):
             log.log(level, "%s", mistake)
 
     def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
         self._fleet.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
+
+
+def _is_of_tests(path: Path, root: Path) -> bool:
+    """Whether a path is of a test or its recording, and not what a test may write."""
+    return (
+        path.is_relative_to(root / _TESTS) and path.suffix in (".yaml", ".jsonl") and may_matter(path, root)
+    )
 
 
 def _gone(file: str, agent: str) -> Mistake:

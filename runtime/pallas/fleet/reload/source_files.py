@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ _COARSE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as it was: ``digest`` of its bytes, empty where it was not there.
+    """One file as it was: ``digest`` is the SHA-256 of its bytes, empty where it was not there.
 
     ``text`` is None for one that is too large or no text. ``certain`` is False where it may have been written
     after it was read for the version: it says nothing about that one then.
@@ -43,6 +43,19 @@ class SourceFiles:
     def digests(self) -> dict[Path, bytes]:
         """What tells the files apart."""
         return {path: source.digest for path, source in self.files.items()}
+
+    def digest_of(self, paths: Collection[Path], root: Path) -> str:
+        """The SHA-256 of these files, as in ``RunVersion``; empty if one of them is not certain."""
+        known = [self.files.get(path) for path in paths]
+        if not paths or not all(each is not None and each.certain for each in known):
+            return ""
+        names = sorted(
+            (str(path.relative_to(root) if path.is_relative_to(root) else path), path) for path in paths
+        )
+        lines = (
+            f"{self.files[path].digest.hex()}  {name}\n" for name, path in names if self.files[path].digest
+        )
+        return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def changed(self, among: Collection[Path] = ()) -> tuple[Path, ...]:
         """Files that are not, byte for byte, what they were; ``among`` are others that belong in too.
@@ -86,7 +99,7 @@ def _read(path: Path, *, text: bool = True, since: float | None = None) -> Sourc
         with path.open("rb") as file:
             written = path.stat().st_ctime_ns / 1e9  # also where an older file was put there
             data = file.read(MAX_BYTES + 1)
-            digest = blake2b(data, digest_size=16)
+            digest = sha256(data)
             long = len(data) > MAX_BYTES
             while long and (more := file.read(1 << 20)):
                 digest.update(more)

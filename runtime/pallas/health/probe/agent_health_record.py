@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
-from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, ProbeResult
+from pallas.model import (
+    FAILED_STATES,
+    AgentState,
+    Downstream,
+    Health,
+    HealthStatus,
+    ProbeResult,
+    ServerChange,
+)
+from pallas.model.tool_lock import words_of
 from pallas.safe_text import one_line
 
 # Seconds that a failed real call counts, unless a later call succeeds: there may be no later call.
@@ -44,12 +53,14 @@ def health_of(
     lacks: Sequence[Lack] = (),
     required: Collection[str] = (),
     failed_runs: tuple[int, str] = (0, ""),
+    lock_changes: Sequence[ServerChange] = (),
 ) -> Health:
     """The health of an agent (SPEC PI-12, PR-21, PR-22); ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) if there is one.
     ``degraded`` if a required agent failed, if a downstream cannot be reached, asks for credentials or fails
-    real calls though it answers the probe, or if its provider has a problem; all causes in one line.
+    real calls though it answers the probe, if it lists other tools than the lock says, or if its provider has
+    a problem; all causes in one line.
     Runs that failed since the last that succeeded count too: how many, and the last one's fault.
     Also ``error`` if a probe finds that a ``required`` downstream is not reached: ``needs x: crash-loop (its
     process died); Unreachable: a, b; Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model
@@ -78,6 +89,7 @@ def health_of(
     causes = [f"needs {lack.name}: {lack.reason}" for lack in lacks]
     causes += [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
     causes += unconfigured
+    causes += words_of(lock_changes)
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
     causes += _failed(*failed_runs, explained=bool(causes))

@@ -6,7 +6,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from time import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.access.grants import Grants
 from pallas.config.auth import AuthConfig, IssuerConfig, in_force
@@ -19,13 +19,18 @@ from pallas.safe_text import one_line
 from pallas.surfaces.token_attempts import Attempts
 
 from .auth_challenge import MISSING
-from .issuer_keys import KeySet
-from .jwt import claims_of, looks_like_jwt, scopes_of
 from .static_tokens import MAX_TOKEN, find_token
 from .token_outcome import TokenRefused, Verified
 
+if TYPE_CHECKING:  # cryptography is imported by a fleet that has issuers
+    from .issuer_keys import KeySet
+
 OWN: Final = "fleet"
 _MAX_SETS: Final = 64
+
+if TYPE_CHECKING:
+    from pallas.surfaces.parked_calls import ParkedCalls
+    from pallas.surfaces.session_seal import SessionSeal
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +44,13 @@ class Verifier:
     """Checks tokens for all agents of one fleet. Belongs to the fleet's event loop.
 
     The accepted tokens are looked up in the configuration at each call, so changes need no notification.
-    ``own`` is a token of the fleet itself, created per fleet: the fleet uses it to list what its agents
-    serve.
+    ``own`` is a token of the fleet itself, made here unless it is given: the fleet uses it to list what its
+    agents serve.
     """
 
-    def __init__(self, clock: Callable[[], float] = time) -> None:
+    def __init__(self, clock: Callable[[], float] = time, *, own: str = "") -> None:
         self._clock = clock
-        self.own = secrets.token_urlsafe(32)
+        self.own = own or secrets.token_urlsafe(32)
         self._sets: OrderedDict[str, KeySet] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -61,8 +66,10 @@ class Verifier:
         if known is not None:
             scopes = frozenset(known.scopes)
             return Verified(Principal(f"token:{known.name}", fingerprint(token), scopes), scopes)
-        if not auth.issuers or not looks_like_jwt(token):
+        if not auth.issuers or token.count(".") != 2:
             raise TokenRefused("nobody has such a token")
+        from .jwt import claims_of, scopes_of
+
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)
         principal = subject_id(issuer.name, issuer.issuer, claims["sub"])
         scopes = scopes_of(claims)
@@ -78,6 +85,8 @@ class Verifier:
             return issuer.secret.encode()
         if issuer.pem:
             return issuer.pem
+        from .issuer_keys import KeySet
+
         keys = self._sets.get(issuer.jwks_url)
         if keys is None:
             keys = self._sets[issuer.jwks_url] = KeySet(issuer.jwks_url)
@@ -98,7 +107,7 @@ class Inbound:
 
     ``grants`` says which caller may run which agent. ``is_run_call`` says whether a call with some span comes
     from a run in flight: such a call needs no grant, since a caller that may run an agent may have it do
-    its work.
+    its work. ``session_seal`` and ``own_token`` are what the worker processes of a project share.
     """
 
     def __init__(
@@ -108,8 +117,13 @@ class Inbound:
         loopback: bool,
         attempts: Attempts | None = None,
         is_run_call: Callable[[str, TraceContext | None], bool] = lambda agent, trace: False,
+        session_seal: "SessionSeal | None" = None,
+        own_token: str = "",
     ) -> None:
-        self.verifier = Verifier()
+        self.session_seal = session_seal
+        self.parked: Callable[[], ParkedCalls | None] = lambda: None
+        """Parks calls whose runs wait for a person."""
+        self.verifier = Verifier(own=own_token)
         self.grants = Grants(dev=dev, loopback=loopback, admits=self.admits)
         self._is_run_call = is_run_call
         self._anywhere = False

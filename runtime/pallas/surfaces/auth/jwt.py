@@ -31,11 +31,6 @@ type KeyOf = Callable[[IssuerConfig, str | None, str], Awaitable[Any]]
 """Returns an issuer's key by key id and algorithm. Raises TokenRefused, Unavailable."""
 
 
-def looks_like_jwt(token: str) -> bool:
-    """Whether a token has the three parts of a JWT."""
-    return token.count(".") == 2
-
-
 async def claims_of(
     token: str, issuers: Iterable[IssuerConfig], key_of: KeyOf
 ) -> tuple[IssuerConfig, Mapping[str, Any]]:

@@ -36,19 +36,20 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
     if tasks() is not None and parts.handles:
         tools = with_handles(tools, work, tasks)
-    names = [tool.name for tool in tools]
+    names, parked = [tool.name for tool in tools], parts.inbound.parked()
     server = StatelessServer(
         NAME,
         instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
         version=__version__,
         on_duplicate="error",
         dereference_schemas=False,  # ours hold no references
+        request_state_security=parked.security if parked is not None else None,
     )
 
     async def authorize(tool: str, principal: Principal) -> None:
         await parts.inbound.authorize(FLEET, tool, principal)
 
-    server.add_middleware(AgentAccess(names, authorize=authorize, owner="the bridge"))
+    server.add_middleware(AgentAccess(names, authorize=authorize, owner="the bridge", parked=parked))
     schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
     for tool in tools:
         server.add_tool(tool)

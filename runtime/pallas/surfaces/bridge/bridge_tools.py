@@ -51,6 +51,7 @@ from .tool_schemas import (
 )
 
 if TYPE_CHECKING:
+    from pallas.questions.questions import Questions
     from pallas.runs.agent_directory import AgentDirectory
     from pallas.sessions import Admission, DelegationOutcome, Sessions
     from pallas.tasks import Tasks
@@ -69,7 +70,8 @@ class BridgeParts:
 
     ``admission`` counts the requests in progress; ``started`` returns whether any agent is available yet.
     With ``tasks``, work can become a task; with ``handles`` also for clients without the extension, by two
-    more tools. ``began`` is when the fleet was made, by ``time.monotonic``.
+    more tools. Callers are asked the ``questions`` of their runs. ``began`` is when the fleet was made, by
+    ``time.monotonic``.
     """
 
     directory: "AgentDirectory"
@@ -80,6 +82,7 @@ class BridgeParts:
     started: Callable[[], bool]
     tasks: "Callable[[], Tasks | None]" = lambda: None
     handles: bool = False
+    questions: "Questions | None" = None
     began: float = field(default_factory=monotonic)
 
 
@@ -172,6 +175,7 @@ class BridgeWork:
                     trace=trace_of(context),
                     caller=client_of(context),
                 ),
+                self._parts.questions,
                 with_text=wants_text({}, context),
             )
         try:
@@ -181,9 +185,8 @@ class BridgeWork:
 
     async def status(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         """Return the state of a session."""
-        return document(
-            session_status(self._parts.sessions.status(given.text("sessionId"), caller_of(context)))
-        )
+        found = await self._parts.sessions.status(given.text("sessionId"), caller_of(context))
+        return document(session_status(found))
 
     async def close(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         """Close a session, whether or not it exists."""
@@ -203,7 +206,8 @@ class BridgeWork:
         """Run one piece of work in a session of its own."""
         work = self.delegation(given, context)
         with self._parts.admission.taken():
-            return delegated(await run_observed(context, work, with_text=wants_text({}, context)))
+            questions, with_text = self._parts.questions, wants_text({}, context)
+            return delegated(await run_observed(context, work, questions, with_text=with_text))
 
     def delegation(self, given: Arguments, context: FastMCPRequestContext | None) -> Delegation:
         """Return the work of a ``tasks_delegate``, which needs nothing of the call after it has returned."""

@@ -59,4 +59,7 @@ class BridgePlace:
 
         asking = GateScope(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
         server = make_bridge(self._parts())
-        return None, endpoint(server, None, wire=self._wire, gate=lambda inner: AuthGate(inner, asking))
+        seal = self._inbound.session_seal
+        return None, endpoint(
+            server, None, wire=self._wire, gate=lambda inner: AuthGate(inner, asking), seal=seal
+        )

@@ -24,9 +24,11 @@ from ..tasks_extension import Begin
 from .bridge_tools import BridgeTool, BridgeWork, delegated
 from .tool_arguments import Arguments
 from .tool_documents import document, millis
-from .tool_schemas import DELEGATE, ToolListing
+from .tool_schemas import DELEGATE as DELEGATE
+from .tool_schemas import ToolListing
 
 if TYPE_CHECKING:
+    from pallas.sessions import DelegationOutcome
     from pallas.tasks import Tasks
 
 RESULT_WAIT: Final = 50.0
@@ -145,10 +147,7 @@ async def _begun(
     does = work.delegation(given, context)
 
     async def run(hear: Listener) -> TaskOutcome:
-        done = await does(hear)
-        answer = done.result.text if done.result is not None else ""
-        thread = done.result.thread if done.result is not None else ""
-        return TaskOutcome(as_json(delegated(done)), answer, thread, done.fault)
+        return outcome_of(await does(hear))
 
     return await tasks.begin(
         work.meant(given, context),
@@ -158,6 +157,13 @@ async def _begun(
         preview=given.text("prompt"),
         answers=answers,
     )
+
+
+def outcome_of(done: "DelegationOutcome") -> TaskOutcome:
+    """Return a piece of work as the result of its task."""
+    answer = done.result.text if done.result is not None else ""
+    thread = done.result.thread if done.result is not None else ""
+    return TaskOutcome(as_json(delegated(done)), answer, thread, done.fault)
 
 
 def _about(task: TaskRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from mcp_types import TextContent
 
 from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import AgentInfo, Fault, FaultType, ProviderFacts, RunResult, SessionRecord, Usage
+from pallas.model.money import cost_fields
 from pallas.surfaces.send_message_call import fault_result, result_of
 
 # A result has the document twice; this is for names, numbers and the JSON around them.
@@ -24,6 +25,7 @@ _STOPPED: Final[Mapping[str, str]] = {
     "maxturns": "max_turns",
     "maxturnrequests": "max_turns",
     "maxiterations": "max_turns",
+    "limit": "max_turns",  # of what it may spend
     "cancelled": "cancelled",
     "canceled": "cancelled",
     "timeout": "cancelled",
@@ -116,6 +118,8 @@ def answer(result: RunResult) -> dict[str, Any]:
         body["requestId"] = result.run_id
     if usage := _usage(result.usage):
         body["usage"] = usage
+    if not result.tree.is_empty:
+        body["cost"] = cost_fields(result.usage, result.tree)
     return body | result.who_answered
 
 

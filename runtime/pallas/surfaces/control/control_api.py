@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
@@ -53,6 +53,20 @@ MAX_STREAMS: Final = 16
 _MAX_SEQ: Final = 10**15
 EVERYWHERE: Final = ("0.0.0.0", "::", "")
 """Addresses that include loopback."""
+
+
+class SharingWorker(Protocol):
+    """A worker process, as far as its control API depends on the others."""
+
+    control_token: str
+    """The token of all of them."""
+    parent: int
+    """The process to signal."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one keeps the token's file."""
+        ...
 
 
 class ControlApi:
@@ -205,12 +219,14 @@ def open_control(
     port: int,
     log_file: Path,
     environ: MutableMapping[str, str] = os.environ,
+    worker: SharingWorker | None = None,
 ) -> ServedControlApi | None:
     """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
 
     The tokens are those of the environment. Without ``PALLAS_CONTROL_TOKEN`` a fleet that listens on loopback
     makes one, valid on this machine only, and stores it in a file of its user. A fleet that is bound to
-    another address has no control API then, and the log says how to get one.
+    another address has no control API then, and the log says how to get one. Worker processes share the token
+    that such a fleet makes; the first one stores it.
     """
     tokens, problems = take_tokens(environ)
     if problems:
@@ -218,9 +234,12 @@ def open_control(
         return None
     path: Path | None = None
     if not tokens.full and (is_loopback(bind) or bind in EVERYWHERE):
-        new_token = make_token()
+        new_token = make_token() if worker is None else worker.control_token
         try:
-            path = store_token(new_token, project, port)
+            if worker is None:
+                path = store_token(new_token, project, port)
+            elif worker.is_first:
+                path = store_token(new_token, project, port, pid=worker.parent)
         except (OSError, TokenFileExposed) as error:
             reason = (
                 str(error) if isinstance(error, TokenFileExposed) else error.strerror or type(error).__name__

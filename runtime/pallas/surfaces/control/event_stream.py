@@ -13,6 +13,7 @@ from pallas.model import (
     FleetPort,
     FleetSnapshot,
     MessagePassed,
+    QuestionAsked,
     Routed,
     RunEvent,
     RunFinished,
@@ -108,6 +109,8 @@ def for_lookers(event: Event) -> Event:
             return replace(event, description="")
         case MessagePassed():
             return replace(event, detail="")
+        case QuestionAsked():
+            return replace(event, message="")
         case _:
             return event
 

@@ -180,7 +180,7 @@ def _body_model(operation: Operation) -> type[BaseModel] | None:
         if each.place == "body":
             kind = SecretStr | None if each.rules.is_secret else each.type
             bounds: dict[str, Any] = {}
-            if each.type is str or each.rules.is_secret:
+            if each.type in (str, str | None) or each.rules.is_secret:
                 bounds = {"min_length": each.rules.minimum or None, "max_length": each.rules.maximum}
             default = ... if each.default is REQUIRED else each.default
             fields[each.wire_name] = (kind, Field(default, **bounds))

@@ -46,8 +46,10 @@ def file_name(project: Path, port: int) -> str:
     return f"{port}-{hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]}.json"
 
 
-def store_token(token: str, project: Path, port: int, folder: Path | None = None) -> Path:
-    """Write the token into its file (0600) and return its path.
+def store_token(
+    token: str, project: Path, port: int, folder: Path | None = None, *, pid: int | None = None
+) -> Path:
+    """Write the token into its file (0600) and return its path. ``pid`` is the fleet's process if not this.
 
     Raises TokenFileExposed where the folder is owned by another user, OSError where nothing can be written.
     """
@@ -55,7 +57,7 @@ def store_token(token: str, project: Path, port: int, folder: Path | None = None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_folder(folder, fix=True)
     path = folder / file_name(project, port)
-    document = {"token": token, "port": port, "project": str(project.resolve()), "pid": os.getpid()}
+    document = {"token": token, "port": port, "project": str(project.resolve()), "pid": pid or os.getpid()}
     draft = folder / f".{path.name}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

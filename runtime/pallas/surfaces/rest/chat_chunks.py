@@ -4,7 +4,7 @@ The chunks are ``text``, ``thinking``, ``tool_call``, ``tool_result``, ``retry``
 All text chunks together are the text of the answer (AG-16), unless a ``rollback`` comes between them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pallas.model import (
@@ -12,12 +12,16 @@ from pallas.model import (
     Fault,
     LoopMessage,
     ModelRetry,
+    QuestionAnswered,
+    QuestionAsked,
+    RunContinued,
     RunResult,
     StepStarted,
     TextDelta,
     ToolEvent,
     codec,
 )
+from pallas.model.money import cost_fields
 from pallas.model.redaction import redact_text
 from pallas.runs.retried_text import RetriedText, TextPart
 from pallas.safe_text import one_line, sanitize
@@ -39,11 +43,13 @@ class Chunks:
     is asked again), its chunks are not retracted at once: as long as the next attempt produces the same
     text, no chunk is sent, and a ``rollback`` is sent only where it differs. A rollback voids the text
     since the last tool chunk, or since the start.
+
+    ``said`` are texts of the answer that another fleet sent.
     """
 
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str, said: Iterable[str] = ()) -> None:
         self._agent = agent
-        self._blocks: list[str] = []
+        self._blocks: list[str] = [sanitize(text) for text in said]
         self._block = RetriedText()
         self._said = False
         self._fallback = False
@@ -59,6 +65,27 @@ class Chunks:
             yield from self._tool_event(event)
         elif isinstance(event, StepStarted) and event.actor == self._agent:
             yield from self._end_block()
+        elif isinstance(event, RunContinued) and event.agent == self._agent:
+            yield {"type": "continued", "attempt": event.attempt, "calls": list(event.calls)}
+        elif isinstance(event, QuestionAsked):
+            yield {
+                "type": "question",
+                "question": event.question,
+                "kind": event.kind,
+                "tool": event.tool,
+                "server": event.server,
+                "message": event.message,
+                "callId": event.call_id,
+                "expiresAt": event.expires_at,
+            }
+        elif isinstance(event, QuestionAnswered):
+            yield {
+                "type": "question_answered",
+                "question": event.question,
+                "action": event.action,
+                "by": event.by,
+                "reason": event.reason,
+            }
         elif isinstance(event, ModelRetry) and event.agent == self._agent:
             yield {
                 "type": "retry",
@@ -182,6 +209,7 @@ def answer_of(result: RunResult) -> dict[str, Any]:
         "steps": result.steps,
         "tools": result.tools,
         "usage": usage if counted else None,
+        **cost_fields(result.usage, result.tree),
         **result.who_answered,
     }
 

@@ -3,7 +3,7 @@
 Resources are plain objects here: the catalog parses them and words the errors.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -106,7 +106,7 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
         "reason",
         "problem",
     }
-    | {"shadowed", "shadows", "payload"},
+    | {"shadowed", "shadows", "payload", "context", "toolRules"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},
@@ -149,6 +149,16 @@ class ThreadChange(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     title: str = Field(max_length=200)
+
+
+class QuestionAnswerBody(BaseModel):
+    """The answer to a question. ``content`` is what a form asks for; ``always`` is for calls."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] = Field(default_factory=dict)
+    always: bool = False
 
 
 class ImageGiven(BaseModel):
@@ -207,6 +217,20 @@ _PARAMS: Final[dict[str, Any]] = {
 
 def _with_params(schema: dict[str, Any]) -> None:
     schema["properties"] |= {key: _null(each) for key, each in _PARAMS.items()}
+
+
+class Fork(BaseModel):
+    """The step of a run from which another run goes on, and what is different there.
+
+    Parameters, such as `model`, as for a chat.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_with_params)
+
+    step: int = Field(ge=1, le=10**9)
+    message: str | None = Field(default=None, max_length=MAX_TEXT)
+    result: str | None = Field(default=None, max_length=MAX_TEXT)
+    stream: bool | None = None
 
 
 class Chat(BaseModel):

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import Fault, FaultType, Resource, ResourceKind
+from pallas.model import ContextBill, Fault, FaultType, Resource, ResourceKind
 from pallas.safe_text import sanitize
 
 from .request_body import Cursor, Limit, Which, page_of, plain
@@ -24,7 +24,19 @@ from .request_models import (
     SecretChange,
     SecretMade,
 )
-from .response_models import AgentModel, KeyRefModel, LlmModel, PageOf, ProjectModel, Ref, SecretModel, iso
+from .response_models import (
+    AgentModel,
+    ContextBillModel,
+    ContextPartModel,
+    KeyRefModel,
+    LlmModel,
+    PageOf,
+    ProjectModel,
+    Ref,
+    SecretModel,
+    ToolRuleModel,
+    iso,
+)
 from .route_table import Routes, principal_of
 
 _AS_IT_IS: Final = (
@@ -55,6 +67,17 @@ def agent_out(resource: Resource) -> AgentModel:
         kind=status.get("kind") or "llm",
         capabilities=list(status.get("capabilities") or ()),
         healthMessage=status.get("health_message") or None,
+        context=_context(status.get("context")),
+        toolRules=[ToolRuleModel(tool=tool, rule=rule) for tool, rule in status.get("tool_rules") or ()],
+    )
+
+
+def _context(bill: ContextBill | None) -> ContextBillModel | None:
+    if bill is None:
+        return None
+    parts = [ContextPartModel(kind=each.kind, name=each.name, tokens=each.tokens) for each in bill.parts]
+    return ContextBillModel(
+        total=bill.total, window=bill.window, model=bill.model, isEstimated=bill.is_estimated, parts=parts
     )
 
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
+from pallas.model.context_bill import ContextKind
+
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 JsonObject = dict[str, Any]
 
@@ -63,6 +65,35 @@ class ResourceModel(Out):
     updatedAt: Time
 
 
+class ContextPartModel(Out):
+    """A part of a request: ``name`` is the server of the ``tools``, or the ``agent`` that is one."""
+
+    kind: ContextKind
+    name: str
+    tokens: int
+
+
+class ContextBillModel(Out):
+    """What the last request to the agent's model took of the model's ``window``, in tokens.
+
+    ``total`` is the provider's count, which the parts share by their sizes. ``isEstimated``: the version that
+    answers has asked nothing yet, and these are its instruction and tools. ``window`` is 0 if not known.
+    """
+
+    total: int
+    window: int
+    model: str
+    isEstimated: bool
+    parts: list[ContextPartModel]
+
+
+class ToolRuleModel(Out):
+    """Which rule decides about the calls of a tool, by its name in rules."""
+
+    tool: str
+    rule: str
+
+
 class AgentModel(ResourceModel):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
@@ -71,7 +102,9 @@ class AgentModel(ResourceModel):
     ``reason`` the cause of its state, ``problem`` why a change did not take effect, and ``shadowed`` the
     place in the files that has its name now. ``shadows`` is ``api`` if an agent of a file has the name and
     ``id`` of one that was made over the API and replaces it. ``payload`` describes the input of a typed
-    handler: the ``name`` of its class, its JSON ``schema`` and an ``example``.
+    handler: the ``name`` of its class, its JSON ``schema`` and an ``example``. ``context`` is null for an
+    agent without a model of its own, and while it does not run. ``toolRules`` is empty where nobody has rules
+    for tools; otherwise it has the tools of an agent that runs.
     """
 
     systemPrompt: str
@@ -96,6 +129,8 @@ class AgentModel(ResourceModel):
     shadowed: str | None = None
     shadows: str | None = None
     payload: JsonObject | None = None
+    context: ContextBillModel | None = None
+    toolRules: list[ToolRuleModel] = []
 
 
 class KeyRefModel(Out):
@@ -155,8 +190,18 @@ class ProjectModel(ResourceModel):
     source: str
 
 
-class ThreadModel(Out):
-    """A durable conversation."""
+class CostModel(Out):
+    """What something cost: US dollars as a decimal, null if no price is known.
+
+    ``unpriced`` answers of models have no known price: then it cost more than ``cost``.
+    """
+
+    cost: str | None
+    unpriced: int
+
+
+class ThreadModel(CostModel):
+    """A durable conversation; it cost what its runs did, with the runs below them."""
 
     id: str
     agent: str
@@ -202,85 +247,6 @@ class MessageModel(Out):
     createdAt: Time
 
 
-class TokensModel(Out):
-    """Tokens as the provider counted them."""
-
-    inputTokens: int | None
-    outputTokens: int | None
-
-
-class RunModel(Out):
-    """One run; ``fault`` and ``partial`` are what its caller received."""
-
-    id: str
-    agent: str
-    threadId: str | None
-    ownerId: str
-    surface: str
-    status: Literal["running", "ok", "error", "cancelled"]
-    startedAt: Time
-    finishedAt: Time | None
-    seconds: float
-    steps: int
-    tools: int
-    usage: TokensModel | None
-    turnIndex: int | None
-    fault: str | None
-    partial: str | None
-
-
-class AttemptModel(Out):
-    """One request to a model; ``wait`` is the seconds until the next."""
-
-    at: Time
-    status: int | None
-    seconds: float | None
-    reason: str | None
-    wait: float
-
-
-class StepUsageModel(TokensModel):
-    """Tokens of a model step; those of the cache are among the input, those of reasoning among the output."""
-
-    cachedTokens: int | None
-    cacheWriteTokens: int | None
-    reasoningTokens: int | None
-
-
-class StepModel(Out):
-    """A step of a run: a question to a model with its repetitions, a call of a tool or an agent, a summary.
-
-    ``parent`` is the number of the step that caused it. Times are in seconds.
-    """
-
-    number: int
-    parent: int | None
-    kind: Literal["model", "tool", "agent", "question", "compaction"]
-    name: str
-    provider: str | None
-    url: str | None
-    state: Literal["begun", "done", "failed", "unknown", "parked"]
-    startedAt: Time
-    seconds: float | None
-    firstToken: float | None
-    tokensPerSecond: float | None
-    messages: int
-    usage: StepUsageModel
-    attempts: list[AttemptModel]
-    digest: str
-    fault: str | None
-    callId: str | None
-    spanId: str | None
-
-
-class StepDetailModel(StepModel):
-    """A step with its request and its response, secrets masked."""
-
-    headers: dict[str, str]
-    request: Any
-    response: Any
-
-
 class Task(Out):
     """Long work with a durable handle. ``text`` is the answer, ``fault`` the error, both null in lists.
 
@@ -305,27 +271,71 @@ class Task(Out):
     fault: JsonObject | None
 
 
-class ChatAnswerModel(Out):
-    """The answer to a message; ``turnIndex`` is its position in its thread.
+class QuestionModel(Out):
+    """What a run asks a person: ``arguments`` of a call, secrets masked, or the JSON Schema of a ``form``.
 
-    ``backend`` is the provider that answered, if there is a choice; ``routed`` the agent that a router
-    chose, ``rerouted`` why a provider other than the requested one answered. ``missingServers`` are the MCP
-    servers that were unavailable, by name, with the reason.
+    ``path`` are the agents of the runs above, outermost first. ``used`` says that the call was made.
     """
 
-    text: str
-    threadId: str | None
-    turnIndex: int | None
+    id: str
+    kind: Literal["approval", "form"]
     runId: str
-    stopReason: str
-    seconds: float
-    steps: int
-    tools: int
-    usage: TokensModel | None
-    backend: str | None = None
-    routed: str | None = None
-    rerouted: list[str] | None = None
-    missingServers: dict[str, str] | None = None
+    rootRunId: str
+    agent: str
+    path: list[str]
+    threadId: str | None
+    ownerId: str
+    tool: str | None
+    server: str | None
+    callId: str | None
+    digest: str | None
+    arguments: Any
+    message: str
+    form: JsonObject | None
+    askedAt: Time
+    expiresAt: Time
+    state: Literal["open", "answered", "expired", "withdrawn"]
+    action: Literal["accept", "decline", "cancel"] | None
+    always: bool
+    content: JsonObject | None
+    answeredBy: str | None
+    answeredAt: Time | None
+    used: bool
+
+
+class AuditModel(Out):
+    """One entry of the audit log: ``digest`` is that of the call's tool and arguments."""
+
+    id: int
+    at: Time
+    who: str
+    what: str
+    question: str | None
+    run: str | None
+    agent: str | None
+    tool: str | None
+    digest: str | None
+    detail: str | None
+
+
+class ReplicaModel(Out):
+    """A fleet process on the ledger, as it reported itself last.
+
+    ``lastBeatSeconds`` is null on SQLite, which has no heartbeats. ``continued`` are the runs among ``runs``
+    that it took over, ``takenOver`` all since its start. ``isHere`` is true for the one that answers.
+    """
+
+    id: str
+    host: str
+    pid: int
+    release: str
+    state: Literal["starting", "serving", "draining", "dead"]
+    startedAt: Time
+    lastBeatSeconds: float | None
+    runs: int
+    continued: int
+    takenOver: int
+    isHere: bool
 
 
 class Whoami(Out):

@@ -15,17 +15,23 @@ from starlette.types import Receive, Scope, Send
 
 from pallas import __version__
 from pallas.model import codec
+from pallas.runs.run import ActiveRun
+from pallas.runs.run_keys import RunKeys
 
 from . import http_faults
-from .chat_routes import add_chat
+from .chat_routes import add_chat, add_forks
 from .chunk_stream import HEARTBEAT
+from .cost_routes import add_costs
 from .endpoints import ENDPOINTS
-from .idempotency import Keys
+from .limit_routes import add_limits
+from .question_routes import add_questions
+from .replica_routes import add_replicas
 from .resource_routes import add_resources
 from .response_models import FaultBody, Whoami
 from .rest_parts import RestParts as RestParts
 from .rest_runs import COME_BACK, RestRuns
 from .route_table import HEAD, Routes, principal_of
+from .run_answers import RunAnswers
 from .run_recall import Recall
 from .run_replay import RunReplay
 from .run_routes import add_runs
@@ -56,7 +62,7 @@ class RestApi:
         self._replay = RunReplay(parts.ledger)
         self._turns = RestRuns(parts.kernel, self._replay, come_back=come_back)
         self._recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
-        self._keys = Keys(parts.ledger)
+        self._keys = RunKeys(parts.ledger)
         self._parts = parts
         self._heartbeat = heartbeat
         self._making = asyncio.Lock()
@@ -76,10 +82,16 @@ class RestApi:
         )
         routes = Routes(app, self._parts)
         add_resources(routes)
-        add_chat(routes, self._turns, self._recall, self._keys, self._heartbeat)
+        answers = RunAnswers(self._parts.kernel, self._turns, self._recall, self._keys, self._heartbeat)
+        add_chat(routes, answers)
         add_threads(routes)
         add_runs(routes, self._recall, self._heartbeat)
+        add_forks(routes, self._recall, answers)
         add_tasks(routes, self._heartbeat)
+        add_questions(routes)
+        add_replicas(routes)
+        add_limits(routes)
+        add_costs(routes)
         _add_whoami(routes)
         assert not routes.missing, routes.missing
         app.router.add_route("/openapi.json", _openapi)
@@ -101,6 +113,10 @@ class RestApi:
             if self._app is None:
                 self._app = await asyncio.to_thread(self.make)
             return self._app
+
+    def keep(self, run: ActiveRun) -> None:
+        """Store the chunks of a run that another fleet began, unless it is over."""
+        self._recall.log(run.id)
 
     async def close(self) -> None:
         """End the runs that were started here. Safe to call twice."""

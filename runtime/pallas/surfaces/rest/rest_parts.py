@@ -10,6 +10,7 @@ from pallas.access.grants import Grants
 from pallas.config.models import Project
 from pallas.model import FleetSnapshot, Principal
 from pallas.runs.kernel import Kernel
+from pallas.surfaces.connection_shares import ConnectionShares
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -34,3 +35,5 @@ class RestParts:
     snapshot: Callable[[], FleetSnapshot]
     ledger: "Ledger"
     tasks: "Tasks | None" = None
+    shares: ConnectionShares | None = None
+    """The table of worker processes, where there are several."""

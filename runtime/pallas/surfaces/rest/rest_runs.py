@@ -7,7 +7,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pallas.model import Event, Fault, FaultType, RunFinished, RunRequest, RunResult, RunStarted, TextDelta
+from pallas.model import (
+    Event,
+    Fault,
+    FaultType,
+    RunContinued,
+    RunFinished,
+    RunRequest,
+    RunResult,
+    RunStarted,
+    TextDelta,
+)
+from pallas.model.run_values import STREAMED_SURFACES
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import ActiveRun
 
@@ -61,9 +72,21 @@ class RestRuns:
         return run_log
 
     def watch(self, run: ActiveRun) -> RunLog:
-        """Return the log of a run that another surface started: the text so far, then everything new."""
-        run_log = self._replay.open(run.id, is_stored=False)
-        chunks, before, task = Chunks(run.agent), run.listener, run.task
+        """Return the log of a run that another surface or fleet started: the text so far, then all that is
+        new."""
+        # Begun here after it waited in another fleet, or continued.
+        is_ours = run.surface in STREAMED_SURFACES
+        run_log = self._replay.open(run.id, claim=run.claim, is_stored=is_ours, attempt=run.attempt)
+        said = run.said.messages if run.said is not None else ()
+        texts = [each.text for each in said if each.role == "assistant" and each.text]
+        chunks, before, task = Chunks(run.agent, texts), run.listener, run.task
+        if is_ours:
+            run_log.agent, run_log.owner, run_log.thread = run.agent, run.owner, run.about
+        if is_ours and run.said is not None:
+            run_log.add({"type": "rollback"})  # of the step in which the other fleet ended
+            for event in run.events:
+                if isinstance(event, RunContinued):
+                    _tell(run_log, chunks.hear, event)
         if written := run.draft.text():
             _tell(run_log, chunks.hear, TextDelta(run_id=run.id, agent=run.agent, text=written))
 
@@ -86,9 +109,11 @@ class RestRuns:
                 return
             error = None if done.cancelled() else done.exception()
             if done.cancelled() or error is not None:
-                _tell(run_log, chunks.fault, error if isinstance(error, Fault) else _cancelled(run))
+                run_log.fault = error if isinstance(error, Fault) else _cancelled(run)
+                _tell(run_log, chunks.fault, run_log.fault)
             else:
-                _tell(run_log, chunks.result, done.result())
+                run_log.result = done.result()
+                _tell(run_log, chunks.result, run_log.result)
             run_log.end()
 
         run.listener = hear
@@ -120,7 +145,8 @@ class RestRuns:
         def hear(event: Event) -> None:
             nonlocal run_log
             if isinstance(event, RunStarted) and run_log is None:
-                run_log = self._replay.open(event.run_id)
+                run = self._kernel.in_flight.get(event.run_id)
+                run_log = self._replay.open(event.run_id, claim=run.claim if run is not None else "")
                 run_log.agent, run_log.owner = request.agent, request.principal.id
                 if self._kernel.remembers(request.agent):
                     run_log.thread = request.conversation or ""

@@ -14,7 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Fault, FaultType, RunResult, codec
-from pallas.model.refusals import REASON
+from pallas.model.refusals import OTHERS, REASON
 from pallas.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ READ: Final = 500
 TRIES: Final = 10
 TRY_EVERY: Final = 0.3
 """Seconds between two attempts to store the chunks of a run that the ledger gets only at its end."""
+AWAY_SECONDS: Final = 120.0
+"""Seconds for which chunks wait for a ledger that fails; it is tried every ``FLUSH_EVERY``."""
+FLUSH_EVERY: Final = 1.0
+"""Seconds after which chunks are stored of a run that goes on: another fleet may have to go on with them."""
+PER_ATTEMPT: Final = 1_000_000
+"""The chunks of attempt 2 are numbered from this on: a number means the same everywhere."""
 # The ledger's rows before these are the run's events from the kernel.
 _PLACE: Final = 1_000_000
 
@@ -45,17 +51,21 @@ Chunk = dict[str, Any]
 
 
 class RunEventStore:
-    """The ledger's rows of one run. Successive pieces of text are one row, numbered as its last piece."""
+    """The ledger's rows of one run, to which a fleet adds while it has the ``claim``.
 
-    def __init__(self, ledger: "Ledger", run_id: str) -> None:
+    Successive pieces of text are one row, numbered as its last piece.
+    """
+
+    def __init__(self, ledger: "Ledger", run_id: str, claim: str = "") -> None:
         self._ledger = ledger
         self._run = run_id
+        self._claim = claim
 
     async def write(self, chunks: Iterable[tuple[int, Chunk]]) -> None:
         """Append the chunks to those stored before."""
         rows = [(_PLACE + seq, row) for seq, row in _packed(chunks)]
         if rows:
-            await self._ledger.runs.add_events(self._run, rows)
+            await self._ledger.runs.add_events(self._run, rows, claim=self._claim)
 
     async def read(self, after: int) -> list[tuple[int, Chunk]]:
         """Return some of the chunks after number ``after``, in order; empty at the end."""
@@ -64,14 +74,15 @@ class RunEventStore:
 
 
 class RunLog:
-    """The chunks of one run, numbered from 1. ``done`` is set when no more come.
+    """The chunks of one run, numbered from 1 after those of earlier attempts. ``done``: no more come.
 
     ``result`` or ``fault`` is the run's outcome, for a caller that wants the complete answer. ``owner`` is
     the id of the caller, empty if it is not known here; ``writer`` brings the chunks to the ledger.
     """
 
-    def __init__(self, run_id: str, store: RunEventStore | None) -> None:
+    def __init__(self, run_id: str, store: RunEventStore | None, attempt: int = 1) -> None:
         self.run_id = run_id
+        self._before = (attempt - 1) * PER_ATTEMPT
         self.agent = self.owner = self.thread = ""
         self.began_at = time()
         self.done = False
@@ -82,12 +93,15 @@ class RunLog:
         self.when_left: Callable[[], None] | None = None
         self._store = store
         self._chunks: deque[tuple[Chunk, int]] = deque()
-        self._first = 1
+        self._first = self._before + 1
+        self._later: asyncio.TimerHandle | None = None
         self._size = 0
         self._pending: list[tuple[int, Chunk]] = []
         self._pending_size = 0
         self._held = False
+        self._away_since = 0.0
         self._more = asyncio.Event()
+        self._left: Chunk | None = None
         self.writer: asyncio.Task[None] | None = None
 
     @property
@@ -101,7 +115,15 @@ class RunLog:
         return self._size
 
     def add(self, chunk: Chunk) -> None:
-        """Append a chunk; returns at once."""
+        """Append a chunk; returns at once.
+
+        The error that another fleet goes on with the run ends this log, but not the run: it has no number
+        of its own, and is not stored.
+        """
+        if chunk.get("type") == "error" and chunk["data"].get(REASON) in OTHERS:
+            self._left = chunk
+            self._wake()
+            return
         size = len(codec.dumps(chunk))
         self._chunks.append((chunk, size))
         self._size += size
@@ -111,8 +133,12 @@ class RunLog:
         if self._store is not None and self._pending_size < MAX_PENDING:
             self._pending.append((self.last, chunk))
             self._pending_size += size
-            if self._pending_size >= FLUSH_AT and not self._held:
+            if self._held:
+                pass  # the ledger knows the run when it is over
+            elif self._pending_size >= FLUSH_AT and not self._away_since:
                 self._flush()
+            elif self._later is None:
+                self._later = asyncio.get_running_loop().call_later(FLUSH_EVERY, self._flush)
         self._wake()
 
     def store(self, chunk: Chunk) -> None:
@@ -155,24 +181,29 @@ class RunLog:
         with self.reading():
             while True:
                 if after + 1 < self._first:
-                    for number, chunk in await self._older(after):
-                        after = number
-                        yield number, chunk
+                    older = await self._older(after)
+                    for after, chunk in older:
+                        yield after, chunk
+                    if not older:
+                        after = self._first - 1
                     continue
                 if after < self.last:
                     after += 1
                     yield after, self._chunks[after - self._first][0]
                 elif self.done:
+                    if self._left is not None:
+                        yield after, self._left
                     return
                 else:
                     await self._more.wait()
 
     async def _older(self, after: int) -> list[tuple[int, Chunk]]:
-        """Return chunks that are no longer in memory, at least one."""
+        """Return chunks that are no longer in memory, at least one; none if another fleet stored no more."""
         await self.written()
         stored = await self._store.read(after) if self._store is not None else []
-        # A ledger that was too slow misses some: the chunks that follow a gap are not the next ones.
-        found = [each for place, each in enumerate(stored, after + 1) if each[0] == place]
+        found = [each for each in _successive(stored, after) if each[0] < self._first]
+        if not found and after <= self._before and self._first == self._before + 1:
+            return []
         if not found:
             raise Fault(
                 FaultType.TRANSPORT,
@@ -185,6 +216,9 @@ class RunLog:
         more.set()
 
     def _flush(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._store is not None and self._pending and (self.writer is None or self.writer.done()):
             self.writer = asyncio.create_task(self._write(self._store), name=f"chunks of run {self.run_id}")
 
@@ -197,26 +231,40 @@ class RunLog:
                 async with asyncio.timeout(FLUSH_TIMEOUT):
                     await store.write(chunks)
             except Exception as error:
-                unknown = isinstance(error, Fault) and error.data.get(REASON) == "not_found"
-                if unknown and (not self.done or tries < TRIES):
-                    # A run without history: it is stored after its end.
-                    self._pending[:0] = chunks
-                    self._pending_size += size
-                    self._held = True
-                    if not self.done:
-                        return
-                    tries += 1
-                    await asyncio.sleep(TRY_EVERY)
-                    continue
-                # The run goes on: a client that comes back in time reads it from memory.
-                level = logging.DEBUG if unknown else logging.WARNING
-                problem = one_line(str(error)) or type(error).__name__
-                log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, problem)
-                self._store = None
-                self._pending.clear()
-                return
+                reason = error.data.get(REASON) if isinstance(error, Fault) else None
+                if reason in OTHERS:  # what follows takes back what is not stored
+                    self._give_up(error, logging.DEBUG)
+                    return
+                unknown = reason == "not_found"
+                if not (self._may_wait() if not unknown else not self.done or tries < TRIES):
+                    self._give_up(error, logging.DEBUG if unknown else logging.WARNING)
+                    return
+                self._pending[:0] = chunks
+                self._pending_size += size
+                # A run without history is stored after its end.
+                self._held = self._held or unknown
+                if not self.done:
+                    if not unknown and self._later is None:
+                        self._later = asyncio.get_running_loop().call_later(FLUSH_EVERY, self._flush)
+                    return
+                tries += 1
+                await asyncio.sleep(TRY_EVERY if unknown else FLUSH_EVERY)
+                continue
+            self._away_since = 0.0
             if not self.done and self._pending_size < FLUSH_AT:
                 return
+
+    def _may_wait(self) -> bool:
+        """Whether the ledger, which failed just now, has not done so for too long."""
+        self._away_since = self._away_since or monotonic()
+        return monotonic() - self._away_since < AWAY_SECONDS
+
+    def _give_up(self, error: Exception, level: int) -> None:
+        """Store no more. The run goes on: a client that comes back in time reads it from memory."""
+        problem = one_line(str(error)) or type(error).__name__
+        log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, problem)
+        self._store = None
+        self._pending.clear()
 
 
 class RunReplay:
@@ -227,11 +275,14 @@ class RunReplay:
         self._clock = clock
         self._logs: OrderedDict[str, RunLog] = OrderedDict()
 
-    def open(self, run_id: str, *, is_stored: bool = True) -> RunLog:
-        """Return the log of a run that begins; with ``is_stored`` it is stored in the ledger as well."""
+    def open(self, run_id: str, *, claim: str = "", is_stored: bool = True, attempt: int = 1) -> RunLog:
+        """Return the log of a run that begins; with ``is_stored`` it is stored in the ledger as well.
+
+        ``claim`` is that of this fleet.
+        """
         self._tidy()
-        store = RunEventStore(self._ledger, run_id) if is_stored else None
-        run_log = self._logs[run_id] = RunLog(run_id, store)
+        store = RunEventStore(self._ledger, run_id, claim) if is_stored else None
+        run_log = self._logs[run_id] = RunLog(run_id, store, attempt)
         return run_log
 
     def get(self, run_id: str) -> RunLog | None:
@@ -263,6 +314,18 @@ class RunReplay:
             size -= each.size
             many -= 1
             del self._logs[each.run_id]
+
+
+def _successive(stored: Iterable[tuple[int, Chunk]], after: int) -> Iterator[tuple[int, Chunk]]:
+    """Yield the chunks that follow directly, also those of the next attempt.
+
+    A ledger that was too slow misses some: what follows a gap is not the next one.
+    """
+    for number, chunk in stored:
+        if number != after + 1 and number % PER_ATTEMPT != 1:
+            return
+        after = number
+        yield number, chunk
 
 
 def _packed(chunks: Iterable[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:

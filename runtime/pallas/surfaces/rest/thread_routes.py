@@ -7,8 +7,10 @@ from fastapi import Body, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import MessageRecord, Page, ThreadRecord
+from pallas.model import NO_COST, Cost, MessageRecord, Page, ThreadRecord
+from pallas.model.money import cost_fields
 from pallas.model.refusals import not_found
+from pallas.runs.run_costs import RunCosts
 from pallas.safe_text import one_line
 
 from .request_body import AgentName, Cursor, Filter, Limit, page_of, plain
@@ -34,7 +36,7 @@ Whose = Annotated[
 ]
 
 
-def thread_out(record: ThreadRecord) -> ThreadModel:
+def thread_out(record: ThreadRecord, cost: Cost = NO_COST) -> ThreadModel:
     """Return a thread as it is sent."""
     return ThreadModel(
         id=record.id,
@@ -46,6 +48,7 @@ def thread_out(record: ThreadRecord) -> ThreadModel:
         createdAt=iso(record.created_at),
         updatedAt=iso(record.updated_at),
         lastTurnAt=iso_or_none(record.last_turn_at),
+        **cost_fields(cost),
     )
 
 
@@ -75,6 +78,10 @@ def message_out(record: MessageRecord) -> MessageModel:
 def add_threads(routes: Routes) -> None:
     """Add the endpoints of threads."""
     parts = routes.parts
+    run_costs = RunCosts(parts.kernel, parts.ledger)
+
+    async def out(thread: ThreadRecord) -> ThreadModel:
+        return thread_out(thread, (await run_costs.of_threads([thread.id]))[thread.id])
 
     def known(name: str) -> str:
         if name not in parts.kernel.list():
@@ -88,7 +95,8 @@ def add_threads(routes: Routes) -> None:
             found = Page(tuple(each for each in named if agent in ("", each.agent)))
         else:
             found = await parts.threads.list(principal, agent=agent or None, limit=limit, cursor=cursor)
-        return page_of(found, thread_out)
+        costs = await run_costs.of_threads([each.id for each in found.items])
+        return page_of(found, lambda each: thread_out(each, costs[each.id]))
 
     @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[ThreadModel])
     async def list_agent_threads(
@@ -124,7 +132,7 @@ def add_threads(routes: Routes) -> None:
     async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> ThreadModel:  # noqa: A002
         """Without its messages."""
         plain(id, agent)
-        return thread_out(await parts.threads.find(id, principal_of(request), agent=agent))
+        return await out(await parts.threads.find(id, principal_of(request), agent=agent))
 
     @routes.add("PATCH", "/threads/{id}", "Rename a thread", response=ThreadModel)
     async def rename_thread(
@@ -135,7 +143,7 @@ def add_threads(routes: Routes) -> None:
     ) -> ThreadModel:
         """Give it another title."""
         plain(id, agent)
-        return thread_out(await parts.threads.rename(id, principal_of(request), body.title, agent=agent))
+        return await out(await parts.threads.rename(id, principal_of(request), body.title, agent=agent))
 
     @routes.add("DELETE", "/threads/{id}", "Delete a thread", status=204)
     async def delete_thread(request: Request, id: ThreadId, agent: Whose = "") -> None:  # noqa: A002

@@ -1,0 +1,5 @@
+"""The screen of questions to people."""
+
+from .questions_pane import QuestionsPane
+
+__all__ = ["QuestionsPane"]

@@ -1,0 +1,198 @@
+"""Runs tests in fleets of this process, which keep nothing and disturb no other: from recordings, or live."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Self
+
+from pallas.client import connect
+from pallas.client.fleet_address import FleetAddress
+from pallas.client.own_fleet import needed_by_all
+from pallas.config import Project
+from pallas.executors.replay.replay import ReplayPlan
+from pallas.fleet.replay_fleet import ReplayFleet
+from pallas.model import Fault, RecordedRun, Recording
+from pallas.model.fault_rules import AGENT
+from pallas.recordings.recorded_tools import RecordedTools
+from pallas.recordings.recording_folder import BadRecording, read
+from pallas.safe_text import one_line
+
+from .agent_test import AgentTest, Trial, TurnTest
+from .expectations import Expectations, Unmet, failures
+from .live_bench import LiveBench
+from .scorers import Scorers
+
+_NOTHING: Final = RecordedRun("", "", "")
+_OF_AGENTS: Final = Unmet("faults", "workers and remote agents get them live only: add --live --own")
+_NONE: Final = Unmet(
+    "recording", "it has none: run it with --live, or keep a run as a test with `pallas keep RUN`"
+)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Recordings whose tools are the same as far as they have the same names."""
+
+    tools: dict[str, str] = field(default_factory=dict)
+    recordings: list[Recording] = field(default_factory=list)
+
+
+class RecordedBench:
+    """Runs tests of a project in fleets that answer from the recordings. One event loop only."""
+
+    def __init__(self, project: Project, scorers: Scorers, stack: AsyncExitStack) -> None:
+        self._project = project
+        self._scorers = scorers
+        self._stack = stack
+        self._fleet: ReplayFleet | None = None
+        self._active: _Group | None = None
+        self._users = 0
+        self._changed = asyncio.Condition()
+        self._agents: set[str] = set()
+        self._recordings: dict[Path, Recording | str] = {}
+        self._groups: list[_Group] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, project: Project, tests: Iterable[AgentTest], scorers: Scorers
+    ) -> AsyncIterator[Self]:
+        """Read the recordings of these tests; a fleet is started when a test needs it, and stopped here."""
+        bench = cls(project, scorers, AsyncExitStack())
+        await asyncio.to_thread(bench.read, tests)
+        try:
+            yield bench
+        finally:
+            await bench.close()
+
+    async def close(self) -> None:
+        """Stop the fleet."""
+        await self._stack.aclose()
+
+    def read(self, tests: Iterable[AgentTest]) -> None:
+        """Read the recordings of these tests. Blocks."""
+        tests = list(tests)
+        self._agents = {test.agent for test in tests}
+        for path in (turn.recording for test in tests for turn in test.turns):
+            if path is None or path in self._recordings:
+                continue
+            try:
+                self._recordings[path] = found = read(path)
+            except (BadRecording, OSError) as error:
+                self._recordings[path] = one_line(str(error), 300)
+                continue
+            self._add(found)
+
+    def _add(self, recording: Recording) -> None:
+        tools = _tools_of(recording)
+        group = next((each for each in self._groups if _fit(each.tools, tools)), None)
+        if group is None:
+            self._groups.append(group := _Group())
+        group.tools |= tools
+        group.recordings.append(recording)
+
+    async def run(self, test: AgentTest) -> Trial:
+        """Run a test once, its turns one after the other, up to the first that fails."""
+        trial = Trial("passed")
+        for turn in test.turns:
+            if turn.recording is None:
+                trial = replace(trial, verdict="skipped", failures=(_NONE,))
+                break
+            if turn.faults is not None and any(rule.to.startswith(AGENT) for rule in turn.faults.rules):
+                trial = replace(trial, verdict="skipped", failures=(_OF_AGENTS,))
+                break
+            trial = await self._turn(test, turn, trial)
+            if trial.verdict != "passed":
+                break
+        return trial
+
+    async def _turn(self, test: AgentTest, turn: TurnTest, trial: Trial) -> Trial:
+        assert turn.recording is not None
+        recording = self._recordings[turn.recording]
+        if isinstance(recording, str):
+            return replace(trial, verdict="error", failures=(Unmet("recording", recording),))
+        first = replace(recording.first, agent=test.agent, question=turn.ask, images=turn.images)
+        try:
+            async with self._fleet_of(recording) as fleet:
+                asked = replace(recording, runs=(first, *recording.runs[1:]))
+                outcome = await fleet.replay(asked, turn.faults)
+        except Fault as fault:
+            return replace(trial, verdict="error", failures=(Unmet("replay", one_line(fault.message, 500)),))
+        recordings = (*trial.recordings, outcome.recording)
+        if outcome.is_miss:
+            met = [Unmet("recording", one_line(outcome.fault, 500))]
+        else:
+            met = failures(outcome.recording, _timeless(turn.expect))
+        if not met and turn is test.turns[-1]:
+            met = await self._scorers.failures(test, outcome.recording)
+        return replace(
+            trial,
+            verdict="failed" if met else "passed",
+            failures=tuple(met),
+            recordings=recordings,
+            seconds=trial.seconds + outcome.seconds,
+        )
+
+    @asynccontextmanager
+    async def _fleet_of(self, recording: Recording) -> AsyncIterator[ReplayFleet]:
+        """The fleet that answers from this recording. Raises Fault.
+
+        There is one at a time, since a replay belongs to its event loop: another one is started when no test
+        uses this one.
+        """
+        group = next(each for each in self._groups if recording in each.recordings)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._active is group or not self._users)
+            if self._active is not group or self._fleet is None:
+                self._active, self._fleet = None, None
+                await self._stack.aclose()
+                self._fleet = await self._stack.enter_async_context(self._started(group))
+                self._active = group
+            fleet = self._fleet
+            self._users += 1
+        try:
+            yield fleet
+        finally:
+            async with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def _started(self, group: _Group) -> AbstractAsyncContextManager[ReplayFleet]:
+        runs = tuple(run for each in group.recordings for run in each.runs)
+        plan = ReplayPlan(replace(group.recordings[0], runs=runs))
+        names = (*(run.agent for run in runs), *self._agents)
+        return ReplayFleet.started(needed_by_all(self._project, names), plan)
+
+
+@asynccontextmanager
+async def own_bench(
+    project: Project, tests: Sequence[AgentTest], scorers: Scorers
+) -> AsyncIterator[LiveBench]:
+    """Start the agents of these tests with a ledger in memory, at a free port of loopback.
+
+    Models and tools are asked for real. Raises Fault.
+    """
+    needed = needed_by_all(project, [test.agent for test in tests])
+    plan = ReplayPlan(Recording(project.name, (_NOTHING,)), live_models=True, live_tools=True)
+    async with ReplayFleet.started(needed, plan) as fleet:
+        place = FleetAddress(f"http://127.0.0.1:{fleet.port}", project.root)
+        async with connect(place) as api:
+            yield LiveBench(api, scorers, fleet.inject)
+
+
+def _tools_of(recording: Recording) -> dict[str, str]:
+    """What each tool of a recording is, by its name."""
+    found = RecordedTools(recording).all
+    return {tool.name: json.dumps([tool.description, tool.schema], sort_keys=True) for tool in found}
+
+
+def _fit(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    return all(tools.get(name, tool) == tool for name, tool in others.items())
+
+
+def _timeless(expected: Expectations) -> Expectations:
+    """Without the limit on seconds: a replay takes none."""
+    return replace(expected, most=replace(expected.most, seconds=None))

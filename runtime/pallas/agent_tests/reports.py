@@ -1,0 +1,128 @@
+"""How tests went: lines for people, JUnit for continuous integration, JSON for programs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from pallas.model import Cost, Recording
+from pallas.model.codec import visible
+from pallas.model.money import cost_fields
+from pallas.safe_text import sanitize
+
+from .agent_test import AgentTestResult, Verdict
+from .pass_rate import all_of
+
+TOGETHER: Final = 3
+"""The repetitions whose common chance to pass is shown (pass^k)."""
+_WORDS: Final[dict[Verdict, str]] = {
+    "passed": "passed",
+    "failed": "FAILED",
+    "skipped": "skipped",
+    "error": "ERROR",
+}
+
+
+def lines_of(result: AgentTestResult) -> Iterator[str]:
+    """A line for the test, and one for each reason that it did not pass."""
+    seconds = sum(trial.seconds for trial in result.trials)
+    rate = f"  {_rate(result)}" if len(result.trials) > 1 else ""
+    tokens = f"  {result.tokens} tokens" if result.tokens else ""
+    cost = f"  {words}" if (words := result.cost.words) else ""
+    yield sanitize(f"{_WORDS[result.verdict]:8} {result.test.name}{rate}  {seconds:.2f} s{tokens}{cost}")
+    seen = dict.fromkeys(str(each) for trial in result.trials for each in trial.failures)
+    yield from (sanitize(f"         {line}") for line in seen)
+
+
+def summary(results: Sequence[AgentTestResult], seconds: float) -> str:
+    """How many went how, in one line."""
+    counted = {verdict: sum(each.verdict == verdict for each in results) for verdict in _WORDS}
+    parts = [f"{number} {verdict}" for verdict, number in counted.items() if number] or ["no tests"]
+    tokens = sum(each.tokens for each in results)
+    used = f", {tokens} tokens" if tokens else ""
+    cost = Cost.sum(each.cost for each in results)
+    used += f", {cost.words}" if cost.words else ""
+    return f"{', '.join(parts)} in {seconds:.2f} s{used}"
+
+
+def as_json(results: Sequence[AgentTestResult], seconds: float) -> str:
+    """All of it as one JSON document."""
+    document = {"seconds": round(seconds, 3), "tests": [_document(each) for each in results]}
+    return json.dumps(visible(document), ensure_ascii=False, indent=2)
+
+
+def as_junit(results: Sequence[AgentTestResult], seconds: float) -> bytes:
+    """A JUnit report: a test case for each test."""
+    failed = sum(each.verdict == "failed" for each in results)
+    broken = sum(each.verdict == "error" for each in results)
+    skipped = sum(each.verdict == "skipped" for each in results)
+    facts = {"tests": len(results), "failures": failed, "errors": broken, "skipped": skipped, "time": seconds}
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "pallas", **_texts(facts)})
+    for result in results:
+        time = sum(trial.seconds for trial in result.trials)
+        case = {"classname": result.test.agent, "name": result.test.name, "file": result.test.where.file}
+        facts_of_case = {**visible(case), **_texts({"time": time})}
+        element = ElementTree.SubElement(suite, "testcase", facts_of_case)
+        if result.verdict == "passed":
+            continue
+        word = {"failed": "failure", "error": "error"}.get(result.verdict, "skipped")
+        reasons = list(dict.fromkeys(str(each) for trial in result.trials for each in trial.failures))
+        told = ElementTree.SubElement(element, word, message=sanitize(reasons[0]) if reasons else "")
+        told.text = sanitize("\n".join(reasons))
+    report: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return report
+
+
+def recordings_of(result: AgentTestResult) -> Iterator[list[tuple[str, Recording]]]:
+    """For each time its recordings, with the names of their folders below the one of ``--record``.
+
+    A name has the number of the time and of the turn where there are more than one.
+    """
+    times, turns = len(result.trials), len(result.test.turns)
+    name = result.test.name.replace("/", "__")
+    for time, trial in enumerate(result.trials, 1):
+        of_time = f"{name}-{time}" if times > 1 else name
+        numbered = enumerate(trial.recordings, 1)
+        yield [(f"{of_time}-turn-{turn}" if turns > 1 else of_time, each) for turn, each in numbered]
+
+
+def _rate(result: AgentTestResult) -> str:
+    rate, low, high = result.rate
+    together = all_of(result.passed, len(result.trials), TOGETHER)
+    return (
+        f"{result.passed}/{len(result.trials)} = {rate:.0%} ({low:.0%} to {high:.0%}), "
+        f"pass^{TOGETHER} {together:.0%}"
+    )
+
+
+def _document(result: AgentTestResult) -> dict[str, Any]:
+    rate, low, high = result.rate
+    return {
+        "name": result.test.name,
+        "agent": result.test.agent,
+        "file": str(result.test.where),
+        "verdict": result.verdict,
+        "passed": result.passed,
+        "runs": len(result.trials),
+        "passRate": rate,
+        "interval": [round(low, 4), round(high, 4)],
+        "tokens": result.tokens,
+        **cost_fields(result.cost),
+        "trials": [
+            {
+                "verdict": trial.verdict,
+                "seconds": round(trial.seconds, 3),
+                "tokens": trial.tokens,
+                **cost_fields(trial.cost),
+                "runIds": [recording.first.id for _, recording in recorded],
+                "recordings": [name for name, _ in recorded],
+                "failures": [{"what": each.what, "why": each.why} for each in trial.failures],
+            }
+            for trial, recorded in zip(result.trials, recordings_of(result), strict=True)
+        ],
+    }
+
+
+def _texts(facts: Mapping[str, int | float]) -> dict[str, str]:
+    return {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in facts.items()}

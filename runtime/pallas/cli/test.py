@@ -1,0 +1,348 @@
+"""`pallas test`: run the tests of a project's agents, from recordings or live."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
+
+import typer
+
+from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
+from pallas.safe_text import one_line
+
+from .resources.fleet_requests import (
+    OK,
+    REFUSED,
+    USAGE,
+    FleetLocation,
+    Wrong,
+    complain,
+    fault_text,
+    project_at,
+    run_with_fleet,
+)
+
+if TYPE_CHECKING:
+    from pallas.agent_tests.agent_test import AgentTest, AgentTestResult, Trial
+    from pallas.client import RestClient
+    from pallas.config import Project
+    from pallas.model import Cost
+
+FORMATS: Final = ("text", "json")
+
+
+class _Bench(Protocol):
+    async def run(self, test: "AgentTest") -> "Trial": ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTestOptions:
+    """How tests are run, and how that is reported.
+
+    ``own``: live in a fleet of their own. The recordings of all runs are written to ``record``.
+    """
+
+    exact: bool
+    live: bool
+    own: bool
+    repeat: int
+    concurrency: int
+    max_tokens: int | None
+    max_cost: int | None  # nano-US-dollars
+    output: str
+    junit: Path | None
+    record: Path | None
+
+
+def run_agent_tests(patterns: Sequence[str], options: AgentTestOptions, reach: FleetLocation) -> int:
+    """Run tests, report, and return the exit status: 1 if one did not pass, 2 for wrong use."""
+    from pallas.agent_tests.agent_test_file import FOLDER, find_tests
+    from pallas.config import ConfigError
+
+    try:
+        _check(options)
+        project = project_at(reach.folder)
+        tests = find_tests(project, patterns, exact=options.exact)
+    except (Wrong, ConfigError) as error:
+        complain(str(error))
+        return USAGE
+    if not tests:
+        which = "of that name " if patterns else ""
+        complain(f"pallas test: no tests {which}in {FOLDER}; `pallas keep RUN` makes one of a run")
+        return USAGE
+    if options.live and not options.own:
+        return _live(project, tests, options, reach)
+    return _recorded(project, tests, options)
+
+
+def _check(options: AgentTestOptions) -> None:
+    if options.output not in FORMATS:
+        raise Wrong(f"pallas test: --output {options.output[:40]}: allowed: {', '.join(FORMATS)}")
+    bounds = options.max_tokens, options.max_cost
+    if not options.live and (options.repeat > 1 or bounds != (None, None)):
+        raise Wrong(
+            "pallas test: --repeat, --max-tokens and --max-cost are for --live: a recording always says the "
+            "same"
+        )
+
+
+def _live(
+    project: "Project", tests: Sequence["AgentTest"], options: AgentTestOptions, reach: FleetLocation
+) -> int:
+    if options.output == "text" and (told := _recorded_before(tests, options.repeat)):
+        print(told, flush=True)
+    lines: list[str] = []
+    found: list[tuple[list[AgentTestResult], float]] = []
+
+    async def work(api: "RestClient") -> int:
+        from pallas.agent_tests.live_bench import LiveBench
+        from pallas.agent_tests.scorers import Scorers
+
+        show = lines.append if api.own else _print
+        found.append(await _all(LiveBench(api, Scorers(project.root)), tests, options, show))
+        return OK
+
+    status = run_with_fleet(reach, work, starts=True)
+    for line in lines:
+        print(line)
+    return _report(*found[0], options) if found else status
+
+
+def _recorded(project: "Project", tests: Sequence["AgentTest"], options: AgentTestOptions) -> int:
+    """Run tests in fleets of this process: from their recordings, or live."""
+    from pallas.agent_tests.recorded_bench import RecordedBench, own_bench
+    from pallas.agent_tests.scorers import Scorers
+    from pallas.event_loop import run
+    from pallas.model import Fault
+
+    from .quiet_output import quietly
+
+    lines: list[str] = []
+    scorers = Scorers(project.root)
+
+    async def work() -> tuple[list["AgentTestResult"], float]:
+        if options.live:
+            async with own_bench(project, tests, scorers) as live:
+                return await _all(live, tests, options, lines.append)
+        async with RecordedBench.opened(project, tests, scorers) as recorded:
+            return await _all(recorded, tests, options, lines.append)
+
+    try:
+        with quietly(project):
+            results, seconds = run(work())
+    except Fault as fault:
+        complain(f"pallas test: {fault_text(fault)}")
+        return USAGE
+    for line in lines:
+        print(line)
+    return _report(results, seconds, options)
+
+
+def _recorded_before(tests: Sequence["AgentTest"], repeat: int) -> str:
+    """What the recorded runs of these tests took, so often; empty if it is not known."""
+    from pallas.agent_tests.expectations import cost_of, tokens_of
+    from pallas.model import NO_COST
+    from pallas.recordings.recording_folder import BadRecording, read
+
+    total, cost = 0, NO_COST
+    for turn in (turn for test in tests for turn in test.turns):
+        if turn.recording is not None:
+            try:
+                recording = read(turn.recording)
+            except (BadRecording, OSError):
+                continue
+            total, cost = total + tokens_of(recording), cost + cost_of(recording)
+    paid = f", {words}" if (words := cost.times(repeat).words) else ""
+    return f"about {total * repeat} tokens{paid}, as recorded" if total else ""
+
+
+async def _all(
+    bench: _Bench, tests: Sequence["AgentTest"], options: AgentTestOptions, show: Callable[[str], None]
+) -> tuple[list["AgentTestResult"], float]:
+    """Run each test so often, some at a time; show the lines of each when it is over."""
+    from pallas.agent_tests.agent_test import AgentTestResult, Trial
+    from pallas.agent_tests.expectations import Unmet
+    from pallas.agent_tests.reports import lines_of
+    from pallas.model import NO_COST
+
+    began = perf_counter()
+    free = asyncio.Semaphore(options.concurrency)
+    used, spent = 0, NO_COST
+
+    async def trial(test: "AgentTest") -> "Trial":
+        nonlocal used, spent
+        async with free:
+            if options.max_tokens is not None and used >= options.max_tokens:
+                why = f"{used} tokens are used, and may be {options.max_tokens}"
+                return Trial("skipped", (Unmet("--max-tokens", why),))
+            if options.max_cost is not None and (why := _too_dear(spent, options.max_cost)):
+                return Trial("skipped", (Unmet("--max-cost", why),))
+            done = await bench.run(test)
+            used, spent = used + done.tokens, spent + done.cost
+            return done
+
+    async def result(test: "AgentTest") -> "AgentTestResult":
+        trials = await asyncio.gather(*(trial(test) for _ in range(options.repeat)))
+        found = AgentTestResult(test, tuple(trials))
+        if options.output == "text":
+            for line in lines_of(found):
+                show(line)
+        return found
+
+    results = await asyncio.gather(*map(result, tests))
+    return list(results), perf_counter() - began
+
+
+def _too_dear(spent: "Cost", most: int) -> str:
+    """Why no further test begins; empty if one does."""
+    from pallas.model.money import usd_text
+
+    if (spent.cost or 0) >= most:
+        return f"{spent.text} is spent, and may be {usd_text(most)}"
+    if spent.unpriced:
+        return "what models cost here is not known; give their prices: in agents.yaml"
+    return ""
+
+
+def _record(results: Sequence["AgentTestResult"], folder: Path) -> bool:
+    """Write the recordings of tests; whether all were written."""
+    from pallas.agent_tests.reports import recordings_of
+    from pallas.recordings.recording_folder import BadRecording, write
+
+    is_complete = True
+    for name, recording in (each for result in results for time in recordings_of(result) for each in time):
+        try:
+            write(recording, folder / name)
+        except (BadRecording, OSError) as error:
+            complain(f"pallas test: {one_line(str(error), 300)}")
+            is_complete = False
+    return is_complete
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _report(results: Sequence["AgentTestResult"], seconds: float, options: AgentTestOptions) -> int:
+    from pallas.agent_tests.reports import as_json, as_junit, summary
+
+    print(as_json(results, seconds) if options.output == "json" else summary(results, seconds))
+    if options.record is not None and not _record(results, options.record):
+        return USAGE
+    if options.junit is not None:
+        try:
+            options.junit.parent.mkdir(parents=True, exist_ok=True)
+            options.junit.write_bytes(as_junit(results, seconds))
+        except OSError as error:
+            complain(f"pallas test: {options.junit} cannot be written: {error.strerror}")
+            return USAGE
+    return OK if all(each.verdict in ("passed", "skipped") for each in results) else REFUSED
+
+
+def test(
+    context: typer.Context,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATTERN...]",
+            show_default=False,
+            help="Names, or parts of them (default: all).",
+        ),
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="The patterns are whole names of tests.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask models and tools for real, in place of the recordings.")
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="With --live: run each test so often.")
+    ] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=100, metavar="N", help="Run so many tests at the same time.")
+    ] = 4,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            show_default=False,
+            help="With --live: begin no further test once so many tokens are used.",
+        ),
+    ] = None,
+    max_cost: Annotated[
+        str,
+        typer.Option(
+            metavar="USD",
+            show_default=False,
+            help="With --live: begin no further test once so many US dollars are spent.",
+        ),
+    ] = "",
+    own: Annotated[
+        bool,
+        typer.Option("--own", help="With --live: in a fleet of its own, in memory, also where one runs."),
+    ] = False,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            metavar="REV|DIR",
+            show_default=False,
+            help="Compare: run them live, through another version of the project too. A revision of git, or "
+            "a folder.",
+        ),
+    ] = "",
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record", metavar="DIR", show_default=False, help="Write the recordings of all runs to DIR."
+        ),
+    ] = None,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")] = "text",
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", show_default=False, help="Also write a JUnit report."),
+    ] = None,
+    folder: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Run the tests in tests/agents: from their recordings, without a model, or live.
+
+    \b
+    pallas test
+    pallas test refund --live --repeat 20 --max-tokens 100000
+    pallas test refund --live --repeat 20 --max-cost 0.50
+    pallas test --against HEAD --repeat 5
+    pallas test --junit report.xml
+    """
+    reach = reach_of(context, folder, url, token)
+    most = _usd(max_cost)
+    if against:
+        from .version_tests import compare_versions
+
+        if output != "text" or junit is not None or url:
+            complain(
+                "pallas test: --against runs here and shows a table: leave out --output, --junit and --url"
+            )
+            raise typer.Exit(USAGE)
+        options = ["--repeat", str(repeat), "--concurrency", str(concurrency)]
+        options += ["--exact"] if exact else []
+        options += ["--max-tokens", str(max_tokens)] if max_tokens is not None else []
+        options += ["--max-cost", max_cost] if max_cost else []
+        raise typer.Exit(compare_versions(patterns or (), against, options, reach.folder, record))
+    given = AgentTestOptions(
+        exact, live or own, own, repeat, concurrency, max_tokens, most, output, junit, record
+    )
+    raise typer.Exit(run_agent_tests(patterns or (), given, reach))
+
+
+def _usd(text: str) -> int | None:
+    """US dollars of an option in nano-US-dollars, None without one. Ends the program for any other text."""
+    from pallas.model.money import nano_usd
+
+    found = nano_usd(text) if text else None
+    if text and not found:
+        complain(f"pallas test: --max-cost {one_line(text, 40)}: write US dollars, for example 0.50")
+        raise typer.Exit(USAGE)
+    return found

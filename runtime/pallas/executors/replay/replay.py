@@ -1,0 +1,233 @@
+"""A recording that answers in place of models and MCP servers, in one event loop."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import httpx2
+import msgspec
+
+from pallas.executors.model_client.provider_connections import provider_connections
+from pallas.model import Fault, FaultType, Recording, StepDetail
+from pallas.recordings.event_stream import events_of
+from pallas.recordings.first_difference import loaded
+from pallas.recordings.recorded_steps import RecordedSteps, StepRequest
+from pallas.recordings.recorded_tools import RecordedTools
+from pallas.telemetry.step_record import current_step, enclosing_call
+from pallas.telemetry.trace_context import current_run
+
+MAX_SESSIONS: Final = 16
+"""Replays that are known at the same time."""
+MISS: Final = "replayMiss"
+"""The key in the data of a Fault for a request that was not recorded."""
+_STREAMS: Final = ("streamGenerateContent", "alt=sse")
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What is answered from a recording, or from the runs of several in one.
+
+    With ``live_models`` models, workers and remote agents are asked for real, with ``live_tools`` all MCP
+    servers, else those in ``live_servers``. ``agents_at`` are the servers that are agents of the replay's own
+    fleet, with their URLs there. ``is_timed``: answers take as long as they did.
+    """
+
+    recording: Recording = field(repr=False)
+    live_models: bool = False
+    live_tools: bool = False
+    live_servers: frozenset[str] = frozenset()
+    agents_at: Mapping[str, str] = field(default_factory=dict)
+    is_timed: bool = False
+
+    def is_live(self, server: str) -> bool:
+        """Whether this MCP server is connected for real."""
+        return self.live_tools or server in self.live_servers or server in self.agents_at
+
+    def of_agent(self, agent: str) -> "ReplayPlan":
+        """The plan with the runs of one agent only, for its own process."""
+        runs = tuple(replace(run, images=()) for run in self.recording.runs if run.agent == agent)
+        return replace(self, recording=replace(self.recording, runs=runs, history=()))
+
+
+@dataclass(slots=True)
+class ReplaySession:
+    """One replay of the recorded run: a run with those that it leads to, which have a trace in common.
+
+    ``miss`` is the Fault of the first request that was not recorded. After it no request to a model is
+    answered: the run would go on with the error of a tool.
+    """
+
+    steps: RecordedSteps
+    miss: Fault | None = None
+
+
+class Replay:
+    """Answers from a recording, in one event loop."""
+
+    def __init__(self, plan: ReplayPlan) -> None:
+        self.plan = plan
+        self.tools = RecordedTools(plan.recording)
+        self._sessions: OrderedDict[str, ReplaySession] = OrderedDict()
+
+    def session(self, trace_id: str = "") -> ReplaySession:
+        """The replay with that trace, by default that of the current run. A new one has all answers."""
+        run = current_run()
+        key = trace_id or (run.context.trace_id if run is not None else "")
+        found = self._sessions.get(key)
+        return found if found is not None else self.begin(key, self.plan.recording)
+
+    def begin(self, trace_id: str, recording: Recording) -> ReplaySession:
+        """Begin a replay with that trace, which ``recording`` answers: one of those of the plan."""
+        begun = self._sessions[trace_id] = ReplaySession(RecordedSteps(recording))
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return begun
+
+    def install(self) -> None:
+        """Answer in place of the models and servers of this event loop from now on."""
+        _of_loops[asyncio.get_running_loop()] = self
+        provider_connections().interceptor = self.answer_model
+
+    def uninstall(self) -> None:
+        """Answer no more in this event loop."""
+        if current_replay() is self:
+            del _of_loops[asyncio.get_running_loop()]
+            provider_connections().interceptor = None
+
+    def note(self, fault: Fault) -> None:
+        """Remember a miss, also one that another process met, unless there was one before."""
+        session = self.session()
+        if MISS in fault.data and session.miss is None:
+            session.miss = fault
+
+    async def answer_model(self, request: httpx2.Request) -> httpx2.Response | None:
+        """The recorded answer to a request to a model; None if models are asked for real.
+
+        Raises Fault (CONFIG) after a miss, and for one.
+        """
+        if (miss := self.session().miss) is not None:
+            raise miss
+        if self.plan.live_models:
+            return None
+        run, step = current_run(), current_step()
+        if run is None or step is None or step.request is None:
+            raise Fault(
+                FaultType.CONFIG,
+                f"replay: a request to {request.url.host} is no step of a run, and only those are recorded",
+            )
+        value = step.value
+        asked = StepRequest(
+            run.run_id,
+            run.agent,
+            "model",
+            value.name,
+            value.digest,
+            step.request.text(),
+            (run.run_id, step.number),
+        )
+        return _response(self._found(asked), request, is_timed=self.plan.is_timed)
+
+    async def answer_call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The recorded result of a call of a server's tool: as its step has it.
+
+        Raises Fault (CONFIG) for a miss.
+        """
+        run = current_run()
+        if run is None or run.steps is None:
+            raise Fault(FaultType.CONFIG, f"replay: a call of {server}/{tool} belongs to no run")
+        name = f"{server}__{tool}"
+        parts = run.steps.split_call(name, arguments)
+        asker = (run.run_id, enclosing_call(run.steps))
+        found = self._found(
+            StepRequest(run.run_id, run.agent, "tool", name, parts.digest, parts.text(), asker)
+        )
+        if self.plan.is_timed:
+            await asyncio.sleep(found.step.seconds or 0.0)
+        result = loaded(found.response)
+        return result if isinstance(result, dict) else {"content": []}
+
+    def _found(self, request: StepRequest) -> StepDetail:
+        found = self.session().steps.answer(request)
+        if isinstance(found, StepDetail):
+            return found
+        server = request.name.partition("__")[0]
+        side = f"--tools {server}=live" if request.kind == "tool" else "--models live"
+        fault = miss_fault(str(found), side)
+        self.note(fault)
+        raise fault
+
+
+def miss_fault(why: str, side: str) -> Fault:
+    """The Fault for a request that was not recorded; ``side`` is the option with which the replay goes on."""
+    text = f"replay: {why}; go on with {side}, or record the run again"
+    return Fault(FaultType.CONFIG, text, data={MISS: True})
+
+
+def current_replay() -> Replay | None:
+    """The replay of the running event loop; None outside of one."""
+    return _of_loops.get(asyncio.get_running_loop()) if _of_loops else None
+
+
+def replays_models() -> bool:
+    """Whether models of the running event loop are answered from a recording."""
+    replay = current_replay()
+    return replay is not None and not replay.plan.live_models
+
+
+def is_hurried() -> bool:
+    """Whether the running event loop replays models, and no wait for them is worth while."""
+    return replays_models() and (replay := current_replay()) is not None and not replay.plan.is_timed
+
+
+_of_loops: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Replay]] = WeakKeyDictionary()
+
+
+class _Body(msgspec.Struct):
+    stream: bool = False
+
+
+def _response(detail: StepDetail, request: httpx2.Request, *, is_timed: bool) -> httpx2.Response:
+    """The recorded answer as it is sent: a document, or a stream if one is asked for."""
+    step, document = detail.step, loaded(detail.response)
+    status = (step.attempts[-1].status if step.attempts else None) or 200
+    if status < 400 and wants_stream(request):
+        pieces, kind = events_of(document), _EVENTS
+    else:
+        pieces, kind = (document if isinstance(document, str) else detail.response,), _JSON
+    first, whole = (step.first_token or 0.0, step.seconds or 0.0) if is_timed else (0.0, 0.0)
+    # An error that was final when it was recorded is not tried again.
+    headers = {"content-type": kind, **({"x-should-retry": "false"} if status >= 400 else {})}
+    stream = _Pieces(pieces, first, max(0.0, whole - first))
+    return httpx2.Response(status, headers=headers, stream=stream, request=request)
+
+
+def wants_stream(request: httpx2.Request) -> bool:
+    """Return whether a request to a model asks for a stream of events."""
+    if any(mark in str(request.url) for mark in _STREAMS):
+        return True
+    try:
+        return msgspec.json.decode(request.content, type=_Body).stream
+    except msgspec.DecodeError:
+        return False
+
+
+class _Pieces(httpx2.AsyncByteStream):
+    """Texts, ``first`` seconds late and then over ``rest`` seconds; all at once if both are 0."""
+
+    def __init__(self, pieces: tuple[str, ...], first: float, rest: float) -> None:
+        self._pieces = pieces
+        self._first = first
+        self._rest = rest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if not self._first and not self._rest:
+            yield "".join(self._pieces).encode()
+            return
+        await asyncio.sleep(self._first)
+        for piece in self._pieces:
+            yield piece.encode()
+            await asyncio.sleep(self._rest / len(self._pieces))

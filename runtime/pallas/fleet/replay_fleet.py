@@ -1,0 +1,225 @@
+"""A fleet that runs a recorded question again, with a recording in place of models and MCP servers.
+
+With all of them live it goes on from a step of a recording.
+"""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Final, Self
+
+from pallas.config import Project
+from pallas.config.delegation import leads_to
+from pallas.config.models import ScriptedConfig
+from pallas.config.network import AGENTS
+from pallas.config.ports import free_port
+from pallas.executors.faults.fault_injection import current_injection
+from pallas.executors.replay.replay import Replay, ReplayPlan
+from pallas.model import Event, Fault, FaultType, Params, Recording, RunRequest, RunStarted
+from pallas.model.fault_rules import FaultPlan
+from pallas.model.ids import mint_run
+from pallas.recordings.replay_check import ReplayDifference, first_replay_difference
+from pallas.recordings.sent_history import sent_history
+from pallas.runs.in_flight import InFlight
+from pallas.runs.run_recording import record_run
+from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.trace_context import child_of
+
+from .fleet import Fleet
+
+SURFACE: Final = "replay"
+"""The surface of a run that replays another one."""
+_LOOPBACK: Final = "127.0.0.1"
+_IN_MEMORY: Final = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """What became of a replay. ``recording`` is that of the replayed run, ``fault`` why it failed.
+
+    ``difference`` is the first one to the recording; with ``is_miss`` something was asked that is not in it.
+    """
+
+    recording: Recording
+    seconds: float
+    fault: str = ""
+    is_miss: bool = False
+    difference: ReplayDifference | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether steps and answer are those of the recording."""
+        return not self.is_miss and self.difference is None
+
+
+class ReplayFleet:
+    """A project's fleet in the running event loop, for replays of one recording at a time.
+
+    Its ledger is in memory, its port a free one of loopback, and it asks nobody for a token, as `pallas dev`.
+    """
+
+    def __init__(self, fleet: Fleet, replay: Replay) -> None:
+        self._fleet = fleet
+        self._replay = replay
+
+    @property
+    def hub(self) -> EventHub:
+        """Its events."""
+        return self._fleet.hub
+
+    @property
+    def port(self) -> int:
+        """The port of loopback where its agents are reached."""
+        return self._fleet.project.registry_port
+
+    @property
+    def runs_in_flight(self) -> InFlight:
+        """Its runs that are not over."""
+        return self._fleet.kernel.in_flight
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, project: Project, plan: ReplayPlan) -> AsyncIterator[Self]:
+        """Start it with the agents of ``project``, and stop it when the block ends. Raises Fault."""
+        port = free_port()
+        plan = replace(plan, agents_at=dict(_agents_at(project, port)))
+        replay = Replay(plan)
+        fleet = Fleet(
+            _replayed(project, plan, port), dev=True, record=False, database=_IN_MEMORY, faults=FaultPlan(())
+        )
+        replay.install()
+        try:
+            await fleet.start()
+            yield cls(fleet, replay)
+        finally:
+            await fleet.stop()
+            replay.uninstall()
+
+    async def replay(
+        self, recorded: Recording | None = None, faults: FaultPlan | None = None
+    ) -> ReplayOutcome:
+        """Ask a recorded question, and compare all that follows with the recording: by default that of the
+        plan, else one of those whose runs it has.
+
+        ``faults`` are injected into its calls.
+
+        Cancelling this cancels the run. May be called again: each call begins with the whole recording.
+        Raises Fault (CONFIG) if the agent of the recorded run is not in the project, and others.
+        """
+        recorded = recorded or self._replay.plan.recording
+        fleet, request = self._fleet, _request_of(recorded)
+        if request.agent not in fleet.project.agents:
+            raise Fault(
+                FaultType.CONFIG,
+                f"replay: {request.agent}, which was recorded, is not in {fleet.project.agents_file.name}; "
+                "replay it with its own project (--project), or record it again",
+            )
+        assert request.trace is not None
+        session = self._replay.begin(request.trace.trace_id, recorded)
+        if faults is not None:
+            self.inject(request.trace.trace_id, faults)
+        outcome = await self.ask(request)
+        if session.miss is not None:
+            return replace(outcome, fault=session.miss.message, is_miss=True)
+        return replace(outcome, difference=first_replay_difference(recorded, outcome.recording))
+
+    def inject(self, trace_id: str, faults: FaultPlan) -> None:
+        """Inject faults into the calls of the runs with that trace."""
+        if (injection := current_injection()) is not None:
+            injection.begin(trace_id, faults)
+
+    async def ask(self, request: RunRequest) -> ReplayOutcome:
+        """Run a message, and return what became of it, compared with nothing.
+
+        Raises Fault for a message that is not taken.
+        """
+        request = replace(request, run_id=request.run_id or mint_run())
+        fleet, fault, is_taken = self._fleet, "", False
+
+        def hear(event: Event) -> None:
+            nonlocal is_taken
+            is_taken = is_taken or isinstance(event, RunStarted)
+
+        began = perf_counter()
+        try:
+            await fleet.kernel.run(request, hear)
+        except Fault as error:
+            if not is_taken:
+                raise
+            fault = error.message
+        seconds = perf_counter() - began
+        assert fleet.ledger is not None
+        recording = await record_run(fleet.kernel, fleet.ledger, fleet.project, request.run_id)
+        return ReplayOutcome(recording, seconds, fault)
+
+
+def _request_of(recording: Recording) -> RunRequest:
+    """The recorded question, in a trace of its own."""
+    first = recording.first
+    return RunRequest(
+        first.agent,
+        first.question,
+        first.images,
+        history=sent_history(recording),
+        surface=SURFACE,
+        caller="pallas replay",
+        trace=child_of(None),
+        run_id=mint_run(),
+        params=Params(first.params),
+        provider=first.provider,
+    )
+
+
+def _agents_at(project: Project, port: int) -> Iterator[tuple[str, str]]:
+    """The servers of a project that are agents of it, with their URLs at the port of a replay."""
+    for server in project.downstreams.values():
+        for agent in project.agents.values():
+            if server.url and leads_to(server.url, agent.name, project):
+                yield server.name, f"http://{_LOOPBACK}:{port}/{AGENTS}/{agent.slug}/mcp"
+
+
+def _replayed(project: Project, plan: ReplayPlan, port: int) -> Project:
+    """The project as it is replayed: at one port of loopback, without what the recording answers for."""
+    downstreams = {
+        name: replace(each, url=plan.agents_at.get(name, each.url))
+        for name, each in project.downstreams.items()
+        if plan.is_live(name)
+    }
+    called = {each.url for each in downstreams.values()}
+    programs = {
+        name: each
+        for name, each in project.servers.items()
+        if plan.live_tools or name in plan.live_servers or each.url in called
+    }
+    return replace(
+        project,
+        agents={name: replace(each, port=0, auth=None) for name, each in project.agents.items()},
+        downstreams=downstreams,
+        servers=programs,
+        scripted=_scripted(project) if plan.live_models else None,
+        port=port,
+        registry_port=port,
+        public_url="",
+        bind=_LOOPBACK,
+        allowed_hosts=(),
+        tls=None,
+        auth=None,
+        rbac=None,
+        workers=1,
+        database_url="",
+    )
+
+
+def _scripted(project: Project) -> ScriptedConfig | None:
+    """The offline model, unless its port is taken: then a fleet of the project runs, whose model answers."""
+    if project.scripted is None:
+        return None
+    with socket.socket() as sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((_LOOPBACK, project.scripted.port))
+        except OSError:
+            return None
+    return project.scripted

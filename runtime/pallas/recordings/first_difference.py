@@ -1,0 +1,90 @@
+"""The first field in which two JSON documents differ, and how much they differ at all."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pallas.model.steps import IDS, VOLATILE_FIELDS
+from pallas.safe_text import one_line
+
+MAX_SHOWN: Final = 100
+"""Characters that are shown of a value."""
+_BEFORE: Final = 20
+"""Characters that are shown before the place where two long texts begin to differ."""
+_NOTHING: Final = object()
+
+type Same = Callable[[str, str], bool]
+"""Whether two texts mean the same: the one of the first document, and that of the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDifference:
+    """A field that differs: its path, such as ``messages[3].content``, and both values, a short line each."""
+
+    path: str
+    before: str
+    after: str
+
+
+def differences(before: Any, after: Any, same: Same, *, ids: bool = True) -> Iterator[FieldDifference]:
+    """The fields in which two documents differ, in the order of the second, but for what always differs.
+
+    ``ids`` says whether values that are named as ids count: they do not in requests to models.
+    """
+    return _Comparison(same, frozenset() if ids else IDS).differences("", _lasting(before), _lasting(after))
+
+
+def loaded(text: str) -> Any:
+    """The value of a JSON text; a text that is none is itself."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+
+
+def _lasting(request: Any) -> Any:
+    if not isinstance(request, dict):
+        return request
+    return {name: each for name, each in request.items() if name not in VOLATILE_FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    same: Same
+    left_out: frozenset[str]
+
+    def differences(self, path: str, before: Any, after: Any) -> Iterator[FieldDifference]:
+        if isinstance(before, dict) and isinstance(after, dict):
+            for name in (*after, *(each for each in before if each not in after)):
+                if name not in self.left_out:
+                    below = f"{path}.{name}" if path else name
+                    yield from self.differences(below, before.get(name, _NOTHING), after.get(name, _NOTHING))
+        elif isinstance(before, list) and isinstance(after, list):
+            for index in range(max(len(before), len(after))):
+                yield from self.differences(f"{path}[{index}]", _item(before, index), _item(after, index))
+        elif isinstance(before, str) and isinstance(after, str):
+            if before != after and not self.same(before, after):
+                yield FieldDifference(path, *_excerpts(before, after))
+        elif before != after or type(before) is not type(after):
+            yield FieldDifference(path, _shown(before), _shown(after))
+
+
+def _item(items: list[Any], index: int) -> Any:
+    return items[index] if index < len(items) else _NOTHING
+
+
+def _excerpts(before: str, after: str) -> tuple[str, str]:
+    pairs = enumerate(zip(before, after, strict=False))
+    at = next((index for index, (a, b) in pairs if a != b), min(len(before), len(after)))
+    start = max(0, at - _BEFORE) if max(len(before), len(after)) > MAX_SHOWN else 0
+    return _shown(before, start), _shown(after, start)
+
+
+def _shown(value: Any, start: int = 0) -> str:
+    if value is _NOTHING:
+        return "nothing"
+    text = json.dumps(value[start:] if isinstance(value, str) else value, ensure_ascii=False)
+    if start:
+        text = f"…{text}"
+    return one_line(text, MAX_SHOWN)

@@ -1,0 +1,199 @@
+"""The steps of a recording, which answer the requests of a replay."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from pallas.model import RecordedRun, Recording, StepDetail, StepKind
+
+from .first_difference import FieldDifference, differences, loaded
+from .loose_match import loose_key, same
+
+MAX_COMPARED: Final = 500
+"""Recorded requests among which the nearest is looked for."""
+MAX_DIFFERENCES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """A request of a replay, as steps have it: masked, long strings shortened. ``text`` is JSON.
+
+    ``asker`` identifies the step that asks: it gets the same answer again.
+    """
+
+    run_id: str
+    agent: str
+    kind: StepKind
+    name: str
+    digest: str
+    text: str
+    asker: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why the recording has no answer for a request.
+
+    ``nearest`` is the recorded step that is most like it, None if none is; ``difference`` is the first field
+    in which they differ. Without one the same request was recorded: ``times`` as often, or without an answer.
+    """
+
+    request: StepRequest
+    nearest: StepDetail | None = None
+    agent: str = ""  # of the nearest step
+    difference: FieldDifference | None = None
+    times: int = 0
+
+    def __str__(self) -> str:
+        """One line, without the end of a sentence."""
+        asked = f"the {self.request.kind} request {self.request.name} of {self.request.agent}"
+        if self.nearest is None:
+            return f"{asked} is not in the recording, nor one like it"
+        step = self.nearest.step
+        place = f"step {step.number} of {self.agent}"
+        if self.difference is not None:
+            path, before, after = self.difference.path, self.difference.before, self.difference.after
+            return f"{asked} is not in the recording: {path} is {after}, in {place} it was {before}"
+        if self.times:
+            often = "once" if self.times == 1 else f"{self.times} times"
+            return f"{asked} was made only {often} in the recording, the last time in {place}"
+        why = step.fault or "no response"
+        return f"{asked} has no answer in the recording: {place} ended as {step.state} ({why})"
+
+
+@dataclass(slots=True, eq=False)
+class _Recorded:
+    run: RecordedRun
+    detail: StepDetail
+    is_used: bool = False
+    _document: Any = None
+    _key: str = field(default="", repr=False)
+
+    @property
+    def document(self) -> Any:
+        if self._document is None:
+            self._document = loaded(self.detail.request)
+        return self._document
+
+    @property
+    def key(self) -> str:
+        self._key = self._key or loose_key(self.document, ids=_has_ids(self.detail.step.kind))
+        return self._key
+
+
+class RecordedSteps:
+    """Answers requests by their digest, else by ``loose_match``; each step answers once, in its order.
+
+    A run of the replay is bound to the recorded run whose step answered it first, and takes the steps of that
+    run before those of others.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._runs = recording.runs
+        self._all: dict[StepKind, list[_Recorded]] = defaultdict(list)
+        for run in recording.runs:
+            for detail in run.steps:
+                self._all[detail.step.kind].append(_Recorded(run, detail))
+        self._by_digest: dict[tuple[StepKind, str], list[_Recorded]] = defaultdict(list)
+        for kind, steps in self._all.items():
+            for each in steps:
+                self._by_digest[kind, each.detail.step.digest].append(each)
+        self._given: dict[Hashable, StepDetail] = {}
+        self._bound: dict[str, str] = {}
+
+    def answer(self, request: StepRequest) -> StepDetail | Miss:
+        """The recorded step that answers this request."""
+        if (given := self._given.get(request.asker)) is not None:
+            return given
+        found = self._by_digest.get((request.kind, request.digest), [])
+        chosen = self._choose(request, found) or self._choose(request, self._alike(request))
+        if chosen is None:
+            return self._miss(request, found)
+        if not _is_answered(chosen.detail):
+            return Miss(request, chosen.detail, chosen.run.agent)
+        chosen.is_used = True
+        self._bound.setdefault(request.run_id, chosen.run.id)
+        self._given[request.asker] = chosen.detail
+        return chosen.detail
+
+    def run_of(self, agent: str, question: str) -> RecordedRun | FieldDifference | None:
+        """The recorded run in which an agent was asked this; each answers once, in its order.
+
+        Without one the difference to the nearest question, None if the agent was not asked that often.
+        """
+        runs = [run for run in self._runs if run.agent == agent]
+        unused = [run for run in runs if run.id not in self._bound.values()]
+        for run in (*(each for each in unused if each.question == question), *unused):
+            if same(run.question, question):
+                self._bound[run.id] = run.id
+                return run
+        nearest = next(iter((*unused, *runs)), None)
+        asked = {"question": nearest.question} if nearest is not None else {}
+        return next(differences(asked, {"question": question}, same), None)
+
+    def _choose(self, request: StepRequest, steps: Sequence[_Recorded]) -> _Recorded | None:
+        """The first step that is not used: of the run's own recorded run, else of one that is free."""
+        bound, taken = self._bound.get(request.run_id), set(self._bound.values())
+        unused = [each for each in steps if not each.is_used]
+        own = [each for each in unused if each.run.id == bound]
+        free = [each for each in unused if each.run.id not in taken and each.run.agent == request.agent]
+        return next(iter((*own, *free, *unused)), None)
+
+    def _alike(self, request: StepRequest) -> list[_Recorded]:
+        document = loaded(request.text)
+        ids = _has_ids(request.kind)
+        key = loose_key(document, ids=ids)
+        return [
+            each
+            for each in self._all.get(request.kind, ())
+            if not each.is_used
+            and each.key == key
+            and not any(differences(each.document, document, same, ids=ids))
+        ]
+
+    def _miss(self, request: StepRequest, equal: Sequence[_Recorded]) -> Miss:
+        if equal:
+            last = equal[-1]
+            return Miss(request, last.detail, last.run.agent, times=len(equal))
+        document = loaded(request.text)
+        best: tuple[int, _Recorded, FieldDifference] | None = None
+        for each in islice(self._likely(request), MAX_COMPARED):
+            fields = differences(each.document, document, same, ids=_has_ids(request.kind))
+            found = list(islice(fields, MAX_DIFFERENCES))
+            if found and (best is None or len(found) < best[0]):
+                best = len(found), each, found[0]
+        if best is None:
+            return Miss(request)
+        return Miss(request, best[1].detail, best[1].run.agent, best[2])
+
+    def _likely(self, request: StepRequest) -> Iterator[_Recorded]:
+        """The recorded requests of its kind, the likely ones first: of its name, run and agent, not used."""
+        bound = self._bound.get(request.run_id)
+        steps = self._all.get(request.kind, ())
+        return iter(
+            sorted(
+                steps,
+                key=lambda each: (
+                    each.detail.step.name != request.name,
+                    each.run.id != bound,
+                    each.run.agent != request.agent,
+                    each.is_used,
+                ),
+            )
+        )
+
+
+def _has_ids(kind: StepKind) -> bool:
+    """Whether ids in a request mean something: those of calls do, those of models are made each time."""
+    return kind != "model"
+
+
+def _is_answered(detail: StepDetail) -> bool:
+    """Whether its answer was recorded to its end; that may be an error."""
+    step = detail.step
+    if step.kind != "model" or step.state == "done":
+        return bool(detail.response)
+    status = step.attempts[-1].status if step.attempts else None
+    return bool(detail.response) and status is not None and status >= 400

@@ -1,0 +1,45 @@
+"""The endpoints of replicas: the fleets that use the same ledger."""
+
+from typing import Any
+
+from starlette.requests import Request
+
+from pallas.model import ReplicaRecord
+
+from .request_body import Cursor, Id, Limit, page_of, plain
+from .response_models import PageOf, ReplicaModel, iso
+from .route_table import Routes
+
+
+def replica_out(record: ReplicaRecord) -> ReplicaModel:
+    """Return a replica as it is sent."""
+    return ReplicaModel(
+        id=record.id,
+        host=record.host,
+        pid=record.pid,
+        release=record.release,
+        state=record.state,
+        startedAt=iso(record.started_at),
+        lastBeatSeconds=round(record.beat_age, 1) if record.beat_age is not None else None,
+        runs=record.runs,
+        continued=record.continued,
+        takenOver=record.taken_over,
+        isHere=record.is_here,
+    )
+
+
+def add_replicas(routes: Routes) -> None:
+    """Add the endpoints of replicas."""
+    parts = routes.parts
+
+    @routes.add("GET", "/replicas", "Replicas, the oldest first", response=PageOf[ReplicaModel])
+    async def list_replicas(request: Request, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
+        """The fleets that use the same ledger, and dead ones whose runs nobody has taken over yet."""
+        plain(cursor)
+        return page_of(await parts.ledger.replicas.list(limit=limit, cursor=cursor), replica_out)
+
+    @routes.add("GET", "/replicas/{id}", "A replica", response=ReplicaModel)
+    async def get_replica(request: Request, id: Id) -> ReplicaModel:  # noqa: A002 - the word of the path
+        """One of them."""
+        plain(id)
+        return replica_out(await parts.ledger.replicas.get(id))

@@ -1,0 +1,237 @@
+"""Kept runs are tests that pass without a model, fail when something changes, and run in pytest too."""
+
+import asyncio
+import json
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from support.projects import edited
+from support.recorded import recorded_project
+from support.recorded_runs import asked
+from support.served import served
+from support.surfaces import command
+
+TESTS = {
+    "lamps": ("lead", "How many lamps?"),
+    "seen": ("clerk", "find lamps"),
+    "hello": ("keeper", "hello"),
+    "again": ("keeper", "hello"),
+    "count": ("keeper", "count lamps"),
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def root(tmp_path_factory: Any) -> Path:
+    """A project with five kept runs. Neither its model nor its tool server can be asked any more."""
+    root = recorded_project(tmp_path_factory.mktemp("kept") / "p")
+    with served(root) as fleet:
+        await fleet.says("] running")
+        for name, (agent, text) in TESTS.items():
+            run = await asked(fleet, text, agent, conversation_id=f"thread {agent}")
+            assert (await pallas(root, "keep", run, name))[0] == 0
+    (root / "shelf.py").unlink()
+    return root
+
+
+async def pallas(root: Path, *words: str) -> tuple[int, str, str]:
+    return await command(*words, "-p", str(root))
+
+
+async def verdicts(root: Path, *words: str) -> dict[str, str]:
+    _, out, err = await pallas(root, "test", *words, "-o", "json")
+    assert err == ""
+    return {test["name"]: test["verdict"] for test in json.loads(out)["tests"]}
+
+
+async def test_kept_runs_pass_without_model_and_tools(root: Path) -> None:
+    status, out, err = await pallas(root, "test")
+    assert (status, err) == (0, "")
+    assert sorted(line.split()[:2] for line in out.splitlines()[:-1]) == [
+        ["passed", name] for name in sorted(TESTS)
+    ]
+    assert out.splitlines()[-1].startswith("5 passed in ")
+
+
+async def test_a_test_that_passes_passes_each_time(root: Path) -> None:
+    entry = yaml.safe_load((root / "tests" / "agents" / "lamps.yaml").read_text())
+    cases = [json.dumps({"ask": entry["ask"], "recording": entry["recording"]})] * 50
+    (root / "tests" / "agents" / "fifty.jsonl").write_text("\n".join(cases))
+    many = {"agent": "lead", "cases": "fifty.jsonl", "expect": entry["expect"]}
+    path = root / "tests" / "agents" / "fifty.yaml"
+    path.write_text(yaml.safe_dump(many))
+    try:
+        found = await verdicts(root, "fifty")
+    finally:
+        path.unlink()
+    assert list(found.values()) == ["passed"] * 50
+
+
+async def test_recordings_with_other_tools_of_the_same_name_are_replayed_too(root: Path) -> None:
+    tests = root / "tests" / "agents"
+    older = tests / "older.recording"
+    shutil.copytree(tests / "seen.recording", older)
+    for path in older.rglob("*-model.yaml"):
+        path.write_text(path.read_text().replace("Find a thing on the shelf.", "Find something."))
+    assert "Find something." in (older / "1-clerk" / "001-model.yaml").read_text()
+    entry = yaml.safe_load((tests / "seen.yaml").read_text())
+    (tests / "older.yaml").write_text(yaml.safe_dump({**entry, "recording": older.name}))
+    try:
+        found = await verdicts(root)
+    finally:
+        (tests / "older.yaml").unlink()
+    assert found == dict.fromkeys([*TESTS, "older"], "passed")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("agents/clerk.py", "You are clerk.", "You are Clark.", 'messages[0].content is "You are Clark."'),
+        ("agents/lead.py", "You are lead.", "You are led.", 'messages[0].content is "You are led."'),
+        ("agents.yaml", "    peers:\n    - keeper\n", "", "tools"),
+        ("agents.yaml", "\n  lead:\n", "\n  lead:\n    params: {temperature: 0.5}\n", "temperature is 0.5"),
+    ],
+    ids=["prompt of another agent", "prompt", "lost tool", "parameter"],
+)  # fmt: skip
+async def test_a_change_fails_the_test_and_names_the_field(
+    root: Path, file: str, old: str, new: str, said: str
+) -> None:
+    with edited(root / file, old, new):
+        status, out, _ = await pallas(root, "test", "lamps")
+    assert status == 1
+    assert "FAILED   lamps" in out
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ({"answer": {"contains": "nine hundred"}}, "answer.contains: "),
+        ({"calls": {"order": ["shelf__look", "shelf__find"]}}, "calls.order: "),
+        ({"calls": {"arguments": {"shelf__find": {"$.what": "lamp"}}}}, "calls.arguments.shelf__find: "),
+        ({"agents": ["vision"]}, "agents: vision was not asked"),
+        ({"most": {"steps": 2}}, "most.steps: "),
+        ({"most": {"tokens": 3}}, "most.tokens: "),
+        ({"most": {"usd": 0.000001}}, "most.usd: it cost $0."),
+        ({"fails": ""}, "fails: the run must fail"),
+    ],
+)
+async def test_what_is_expected_is_checked_in_a_replay(root: Path, expect: Any, said: str) -> None:
+    path = root / "tests" / "agents" / "lamps.yaml"
+    entry = yaml.safe_load(path.read_text())
+    with edited(path, path.read_text(), yaml.safe_dump({**entry, "expect": expect})):
+        status, out, _ = await pallas(root, "test", "lamps")
+    assert status == 1
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("faults", "expect", "said"),
+    [
+        # The retry gets the recorded answer, and does not wait for it.
+        ([{"to": "scripted", "what": 429, "at": 1, "retry_after": 30}], {}, "passed   lamps"),
+        ([{"to": "*", "what": "cut", "rate": 0.3, "seed": 2}], {}, "passed   lamps"),
+        ([{"to": "*", "what": "slow", "at": [1, 2], "seconds": 60}], {}, "passed   lamps"),
+        ([{"to": "scripted", "what": "dropped", "rate": 1}], {}, "FAILED   lamps"),
+        ([{"to": "scripted", "what": "dropped", "rate": 1}], {"fails": "closed the connection"}, "passed   "),
+        ([{"to": "scripted", "what": 401, "at": 1}], {"fails": "refused the key"}, "passed   lamps"),
+        # Its model would say something else then, which was not recorded.
+        ([{"to": "shelf__find", "what": 500, "at": 1}], {}, "is not in the recording"),
+    ],
+)  # fmt: skip
+async def test_a_test_asks_whether_the_agent_copes_with_faults(
+    root: Path, faults: Any, expect: Any, said: str
+) -> None:
+    path = root / "tests" / "agents" / "lamps.yaml"
+    entry = yaml.safe_load(path.read_text())
+    entry |= {"faults": faults, "expect": expect or entry["expect"]}
+    with edited(path, path.read_text(), yaml.safe_dump(entry)):
+        status, out, _ = await pallas(root, "test", "lamps", "hello")
+    assert said in out
+    assert status == int(not said.startswith("passed"))
+    # Faults of one test are no faults of the others.
+    assert "passed   hello" in out
+
+
+async def test_faults_of_a_test_are_not_injected_live(root: Path) -> None:
+    path = root / "tests" / "agents" / "cut.yaml"
+    path.write_text("agent: keeper\nask: hello\nfaults: [{to: scripted, what: cut, at: 1}]\n")
+    try:
+        status, out, _ = await pallas(root, "test", "cut", "--live")
+    finally:
+        path.unlink()
+    assert status == 0
+    assert "skipped  cut" in out
+    assert "faults: are injected in fleets of their own only: add --own" in out
+
+
+async def test_faults_of_workers_and_remote_agents_are_not_injected_into_recordings(root: Path) -> None:
+    path = root / "tests" / "agents" / "lamps.yaml"
+    entry = yaml.safe_load(path.read_text())
+    entry["faults"] = [{"to": "agent:*", "what": "dropped", "at": 1}]
+    with edited(path, path.read_text(), yaml.safe_dump(entry)):
+        status, out, _ = await pallas(root, "test", "lamps")
+    assert status == 0
+    assert "skipped  lamps" in out
+    assert "faults: workers and remote agents get them live only: add --live --own" in out
+    entry["faults"] = [{"to": "agent:clerk", "what": "dropped", "at": 1}]
+    with edited(path, path.read_text(), yaml.safe_dump(entry)):
+        status, _, err = await pallas(root, "test", "lamps")
+    assert status == 2
+    assert "faults[0].to: clerk answers in this fleet; faults are for workers and remote agents" in err
+
+
+async def test_a_test_without_a_recording_is_skipped(root: Path) -> None:
+    path = root / "tests" / "agents" / "bare.yaml"
+    path.write_text("agent: clerk\nask: find lamps\n")
+    try:
+        status, out, _ = await pallas(root, "test", "bare")
+    finally:
+        path.unlink()
+    assert status == 0
+    assert "recording: it has none: run it with --live" in out
+
+
+async def pytest_in(root: Path, *words: str) -> tuple[int, str]:
+    command: Sequence[str] = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
+    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(120):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.wait({asyncio.create_task(process.wait())}, timeout=20)
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def test_pytest_runs_them(root: Path) -> None:
+    status, out = await pytest_in(root, "--pallas", "tests")
+    assert status == 0, out
+    assert "5 passed" in out
+    bare = root / "tests" / "agents" / "bare.yaml"
+    bare.write_text("agent: clerk\nask: find lamps\n")
+    broken = root / "tests" / "agents" / "broken.yaml"
+    try:
+        with edited(root / "agents" / "clerk.py", "You are clerk.", "You are Clark."):
+            status, out = await pytest_in(root, "--pallas", "tests", "-rs")
+        assert status == 1
+        assert "2 failed, 3 passed, 1 skipped" in out
+        assert 'messages[0].content is "You are Clark."' in out
+        assert "Traceback" not in out
+        broken.write_text("agent: nobody\nask: Hi\n")
+        status, out = await pytest_in(root, "--pallas", "tests")
+        assert status == 2
+        assert "broken.yaml:1: agent: nobody is no agent of this project" in out
+    finally:
+        bare.unlink()
+        broken.unlink(missing_ok=True)
+    status, out = await pytest_in(root, "tests")
+    assert (status, "no tests ran" in out) == (5, True)

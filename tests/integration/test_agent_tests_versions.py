@@ -1,0 +1,96 @@
+"""The same tests through two versions of a project: `pallas test --against`."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.recorded import recorded_project
+from support.surfaces import command
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def git(root: Path, *words: str) -> None:
+    own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    subprocess.run(["git", *own, *words], cwd=root, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project below the top of a repository, with two tests that are not committed."""
+    root = recorded_project(tmp_path / "repository" / "p")
+    (root / ".gitignore").write_text("tests\n")
+    git(tmp_path / "repository", "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "one")
+    tests = root / "tests" / "agents"
+    tests.mkdir(parents=True)
+    (tests / "seen.yaml").write_text(
+        "agent: clerk\nask: find lamps\nexpect: {calls: {order: [shelf__find, shelf__look]}}\n"
+    )
+    (tests / "kept.yaml").write_text("agent: keeper\nask: count lamps\nexpect: {answer: {contains: nine}}\n")
+    return root
+
+
+async def against(root: Path, version: str, *more: str) -> tuple[int, str, str]:
+    return await command("test", "--against", version, *more, "-p", str(root))
+
+
+async def test_a_version_that_is_worse_is_told_and_ends_with_1(root: Path, tmp_path: Path) -> None:
+    clean = (root / "model.yaml").read_text()
+    (root / "model.yaml").write_text(clean.replace("text: three lamps, system", "text: four lamps, system"))
+    status, out, err = await against(root, "HEAD", "--record", str(tmp_path / "runs"))
+    assert (status, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["TEST", "HEAD", "NOW", "TOKENS", "COST", "SECONDS"]
+    rows = {line.split()[0]: line.split()[1:5] for line in lines[1:3]}
+    assert rows == {"kept": ["1/1", "passed", "1/1", "passed"], "seen": ["1/1", "passed", "0/1", "failed"]}
+    assert [line for line in lines if line.startswith("seen: they differ first at ")]
+    assert not [line for line in lines if line.startswith("kept: ")]
+    assert (tmp_path / "runs" / "before" / "seen" / "recording.yaml").exists()
+    assert (tmp_path / "runs" / "now" / "seen" / "recording.yaml").exists()
+    # The other way round it is better now.
+    copy = shutil.copytree(root, tmp_path / "worse")
+    (root / "model.yaml").write_text(clean)
+    status, out, _ = await against(root, str(copy), "seen", "--repeat", "2")
+    assert status == 0
+    assert "0/2 failed" in out
+    assert "2/2 passed" in out
+    assert "kept" not in out
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("nowhere", "pallas test: --against nowhere: no folder of a project, and no revision: fatal: "),
+        ("-o/nowhere", "pallas test: --against -o/nowhere: name a revision of git, or a folder"),
+    ],
+)
+async def test_a_version_that_is_not_there_is_said(root: Path, version: str, said: str) -> None:
+    status, out, err = await command("test", f"--against={version}", "-p", str(root))
+    assert (status, out) == (2, "")
+    assert err.startswith(said)
+
+
+async def test_a_project_without_tests_has_nothing_to_compare(root: Path) -> None:
+    shutil.rmtree(root / "tests")
+    status, out, err = await against(root, "HEAD")
+    assert (status, out) == (2, "")
+    assert err.startswith("pallas test: there is no folder tests/agents in ")
+
+
+async def test_tests_of_another_version_that_are_elsewhere_stay_there(root: Path, tmp_path: Path) -> None:
+    other, elsewhere = tmp_path / "other", tmp_path / "elsewhere"
+    shutil.copytree(root, other)
+    shutil.move(other / "tests", elsewhere)
+    (other / "tests").symlink_to(elsewhere)
+    (root / "tests" / "agents" / "more").mkdir()
+    (root / "tests" / "agents" / "seen.yaml").rename(root / "tests" / "agents" / "more" / "seen.yaml")
+    status, out, err = await against(
+        root, str(other), "more/seen", "--exact", "--record", str(tmp_path / "runs")
+    )
+    assert (status, err) == (0, "")
+    assert "more/seen" in out
+    assert sorted(path.name for path in (elsewhere / "agents").iterdir()) == ["kept.yaml", "seen.yaml"]
+    assert (tmp_path / "runs" / "now" / "more__seen" / "recording.yaml").exists()

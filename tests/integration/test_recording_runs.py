@@ -1,0 +1,280 @@
+"""A run is recorded with all that it led to: over REST, by `pallas record`, and from a workbench."""
+
+import asyncio
+import base64
+import json
+import re
+import signal
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import yaml
+from support.live import ERAS
+from support.pallas_process import start_async
+from support.recorded import PICTURE, recorded_project
+from support.recorded_runs import asked
+from support.recorded_runs import fleet as fleet
+from support.served import Served, served
+from support.surfaces import command, rest, typed
+from support.waiting import until
+
+from pallas.model import Recording
+from pallas.recordings.recording_folder import archive_of, read, read_archive
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
+from pallas_tui.runs.run_comparison import compare
+
+
+async def recorded(fleet: Served, run: str) -> Recording:
+    async with rest(fleet) as http:
+        answer = await http.get(f"/runs/{run}/recording")
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/x-tar"
+        again = await http.get(f"/runs/{run}/recording")
+        assert again.content == answer.content
+        return read_archive(answer.content)
+
+
+async def test_all_that_a_run_led_to_is_recorded(fleet: Served) -> None:
+    run = await asked(
+        fleet, "How many?", conversation_id="a thread", images=[{"data": PICTURE, "mime_type": "image/png"}]
+    )
+    recording = await recorded(fleet, run)
+    lead, *others = recording.runs
+    assert (lead.id, lead.agent, lead.question, lead.status, lead.kind) == (
+        run,
+        "lead",
+        "How many?",
+        "ok",
+        "llm",
+    )
+    assert lead.answer.startswith("All in all")
+    assert [image.data for image in lead.images] == [PICTURE]
+    assert {each.agent: each.question for each in others} == {"clerk": "find lamps", "keeper": "count lamps"}
+    assert {each.agent: each.answer for each in others} == {
+        "clerk": "three lamps, seen", "keeper": "I keep nine lamps",
+    }  # fmt: skip
+    kinds = [(each.step.kind, each.step.name) for each in lead.steps]
+    assert sorted(kinds) == [
+        ("agent", "keeper"), ("model", "scripted"), ("model", "scripted"), ("tool", "clerk__send_message"),
+    ]  # fmt: skip
+    by_number = {each.step.number: each.step.name for each in lead.steps}
+    assert {each.agent: by_number[each.parent_step] for each in others} == {
+        "clerk": "clerk__send_message", "keeper": "keeper",
+    }  # fmt: skip
+    assert recording.missing == ()
+
+
+async def test_a_recording_says_which_version_of_each_agent_ran(fleet: Served) -> None:
+    run = await asked(fleet, "How many?", conversation_id="of a version")
+    alone = await asked(fleet, "count lamps", "keeper")
+    found = {each.agent: each.version for each in (await recorded(fleet, run)).runs}
+    for agent, version in found.items():
+        assert version is not None
+        assert version.number == 1
+        assert len(version.files) == 64
+        assert version.instruction == sha256(f"You are {agent}.".encode()).hexdigest(), agent
+        assert len(version.tools) == (0 if agent == "keeper" else 64)
+    assert len({version.files for version in found.values() if version is not None}) == 3
+    assert (await recorded(fleet, alone)).first.version == found["keeper"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_pictures_of_a_tool_are_files(fleet: Served, tmp_path: Path, era: str) -> None:
+    run = await asked(fleet, "find lamps", "clerk", era, conversation_id=f"thread of {era}")
+    said = await typed("record", run, "-o", str(tmp_path / "found"), "-p", str(fleet.root))
+    assert said == f"{tmp_path}/found: 1 run, 5 steps\n"
+    found = tmp_path / "found"
+    (file,) = (found / "pictures").iterdir()
+    assert file.read_bytes() == base64.b64decode(PICTURE)
+    call = yaml.safe_load((found / "1-clerk" / "004-tool-shelf__look.yaml").read_text())
+    assert call["request"] == {"name": "shelf__look", "arguments": {"at": "lamps"}}
+    assert call["response"]["content"][0]["data"] == f"picture:{file.name}"
+    assert read(found).missing == ()
+    before = {path: path.read_bytes() for path in found.rglob("*") if path.is_file()}
+    await typed("record", run, "-o", str(found), "-p", str(fleet.root))
+    assert {path: path.read_bytes() for path in found.rglob("*") if path.is_file()} == before
+
+
+async def test_what_was_said_before_in_the_conversation_is_recorded(fleet: Served) -> None:
+    await asked(fleet, "hello", "clerk", conversation_id="a longer one")
+    await asked(fleet, "find lamps", "clerk", conversation_id="a longer one")
+    run = await asked(fleet, "hello", "clerk", conversation_id="a longer one")
+    recording = await recorded(fleet, run)
+    assert recording.first.question == "hello"
+    assert recording.first.answer == "hello, turn 3"
+    assert [(each.role, each.text) for each in recording.history[:3]] == [
+        ("user", "hello"), ("assistant", "hello, turn 1"), ("user", "find lamps"),
+    ]  # fmt: skip
+    assert [each.role for each in recording.history[3:]] == [
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert [call.name for each in recording.history for call in each.calls] == ["shelf__find", "shelf__look"]
+
+
+async def test_a_run_that_nobody_remembers_is_recorded_too(fleet: Served) -> None:
+    image = {"data": PICTURE, "mime_type": "image/png"}
+    run = await asked(fleet, "find lamps", "clerk", images=[image])
+    recording = await recorded(fleet, run)
+    assert (recording.first.question, recording.first.answer) == ("find lamps", "three lamps, seen")
+    assert [each.data for each in recording.first.images] == [PICTURE]
+    assert recording.first.steps[3].response == json.dumps(
+        {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]}, separators=(",", ":")
+    )
+    assert recording.missing == ()
+
+
+async def test_a_run_that_is_unknown_is_not_recorded(fleet: Served) -> None:
+    async with rest(fleet) as http:
+        assert (await http.get("/runs/nobody/recording")).status_code == 404
+    status, out, err = await command("record", "nobody", "-p", str(fleet.root))
+    assert (status, out) == (1, "")
+    assert err.startswith("run/nobody: run not found")
+
+
+async def test_a_run_that_goes_on_is_refused(fleet: Served) -> None:
+    async with (
+        rest(fleet) as http,
+        http.stream("POST", "/agents/clerk/chat", json={"message": "wait", "stream": True}) as answer,
+    ):
+        run = answer.headers["pallas-run-id"]
+        async with rest(fleet) as other:
+            refused = await other.get(f"/runs/{run}/recording")
+            assert refused.status_code == 409
+            assert "the run goes on; record it when it is over" in refused.text
+            await other.delete(f"/runs/{run}")
+
+
+async def test_every_run_is_recorded_until_the_command_is_interrupted(fleet: Served, tmp_path: Path) -> None:
+    await asked(fleet, "How many?")  # it ends before, and is not recorded
+    async with (
+        rest(fleet) as http,
+        http.stream("POST", "/agents/clerk/chat", json={"message": "wait", "stream": True}) as answer,
+    ):
+        began_before = answer.headers["pallas-run-id"]
+        async with recording_all(fleet, tmp_path):
+            run = await asked(fleet, "How many?")
+            await until(lambda: (tmp_path / f"lead-{run}" / "recording.yaml").exists(), timeout=60)
+            async with rest(fleet) as other:
+                await other.delete(f"/runs/{began_before}")
+            expected = {f"lead-{run}", f"clerk-{began_before}"}
+            await until(lambda: {path.name for path in tmp_path.iterdir()} == expected, timeout=60)
+
+
+@asynccontextmanager
+async def recording_all(fleet: Served, folder: Path) -> AsyncIterator[None]:
+    """`pallas record --all` in this block, until SIGTERM."""
+    process = await start_async(
+        "record", "--all", "-o", str(folder), "-p", str(fleet.root), stdout=PIPE, stderr=PIPE
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            assert (await process.stdout.readline()).startswith(b"recording every run into")
+        yield
+    finally:
+        process.terminate()  # not SIGINT, which a shell has ignored in what it starts in the background
+        try:
+            async with asyncio.timeout(60):
+                await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    assert process.returncode == -signal.SIGTERM
+
+
+async def compared(fleet: Served, *words: str) -> tuple[int, str]:
+    """The status of `pallas diff --exit-code` and what it wrote."""
+    words = ("diff", *words, "--exit-code", "-p", str(fleet.root))
+    status, out, err = await command(*words, cwd=fleet.root)
+    return status, out + err
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_two_runs_of_a_fleet_are_compared(fleet: Served, tmp_path: Path, era: str) -> None:
+    runs = [await asked(fleet, "How many?", era=era), await asked(fleet, "How many?", era=era)]
+    other = await asked(fleet, "hello", era=era)
+    status, said = await compared(fleet, *runs)
+    assert (status, said.splitlines()[2:]) == (0, ["Nothing differs but ids, tokens and time."])
+    await typed("record", runs[0], "-o", str(tmp_path / "kept"), "-p", str(fleet.root))
+    assert (await compared(fleet, str(tmp_path / "kept"), runs[1]))[0] == 0
+    status, said = await compared(fleet, str(tmp_path / "kept"), other)
+    assert status == 1
+    assert "They differ first at run of lead (question, answer)" in said
+    assert re.search(r"^-   \d          agent keeper  \{\"message\": \"count lamps\"\}$", said, re.MULTILINE)
+    assert "  [-How many?-]{+hello+}\n" in said
+    # The status is 2 where one of them cannot be read.
+    for wrong, why in (
+        ("nobody", "run not found"),
+        (str(tmp_path), "no recording"),
+        ("./no/folder", "there is no such folder or archive"),
+    ):
+        status, said = await compared(fleet, runs[0], wrong)
+        assert status == 2
+        assert why in said
+
+
+async def test_a_workbench_compares_runs_of_a_fleet_elsewhere(fleet: Served) -> None:
+    runs = [await asked(fleet, "find lamps", "clerk"), await asked(fleet, "hello", "clerk")]
+    elsewhere = RemoteFleet(fleet.registry, TokenSource(fleet.registry))
+    elsewhere.start()
+    try:
+        await until(lambda: elsewhere.snapshot().agents)
+        found = await compare(elsewhere, *runs)
+        same = await compare(elsewhere, runs[0], runs[0])
+    finally:
+        elsewhere.stop()
+    assert same.found.is_same
+    assert found.found.first_divergence is found.found.run
+    assert [each.mark for each in found.found.run.steps] == ["changed", "removed", "removed"]
+
+
+async def test_no_secret_is_in_a_recording(tmp_path: Path) -> None:
+    """Keys, variables, tokens of callers and URLs, in questions, arguments, results, headers and history."""
+    key, variable, url = (f"canary-{what}-4be1c0d2a7" for what in ("key", "variable", "url"))
+    canaries = [key, variable, url]
+    root = recorded_project(tmp_path / "p")
+    with served(root, SHELF_PASSWORD=variable, GENERIC_API_KEY=key) as fleet:
+        await fleet.says("] running")
+        archives = []
+        for number in range(50):
+            bearer = f"canary-{number:02}-bearer-77aa{number * 7919:08x}"
+            signed = f"sk-proj-canary{number:02}{number * 104729:024x}"
+            typed_in = f"password=canary{number:02}x{number * 15485863:012x}"
+            in_url = f"https://user:canary{number:02}y{number * 32452843:012x}@shop.example/"
+            canaries += [bearer, signed, typed_in.partition("=")[2], in_url[13:33]]
+            text = f"secret {bearer} {signed} {typed_in} {in_url} {variable}"
+            async with rest(fleet) as http:
+                http.headers["authorization"] = f"Bearer {bearer}"
+                body = {"message": text}
+                for _ in range(2):  # the second has the first in its history
+                    answer = await http.post("/agents/clerk/chat", json=body)
+                    assert answer.status_code == 200, answer.text
+                    body["threadId"] = answer.json()["threadId"]
+                archives.append((await http.get(f"/runs/{answer.json()['runId']}/recording")).content)
+    for archive in archives:
+        recording = read_archive(archive)
+        assert "secret [redacted]" in recording.first.question
+        assert "secret [redacted]" in recording.history[0].text
+        assert [each for each in canaries if each.encode() in archive] == []
+    assert len(canaries) > 200
+
+
+async def test_a_run_is_recorded_when_its_fleet_has_ended(tmp_path: Path) -> None:
+    root = recorded_project(tmp_path / "p")
+    with served(root) as fleet:
+        await fleet.says("] running")
+        run = await asked(fleet, "find lamps", "clerk", conversation_id="a thread")
+        before = await recorded(fleet, run)
+    said = await typed("record", run, "-o", str(tmp_path / "found"), "-p", str(root))
+    assert said == f"{tmp_path}/found: 1 run, 5 steps\n"
+    assert archive_of(read(tmp_path / "found")) == archive_of(before)
+    assert "shelf__look" in await typed("describe", "run", run, "-p", str(root))
