@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.live import ECHO_SERVER, ERAS, ask, client
+from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
@@ -293,7 +294,7 @@ async def test_a_broken_agents_file_changes_nothing_and_says_all_that_is_wrong(s
 async def test_what_only_another_start_takes_over_is_told_with_its_line(saves: Saves) -> None:
     good = (saves.root / "agents.yaml").read_text()
     port, document = saves.fleet.project.registry_port, yaml.safe_load(good)
-    document["registry_port"], document["agents"]["tools"]["title"] = port + 1, "Others"
+    (document["registry_port"],), document["agents"]["tools"]["title"] = free_ports(1), "Others"
     changed = yaml.safe_dump(document, sort_keys=False)
     line = next(n for n, text in enumerate(changed.splitlines(), 1) if text.startswith("registry_port"))
     assert await saves.after("agents.yaml", changed) == set()
@@ -369,7 +370,7 @@ async def test_hosts_that_are_allowed_are_taken_over_at_every_port(saves: Saves)
 
     async def status() -> set[int]:
         agent = saves.fleet.agents[0].url.replace("/mcp", "/mcp/server-card")
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             answers = [
                 await http.get(url, headers={"host": "new.example.com"})
                 for url in (saves.fleet.registry_url, agent)

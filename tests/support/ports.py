@@ -1,32 +1,29 @@
-"""Free ports on loopback."""
+"""Ports on loopback that no other process of tests is given."""
 
-import os
-import random
 import socket
+from collections.abc import Iterator
+from itertools import cycle
+from random import SystemRandom
 from typing import Final
 
 # Below what systems give to outgoing connections: a port from there may be some client's own by the time
-# that it is bound. The sample project's ports stand in the middle and are left out.
-_ALL: Final = (*range(12_000, 24_000), *range(24_400, 32_000))
-# Test processes beside this one ask for ports too: each has ports of its own.
-_WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_RANGE: Final = _ALL[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) :: _WORKERS]
-_given: Final[set[int]] = set()
+# that it is bound. The sample project's ports are between the two and are left out.
+_BLOCK: Final = 200
+_FIRSTS: Final = (*range(12_000, 24_000, _BLOCK), *range(24_400, 32_000, _BLOCK))
+# Not the global one: Hypothesis seeds that, in each process alike.
+_random: Final = SystemRandom()
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` ports that were free a moment ago; none is given twice in this process."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.choice(_RANGE)
-        if port not in _given and is_free(port):
-            _given.add(port)
-            found.append(port)
-    return found
+    """``count`` ports that no process listens on, and that only this process gives until it ends.
+
+    None is given twice, unless all blocks are in use: then the oldest is given again.
+    """
+    return [next(_ports) for _ in range(count)]
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on the port now."""
+    """Whether no process listens on the port now."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,3 +31,28 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _own_ports(firsts: Iterator[int]) -> Iterator[int]:
+    """The ports of a block, then those of the next one; at the end all of them again.
+
+    A block is this process's own while its first port is bound here: the system releases it with the process.
+    """
+    held: list[socket.socket] = []
+    given: list[int] = []
+    for first in firsts:
+        held.append(socket.socket())
+        try:
+            held[-1].bind(("127.0.0.1", first))
+        except OSError:  # another process has it
+            held.pop().close()
+            continue
+        block = _random.sample(range(first + 1, first + _BLOCK), _BLOCK - 1)
+        given += block
+        yield from filter(is_free, block)
+    if not given:
+        raise RuntimeError("each block of ports is in use by another process of tests")
+    yield from filter(is_free, cycle(given))
+
+
+_ports: Final = _own_ports(iter(_random.sample(_FIRSTS, len(_FIRSTS))))
