@@ -101,7 +101,10 @@ async def test_one_that_never_starts_is_given_up(
 
 
 async def test_a_port_that_cut_a_request_short_leaves_no_task_behind() -> None:
+    reached = asyncio.Event()
+
     async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.set()
         await asyncio.Event().wait()
 
     before, pool = asyncio.all_tasks(), ConnectionLimits()
@@ -110,7 +113,7 @@ async def test_a_port_that_cut_a_request_short_leaves_no_task_behind() -> None:
     await listener.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-    await asyncio.sleep(0.1)
+    await reached.wait()
     await listener.stop(0)
     assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
     writer.close()

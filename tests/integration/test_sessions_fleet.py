@@ -11,6 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support.bridged import refused, tell
+from support.clocks import expire
 from support.live import ERAS, agent_module, ask, client, running
 from support.offline import model_record, offline_project
 from support.virtual import virtual
@@ -178,7 +179,10 @@ async def test_a_caller_that_gives_it_little_time_is_told_and_the_model_is_asked
     # DR-15 X16
     sessions = fleet.surfaces.sessions
     with no_session_left(fleet):
-        done = await sessions.delegate("slow model", ANONYMOUS, agent="boss", timeout=0.05)
+        work = asyncio.create_task(sessions.delegate("slow model", ANONYMOUS, agent="boss", timeout=600))
+        await until(lambda: model_record(fleet).active)
+        expire(fleet.kernel.in_flight)
+        done = await work
         assert done.fault is not None
         assert (done.fault.type, done.fault.code, done.fault.retryable) == (FaultType.TIMEOUT, -32001, True)
         await until(lambda: model_record(fleet).active == 0 and not fleet.kernel.in_flight)
@@ -190,7 +194,10 @@ async def test_a_handler_that_hangs_is_cancelled_in_time_and_its_session_goes_on
     await fleet.register(upper)
     with no_session_left(fleet):
         made = await sessions.create("upper", ANONYMOUS)
-        fault = await fault_of(sessions.prompt(made.id, "hang", ANONYMOUS, timeout=1))
+        prompt = asyncio.create_task(sessions.prompt(made.id, "hang", ANONYMOUS, timeout=600))
+        await upper.hangs.wait()
+        expire(fleet.kernel.in_flight)
+        fault = await fault_of(prompt)
         assert (fault.type, fault.data["sessionValid"], upper.cancelled) == (FaultType.TIMEOUT, True, True)
         assert (await sessions.prompt(made.id, "hi", ANONYMOUS)).text == "HI"
         await sessions.close(made.id, ANONYMOUS)

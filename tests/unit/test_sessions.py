@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from support.clocks import expire, put_forward
 from support.executors import FakeExecutor, Gate, echo
 from support.leased import ME, YOU, Found, Hooked, House, down, failed
 from support.waiting import until
@@ -367,18 +368,25 @@ async def test_a_deadline_of_the_caller_ends_the_work_and_tells_what_was_written
 
     house, _ = one(writes)
     made = await house.sessions.create("a", ME)
-    fault = await fault_of(house.sessions.prompt(made.id, "hi", ME, timeout=0.05))
+    prompt = asyncio.create_task(house.sessions.prompt(made.id, "hi", ME, timeout=50))
+    await gate.reached.wait()
+    expire(house.kernel.in_flight)
+    fault = await fault_of(prompt)
     assert (fault.type, fault.code, fault.retryable) == (FaultType.TIMEOUT, -32001, True)
+    assert "the 50 s that its caller gave it" in fault.message
     assert (fault.data["partial"], fault.data["sessionValid"]) == ("so far", True)
     assert gate.cancelled
     assert (await house.sessions.status(made.id, ME)).status == "idle"
 
 
-async def test_a_deadline_holds_though_what_is_cancelled_takes_its_time() -> None:
+async def test_a_deadline_holds_though_what_is_cancelled_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # DR-15
-    ended = asyncio.Event()
+    reached, ended = asyncio.Event(), asyncio.Event()
 
     async def clings(turn: ExecutorTurn, emit: Emit) -> TurnResult:
+        reached.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -387,8 +395,10 @@ async def test_a_deadline_holds_though_what_is_cancelled_takes_its_time() -> Non
 
     house, _ = one(clings)
     made = await house.sessions.create("a", ME)
-    async with asyncio.timeout(20):
-        fault = await fault_of(house.sessions.prompt(made.id, "hi", ME, timeout=0.05))
+    prompt = asyncio.create_task(house.sessions.prompt(made.id, "hi", ME, timeout=50))
+    await reached.wait()
+    put_forward(60, monkeypatch)
+    fault = await fault_of(prompt)
     assert fault.type is FaultType.TIMEOUT
     assert len(house.kernel.in_flight) == 1
     ended.set()
