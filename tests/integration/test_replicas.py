@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from support.live import ERAS
 from support.raw_client import INITIALIZE, handshake_headers
-from support.replicas import Replicas, in_its_call, waiting
+from support.replicas import Replicas, Setup, in_its_call, waiting
 from support.served import Served, fault_in, text_of
 from support.surfaces import rest
 from support.survivors import effects, ended_run
@@ -23,6 +23,8 @@ from support.waiting import poll
 from pallas.surfaces.rest.run_replay import PER_ATTEMPT
 
 THREAD = {"conversation_id": "a thread of mine"}
+PATIENT = {"pallas.surfaces.rest.run_recall.STORED_SECONDS": 60.0}
+"""Readers wait for the last chunk of a run even where it is stored long after the run's end."""
 
 
 async def asked(fleet: Served, era: str, text: str) -> None:
@@ -125,8 +127,10 @@ async def test_a_message_that_waits_in_a_replica_that_dies_is_answered_by_anothe
     assert rows[-2:] == ["user complete: say it", "assistant complete: turn 2"]
 
 
+@pytest.mark.parametrize("replicas", [Setup(constants=PATIENT)], indirect=True)
+@pytest.mark.parametrize("is_read", ["while it waits", "when it is over"])
 async def test_a_stream_of_a_message_that_waits_in_a_replica_that_dies_is_stored_by_another(
-    replicas: Replicas,
+    replicas: Replicas, is_read: str
 ) -> None:
     async with rest(replicas.one) as one, rest(replicas.two) as two:
         thread = (await one.post("/agents/clerk/threads", json={})).json()["id"]
@@ -138,12 +142,16 @@ async def test_a_stream_of_a_message_that_waits_in_a_replica_that_dies_is_stored
             await waiting(replicas.url, 1)
             replicas.one.send(signal.SIGKILL)
         await replicas.two.logs("runs that a fleet left in the middle: 1 wait here")
-        second = asyncio.create_task(streamed(two, "GET", f"/runs/{run}/events"))
+        reading = streamed(two, "GET", f"/runs/{run}/events")
+        if is_read == "while it waits":
+            reading = asyncio.create_task(reading)
         (replicas.here / "door").touch()
         await first
-        stream = await second
+        if is_read == "when it is over":
+            assert (await ended_run(replicas.url))[0].id == run
+        stream = await reading
     assert stream.chunks[-1]["type"] == "final"
-    last = await poll(lambda: last_stored(replicas.url, run), timeout=30)
+    last = await poll(lambda: last_stored(replicas.url, run))
     assert last == int(stream.last) == len(stream.chunks)
 
 

@@ -246,6 +246,8 @@ class Kernel:
                 await self._not_taken(request.run_id)
             run = self._begun(request, given, conversation, listener)
             run.place = place
+        if place is not None:
+            self._has_come(run)
         return await ended(run, request)
 
     async def resume(
@@ -265,9 +267,13 @@ class Kernel:
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
         run = self._begun(replace(request, run_id=record.id), given, conversation, listener)
         run.go_on(record, said)
+        self._has_come(run)
+        return await ended(run, request)
+
+    def _has_come(self, run: ActiveRun) -> None:
+        """Report a run that comes from another fleet, where it was begun or waited."""
         if self.when_resumed is not None:
             self.when_resumed(run)
-        return await ended(run, request)
 
     def serves(self, agent: str) -> bool:
         """Whether this fleet has an agent of that name."""
