@@ -66,7 +66,7 @@ async def fixture() -> AsyncIterator[str]:
 
 async def _ready(process: asyncio.subprocess.Process, port: int) -> None:
     try:
-        async with asyncio.timeout(START_TIMEOUT), httpx2.AsyncClient(trust_env=False) as http:
+        async with asyncio.timeout(START_TIMEOUT), httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             while process.returncode is None:
                 try:
                     if (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200:

@@ -64,7 +64,7 @@ async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) ->
     async with recording() as recorder:
         auth = auth_seam.DownstreamAuth("rec", recorder.url, forward=True, configured="")
         async with (
-            httpx2.AsyncClient(auth=auth) as http,
+            httpx2.AsyncClient(auth=auth, timeout=60) as http,
             Client(streamable_http_client(recorder.url, http_client=http), mode=mode) as client,
         ):
 
@@ -112,7 +112,7 @@ async def test_a_call_that_a_stopped_process_had_not_sent_yet_is_not_sent_for_a_
         auth = auth_seam.DownstreamAuth("rec", recorder.url, forward=False, configured="")
         with pytest.raises(Exception) as caught:
             async with (
-                httpx2.AsyncClient(auth=auth) as http,
+                httpx2.AsyncClient(auth=auth, timeout=60) as http,
                 Client(streamable_http_client(recorder.url, http_client=http), mode=mode) as client,
             ):
 

@@ -162,7 +162,7 @@ async def outcome(client: AsyncOpenAI, **arguments: Any) -> Any:
     try:
         messages: Any = [{"role": "user", "content": "hi"}]
         arguments = {"model": "m", "messages": messages, "stream": True, **arguments}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for each in await client.chat.completions.create(**arguments):
                 pieces.append(inside(each))  # noqa: PERF401 - those before an error count
     except Exception as error:

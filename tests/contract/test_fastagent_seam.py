@@ -103,7 +103,7 @@ async def test_a_listener_of_log_events_that_hangs_is_waited_for_until_the_deadl
     async def wait(self: Any, same_loop_task: bool) -> None:
         waited.append(same_loop_task)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await log_seam.DRAINED.wrap(wait)(Bus(), True)
     assert waited == [True]
 
@@ -291,7 +291,7 @@ def test_the_certificates_are_read_once_for_all_clients() -> None:
     made = [quick_connect.default.create_ssl_context() for _ in range(2)]
     assert made[0] is made[1]
     assert quick_connect.default.create_ssl_context(verify=False) is not made[0]
-    assert isinstance(httpx2.AsyncClient(), httpx2.AsyncClient)
+    assert isinstance(httpx2.AsyncClient(timeout=60), httpx2.AsyncClient)
 
 
 def test_both_ways_to_connect_quickly_are_in_place() -> None:

@@ -78,7 +78,7 @@ async def test_a_mistake_of_an_entry_is_of_type_config_for_its_callers(
     async with Client(f"http://127.0.0.1:{fleet.project.registry_port}/mcp", mode=era) as bridge:
         bodies.append(await refused(bridge, "sessions_create", agentId=name))
         bodies.append(await refused(bridge, "tasks_delegate", agentId=name, prompt="hi"))
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents/{name}/chat"
         response = await http.post(url, json={"message": "hi"})
     assert response.status_code == 503

@@ -207,7 +207,7 @@ async def pytest_in(root: Path, *words: str) -> tuple[int, str]:
     finally:
         if process.returncode is None:
             process.kill()
-            await asyncio.wait({asyncio.create_task(process.wait())}, timeout=20)
+            await asyncio.wait({asyncio.create_task(process.wait())}, timeout=60)
     assert process.returncode is not None
     return process.returncode, out.decode()
 

@@ -293,7 +293,7 @@ async def test_who_comes_when_too_much_is_under_way_is_refused_with_the_whole_bo
         assert (await tell(door, "bridge_health"))["sessions"]["active"] == 3
         for record in fleet.surfaces.sessions.records():
             await tell(door, "sessions_cancel", sessionId=record.id)
-        await asyncio.wait_for(asyncio.wait(working), 20)
+        await asyncio.wait_for(asyncio.wait(working), 60)
         done = await tell(door, "tasks_delegate", prompt="x", agentId="upper")
     assert done["text"] == "X"
 
@@ -347,7 +347,7 @@ async def test_an_agent_that_one_may_not_run_is_not_there(
             body = await refused(door, "sessions_create")
             assert body["error"] == "No agents registered"
             assert kind_of(body) == ("CONFIG", -32004, False)
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             answer = await http.post(f"{fleet.ports.origin}/mcp", json={})
         assert (answer.status_code, answer.json()["error"]["data"]["type"]) == (401, "AUTH")
 

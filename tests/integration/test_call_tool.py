@@ -181,7 +181,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_closed(
             await fleet.call_tool("one", "echo", "slow", {"text": "x"})
         assert caught.value.type is FaultType.TIMEOUT
         assert "slow of echo did not answer within" in caught.value.message
-        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before)
 
 
 async def test_a_cancelled_call_of_an_agent_cancels_its_run(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_cancelled_call_of_an_agent_cancels_its_run(tmp_path: Path) -> N
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: fleet.snapshot().agents[0].runs_active == 0, timeout=20)
+        await until(lambda: fleet.snapshot().agents[0].runs_active == 0)
         await until(lambda: len(fleet.inspector._pending) == 0)
 
 
@@ -234,16 +234,16 @@ async def test_the_workbench_calls_from_its_own_thread(
         assert outcome.texts == ("echo:x",)
         call = asyncio.create_task(fleet.call_tool("one", "echo", "slow", {"text": "x"}))
         children = set(pallas_process.below())
-        await until(lambda: set(pallas_process.below()) - children, timeout=20)
+        await until(lambda: set(pallas_process.below()) - children)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(pallas_process.below()) <= children, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= children)
         fleet.control("one", "restart")
         await until(lambda: fleet.snapshot().agents[0].restarts == 1, timeout=60)
         assert not [event for event in fleet.since(0).events if isinstance(event, Notice)]
         call = asyncio.create_task(fleet.call_tool("one", "echo", "slow", {"text": "x"}))
-        await until(lambda: _asked(fleet) == 1, timeout=20)
+        await until(lambda: _asked(fleet) == 1)
         await asyncio.to_thread(fleet.stop, 20)
         with pytest.raises(Fault, match="stopping"):
             await call

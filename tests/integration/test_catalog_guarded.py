@@ -22,7 +22,7 @@ from pallas.surfaces.auth.static_tokens import sha256_of
 async def listing(url: str, bearer: str | None = None) -> httpx2.Response:
     """What ``tools/list`` is answered with."""
     lines = headers("tools/list") | ({"authorization": f"Bearer {bearer}"} if bearer else {})
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         return await http.post(url, json=call("tools/list"), headers=lines)
 
 
@@ -47,7 +47,7 @@ async def test_an_agent_that_is_made_asks_its_callers_as_the_project_says(
         refused = await listing(url)
         assert refused.status_code == 401 and (await listing(url, OPS)).status_code == 401
         place = refused.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             document = (await http.get(place)).json()
         assert document["resource"] == url
         for era in ERAS:

@@ -125,7 +125,7 @@ async def test_an_agent_is_served_at_its_url_as_soon_as_it_is_made(fleet: Fleet,
     assert made.status["state"] == "ready" and made.status["source"] == "api"
     origin = f"http://localhost:{fleet.project.registry_port}"
     assert made.status["url"] == f"{origin}/agents/{name}/mcp"
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         listed = (await http.get(fleet.registry_url)).json()["servers"]
         assert (await http.get(f"{origin}/healthz")).status_code == 200
         assert (await http.post(f"{origin}/agents/nobody/mcp")).status_code == 404
@@ -225,7 +225,7 @@ async def test_a_deleted_agent_finishes_its_runs_and_leaves_nothing(fleet: Fleet
     with pytest.raises(Fault):
         await catalog.get("agent", "gone")
     assert "gone" not in [each.name for each in fleet.agents] and "gone" not in fleet.project.agents
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         assert (await http.post(url)).status_code == 404
         assert "gone" not in (await http.get(fleet.registry_url)).text
     # AG-3

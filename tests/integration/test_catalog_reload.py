@@ -39,7 +39,7 @@ async def said(saves: Saves, name: str) -> set[str]:
 async def listed(saves: Saves, limit: int = 1) -> list[dict[str, Any]]:
     """Agents named ``both`` as the REST API lists them, page by page."""
     found, cursor = [], ""
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         while True:
             url = f"http://127.0.0.1:{saves.fleet.project.registry_port}/api/v1/agents"
             page = (await http.get(url, params={"limit": limit, "cursor": cursor})).json()

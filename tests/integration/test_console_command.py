@@ -116,7 +116,7 @@ def test_the_command_says_what_is_wrong_with_a_project(tmp_path: Path) -> None:
 async def test_a_fleet_that_serves_the_project_is_not_waited_for_but_pointed_at(tmp_path: Path) -> None:
     own = project(tmp_path / "p")
     with served(own, XDG_STATE_HOME=str(tmp_path / "state")) as fleet:
-        await until(lambda: httpx2.get(f"{fleet.registry}/healthz").is_success, timeout=60)
+        await until(lambda: httpx2.get(f"{fleet.registry}/healthz", timeout=60).is_success, timeout=60)
         with started(own) as console:
             _, err = await asyncio.to_thread(console.communicate)
     assert console.returncode == 1

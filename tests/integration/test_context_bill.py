@@ -239,7 +239,7 @@ async def test_the_rest_api_gives_the_bill_of_an_agent_with_the_agents_that_are_
             "instruction", "tools of clerk_shop", "agent other_one", "history",
         ]  # fmt: skip
         origin = fleet.registry_url.partition("/.well-known")[0]
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             found = (await http.get(f"{origin}/api/v1/agents/clerk")).json()["context"]
         assert found == {
             "total": bill.total,

@@ -80,7 +80,7 @@ async def balanced(
             str(HAPROXY), "-db", "-f", config, stdout=log, stderr=log
         )
         try:
-            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 yield client, replicas, servers
         finally:
             running.kill()
@@ -105,7 +105,7 @@ async def seen(client: httpx2.AsyncClient, count: int = 6) -> list[str]:
 
 async def until_seen(client: httpx2.AsyncClient, names: set[str]) -> None:
     """Wait until requests reach these replicas and no others."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while set(await seen(client)) != names:  # noqa: ASYNC110 - nothing tells when it changes
             await asyncio.sleep(0.1)
 
@@ -117,7 +117,7 @@ async def test_requests_go_to_each_replica_in_turn_and_past_those_that_drain_or_
         assert sorted(await seen(client)) == sorted([*replicas, *replicas])
         assert (await client.get("/metrics")).status_code == 404
         one, two, three = replicas.values()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 async with client.stream("GET", "/stream") as answer:
                     if answer.headers["replica"] == one.name:

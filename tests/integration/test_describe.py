@@ -223,7 +223,7 @@ async def test_a_server_that_hangs_is_given_up_and_its_program_ends(
         (tmp_path / "tools.txt").write_text("hang")
         found = server(await fleet.describe("one"), "changing")
         assert found.problem == "it did not list its tools in time"
-        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before)
 
 
 async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(pallas_process.below()) <= before, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= before)
         await until(lambda: len(fleet.inspector._pending) == 0)
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
 
@@ -341,7 +341,7 @@ async def test_the_workbench_asks_from_another_thread_and_a_cancel_arrives(
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: set(pallas_process.below()) <= children, timeout=20)
+        await until(lambda: set(pallas_process.below()) <= children)
         (root / "hangs.txt").unlink()
         call = asyncio.create_task(fleet.describe("one"))
         await until(lambda: (root / "hangs.txt").exists())

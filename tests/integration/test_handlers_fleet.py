@@ -320,7 +320,7 @@ async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(
 
     def slow(*folders: Any) -> Any:
         """Whoever saves is quicker than a busy machine."""
-        if started.wait(20) and (root / "agents.yaml").read_text() == alone:
+        if started.wait(60) and (root / "agents.yaml").read_text() == alone:
             (root / "agents.yaml").write_text(yaml.safe_dump(both, sort_keys=False))
         return found(*folders)
 

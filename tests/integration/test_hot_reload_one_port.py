@@ -25,7 +25,7 @@ class Ingress:
         self.origin = f"http://127.0.0.1:{saves.fleet.project.port}"
 
     async def get(self, path: str) -> httpx2.Response:
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             return await http.get(self.origin + path)
 
     async def says(self, name: str, era: str) -> str:

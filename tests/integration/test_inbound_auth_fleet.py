@@ -75,7 +75,7 @@ def edit(root: Path, **auth: Any) -> None:
 async def status(url: str, bearer: str | None = None) -> int:
     """What ``tools/list`` is answered with."""
     lines = headers("tools/list") | ({"authorization": f"Bearer {bearer}"} if bearer else {})
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         return (await http.post(url, json=call("tools/list"), headers=lines)).status_code
 
 
@@ -109,7 +109,7 @@ async def test_a_headless_fleet_asks_on_loopback_too_and_each_agent_by_its_own_r
             for bearer in refused:
                 assert await status(url, bearer) == 401
         # The registry, readiness and metrics are everyone's, and hold nothing of who may call.
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             for path in ("/.well-known/mcp/server.json", "/healthz", "/readyz", "/metrics"):
                 answer = await http.get(f"http://127.0.0.1:{fleet.project.registry_port}{path}")
                 assert answer.status_code == 200
@@ -192,7 +192,7 @@ async def test_an_agent_alone_shows_its_status_and_nothing_else(tmp_path: Path) 
     root = guarded(tmp_path, {"harper": None})
     async with headless(root, only="harper") as fleet:
         base = fleet.agents[0].url.removesuffix("/mcp")
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert (await http.get(base + path)).status_code == 200
                 assert (await http.post(base + path)).status_code == 401
@@ -210,7 +210,7 @@ async def test_at_one_port_each_agent_has_its_own_gate_and_metadata(tmp_path: Pa
         written["agents"]["demo"].pop("port", None)
         own = written["agents"]["harper"].setdefault("port", free_ports(1)[0])
         (root / "agents.yaml").write_text(yaml.safe_dump(written), "utf-8")
-        async with headless(root), httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with headless(root), httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             places = [f"http://127.0.0.1:{port}/agents/{name}/mcp" for name in ("harper", "demo")]
             for url in (*places, f"http://127.0.0.1:{own}/mcp"):
                 lines = headers("tools/list")
@@ -335,7 +335,7 @@ async def test_no_token_stands_in_log_events_snapshots_registry_or_metrics(
                 for run in fleet.hub.since(0).events
                 if isinstance(run, RunStarted)
             ]
-            async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 base = f"http://127.0.0.1:{fleet.project.registry_port}"
                 for path in ("/.well-known/mcp/server.json", "/v0.1/servers", "/metrics", "/readyz"):
                     said.append((await http.get(base + path)).text)

@@ -101,7 +101,7 @@ async def left_hanging(
     async with asyncio.timeout(30):
         await gate.reached.wait()
     with hang(lasting.ledger), caplog.at_level(logging.WARNING):  # type: ignore[attr-defined]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await kernel.close(0.1, grace_s=0.5)
             with pytest.raises(Fault, match="the fleet is stopping"):
                 await run

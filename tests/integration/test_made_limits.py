@@ -122,7 +122,7 @@ async def test_made_agents_have_limits_of_their_loop(fleet: Fleet, behind: Provi
     assert "took 2 steps without coming to an end" in said["steps"]
     assert "echo/echo was called 2 times" in said["repeats"]
     for wrong in ({"maxIterations": 0}, {"loopRepeatThreshold": 1}, {"maxIterations": True}):
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents/steps"
             response = await http.patch(url, json=wrong)
         assert (response.status_code, response.json()["data"]["key"]) == (400, next(iter(wrong)))
@@ -142,7 +142,7 @@ async def test_a_type_of_llm_that_is_not_there_names_the_one_that_is_meant(
     fleet: Fleet, word: str, hint: str
 ) -> None:
     body = {"name": "typed-wrong", "type": word, "model": "m", "url": "http://127.0.0.1:1/v1"}
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/llms"
         response = await http.post(url, json=body)
     said = response.json()

@@ -96,7 +96,7 @@ async def serving(answer: Answer) -> AsyncIterator[Server]:
 @asynccontextmanager
 async def sending() -> AsyncIterator[httpx2.AsyncClient]:
     transport = AiohttpTransport(verify=ssl.create_default_context(), trust_env=False)
-    async with httpx2.AsyncClient(transport=transport) as found:
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as found:
         yield found
 
 
@@ -135,7 +135,7 @@ async def test_a_client_stays_open_for_the_next_who_borrows_it_and_closes_with_t
             assert not server.ended.is_set()
             await connections.client(ClientKey(server.url, "b")).get(server.url)
             assert server.opened == 2, "another credential has connections of its own"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await server.ended.wait()
         assert connections.opened == 0
     assert provider_connections() is provider_connections()
@@ -230,7 +230,7 @@ async def test_the_environments_proxy_is_used_unless_its_exceptions_name_the_hos
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("http_proxy", proxy.url)
         transport = AiohttpTransport(verify=ssl.create_default_context(), trust_env=True)
-        async with httpx2.AsyncClient(transport=transport) as models:
+        async with httpx2.AsyncClient(transport=transport, timeout=60) as models:
             assert (await models.get("http://model.invalid/v1")).text == "ok"
             assert proxy.requests[0].startswith(b"GET http://model.invalid/v1 ")
             monkeypatch.setenv("no_proxy", "model.invalid")

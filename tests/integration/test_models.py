@@ -113,7 +113,7 @@ async def test_without_declared_capabilities_an_unknown_model_runs_with_the_defa
         assert (one.model, one.vision) == ("omni-vision-1.5", False)
         async with client(fleet, "one") as connected:
             assert await ask(connected, "x") == "hello"
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             (entry,) = (await http.get(fleet.registry_url)).json()["servers"]
         assert "capabilities" not in entry["server"]  # none were declared: none are published
 
@@ -126,6 +126,6 @@ async def test_declared_capabilities_are_those_of_the_model_that_runs(tmp_path: 
         async with running(root) as fleet:
             assert _facts("plain-1.5") == (32_000, 1_000, True)
             assert fleet.snapshot().agents[0].vision
-            async with httpx2.AsyncClient(trust_env=False) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 (entry,) = (await http.get(fleet.registry_url)).json()["servers"]
             assert entry["server"]["capabilities"] == {"model": "plain-1.5", **declared}

@@ -121,7 +121,7 @@ async def test_a_session_has_its_stream_and_its_end(tmp_path: Path, way: str) ->
     async with (
         turnstile() as stile,
         reached(tmp_path, way, stile) as (_, url),
-        httpx2.AsyncClient(trust_env=False, timeout=20) as http,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
     ):
         session = {"mcp-session-id": await handshake(url), "mcp-protocol-version": "2025-11-25"}
         listening = session | {"accept": "text/event-stream"}
@@ -140,7 +140,7 @@ async def test_a_session_has_its_stream_and_its_end(tmp_path: Path, way: str) ->
 @pytest.mark.parametrize("way", WAYS)
 async def test_other_methods_slashes_and_sizes_are_answered_alike(tmp_path: Path, way: str) -> None:
     async with turnstile() as stile, reached(tmp_path, way, stile) as (_, url):
-        async with httpx2.AsyncClient(trust_env=False, timeout=20, follow_redirects=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60, follow_redirects=False) as http:
             for method, status in _METHODS.items():
                 answer = await http.request(method, url)
                 assert answer.status_code == status
@@ -169,7 +169,7 @@ async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path, way: str) -> 
     async with (
         turnstile() as stile,
         reached(tmp_path, way, stile) as (_, url),
-        httpx2.AsyncClient(trust_env=False, timeout=20) as http,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
     ):
         for path in (url, f"{url}/", f"{url}/server-card", url.replace("desk", "nobody")):
             assert (await http.get(path, headers={"host": "evil.example"})).status_code == 421
@@ -188,7 +188,7 @@ async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path, way: str) -> 
 async def test_the_one_port_serves_registry_state_and_every_agent(tmp_path: Path) -> None:
     # PI-1, PI-2
     root = one_port(tmp_path, {"alone": None, "both": None}, own=("both",))
-    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         origin = f"http://127.0.0.1:{fleet.project.port}"
         assert fleet.registry_url == f"{origin}/.well-known/mcp/server.json"
         alone, both = fleet.snapshot().agents
@@ -241,7 +241,7 @@ async def test_names_with_dots_and_underscores_are_reached_by_name_and_by_slug(t
         keys={"a.b": {"module": "agents.dotted"}},
         files={"agents/dotted.py": agent_module("a.b")},
     )
-    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         origin = f"http://127.0.0.1:{fleet.project.port}"
         for path, prompt in (("a", "a"), ("a.b", "a.b"), ("a%2Eb", "a.b"), ("c_d", "c_d"), ("c-d", "c_d")):
             async with connected(f"{origin}/agents/{path}/mcp", ERAS[0]) as found:
@@ -267,7 +267,7 @@ async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era:
         config = replace(fleet.project.agents["stays"], name="guest", port=own)
         address = fleet.ports.address(config)
         assert address.url == f"http://127.0.0.1:{own}/mcp"
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http, client(fleet, "stays") as stays:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http, client(fleet, "stays") as stays:
             early = await http.get(f"{origin}/agents/guest/mcp")
             assert (early.status_code, early.headers["retry-after"]) == (503, "1")
             await address.open(surface())
@@ -296,7 +296,7 @@ async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era:
 async def test_another_public_url_holds_at_once(tmp_path: Path) -> None:
     # PI-2, PR-8
     root = one_port(tmp_path, {"one": None}, top={"public_url": "https://old.example/before"})
-    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         origin = f"http://127.0.0.1:{fleet.project.port}"
 
         async def found(path: str, host: str) -> int:
@@ -346,7 +346,7 @@ async def test_one_agent_alone_is_at_its_own_port_or_else_at_the_one(tmp_path: P
     # PR-4
     root = one_port(tmp_path, {"one": None, "two": None}, own=("one",) if own else ())
     project = load_project(root)
-    async with running(root, only="one") as fleet, httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with running(root, only="one") as fleet, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         port = project.agents["one"].port if own else project.port
         path = "/mcp" if own else "/agents/one/mcp"
         assert fleet.agents[0].url == f"http://127.0.0.1:{port}{path}"
@@ -398,7 +398,7 @@ async def test_clients_work_through_a_proxy_that_ends_tls(tmp_path: Path, keeps:
             public = f"https://localhost:{before.port}/pallas"
             text = (root / "agents.yaml").read_text()
             (root / "agents.yaml").write_text(text + f"public_url: {public}\n")
-            async with running(root), httpx2.AsyncClient(verify=trusting(signer), timeout=20) as http:
+            async with running(root), httpx2.AsyncClient(verify=trusting(signer), timeout=60) as http:
                 (entry,) = (await http.get(f"{public}/v0.1/servers")).json()["servers"]
                 (remote,) = entry["server"]["remotes"]
                 assert remote["url"] == f"{public}/agents/desk/mcp"
@@ -438,7 +438,7 @@ async def test_what_forwarded_headers_say_is_never_believed() -> None:
     listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False)
     await listener.start()
     try:
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             headers = {
                 "x-forwarded-for": "203.0.113.7",
                 "x-forwarded-proto": "https",
@@ -461,5 +461,5 @@ async def test_the_url_of_an_agent_is_one_that_the_address_it_is_bound_to_answer
             assert urlsplit(fleet.agents[0].url).hostname == host
             async with client(fleet, "one") as one:
                 assert await ask(one, "hello") == "hello"
-            async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 assert (await http.get(fleet.registry_url)).status_code == 200

@@ -126,7 +126,7 @@ async def _asked_over_http(url: str, local: MoreLocal) -> None:
             base_url=f"{url}/api/v1/fleet",
             headers={"authorization": f"Bearer {token}"},
             trust_env=False,
-            timeout=20,
+            timeout=60,
         )
 
     async with client(FULL) as http:

@@ -80,7 +80,7 @@ class Watched:
         return [(event.level, event.text) for event in events if isinstance(event, Notice)]
 
     async def ask(self, path: str) -> None:
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             try:
                 await http.get(self.program.config.url + path)
             except httpx2.HTTPError:

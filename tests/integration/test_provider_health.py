@@ -117,7 +117,7 @@ async def test_every_provider_that_an_agent_uses_is_checked_and_only_its_users_a
                     (block,) = (await one.call_tool("get_health", {})).content
                     told = json.loads(block.text)  # type: ignore[union-attr]
                     assert (told["status"], told["message"]) == ("degraded", wrong["nokey"])
-            async with httpx2.AsyncClient(trust_env=False) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 url = fleet.registry_url.partition("/.well-known")[0]
                 conditions = (await http.get(f"{url}/readyz")).json()["conditions"]
             assert {name: each.get("reason") for name, each in conditions.items()} == {

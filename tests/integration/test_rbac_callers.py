@@ -34,12 +34,12 @@ class Asked:
 
     async def get(self, bearer: str | None, path: str = "/agents") -> httpx2.Response:
         headers = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
-        async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=60) as http:
             return await http.get(path, headers=headers)
 
     async def post(self, bearer: str, path: str, body: dict[str, Any]) -> httpx2.Response:
         headers = {"authorization": f"Bearer {bearer}"}
-        async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=self._url, trust_env=False, timeout=60) as http:
             return await http.post(path, headers=headers, json=body)
 
     async def statuses(self, *bearers: str | None) -> list[int]:
@@ -133,7 +133,10 @@ def _config(issuer: Issuer) -> IssuerConfig:
 
 @pytest.mark.parametrize("header", [("Bearer x", "Bearer y"), ("Basic eDp5",)])
 async def test_what_is_not_one_bearer_is_refused(tmp_path: Path, header: tuple[str, ...]) -> None:
-    async with standing(tmp_path, rbac=RULES) as asked, httpx2.AsyncClient(trust_env=False) as http:
+    async with (
+        standing(tmp_path, rbac=RULES) as asked,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
+    ):
         given = [("authorization", each) for each in header]
         assert (await http.get(f"{asked._url}/agents", headers=given)).status_code == 401
 

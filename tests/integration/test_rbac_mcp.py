@@ -206,7 +206,7 @@ async def test_pallas_dev_on_loopback_asks_for_grants_where_it_asks_who_calls(tm
     async with running(root) as fleet:
         async with client(fleet, "desk", bearer=ADA) as ada:
             assert await ask(ada, "hello") == "hello"
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             lines = {**headers("tools/list"), "authorization": "Bearer nobody"}
             answer = await http.post(fleet.agents[0].url, json=call("tools/list"), headers=lines)
         assert answer.status_code == 401

@@ -90,7 +90,7 @@ class Registry:
     agents: tuple[AgentSnapshot, ...] = ()
     state: FleetState = FleetState.RUNNING
     reports: tuple[ProviderReport, ...] = ()
-    http: httpx2.AsyncClient = field(default_factory=lambda: httpx2.AsyncClient(trust_env=False))
+    http: httpx2.AsyncClient = field(default_factory=lambda: httpx2.AsyncClient(trust_env=False, timeout=60))
     metrics: Metrics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ async def registry() -> AsyncIterator[Registry]:
     )
     guarded = HostOriginGuard(app, allowed_hosts_of(registry.project, "0.0.0.0"))
     async with serving(guarded) as origin:
-        registry.http = httpx2.AsyncClient(base_url=origin, trust_env=False)
+        registry.http = httpx2.AsyncClient(base_url=origin, trust_env=False, timeout=60)
         async with registry.http:
             yield registry
 

@@ -66,7 +66,7 @@ async def listed_by(fleet: Served, *others: Served) -> dict[int, str]:
 
 async def drain(fleet: Served, replica: str, token: str = TOKEN) -> httpx2.Response:
     """Ask a fleet to drain a replica."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         return await http.post(
             f"{fleet.registry}/api/v1/fleet/replicas/{replica}/drain",
             headers={"authorization": f"Bearer {token}"},

@@ -68,7 +68,7 @@ class Shell:
 
     def version(self, path: str) -> int:
         """How often the thing there was changed."""
-        body = httpx2.get(f"{self.fleet.registry}/api/v1{path}", trust_env=False, timeout=20).json()
+        body = httpx2.get(f"{self.fleet.registry}/api/v1{path}", trust_env=False, timeout=60).json()
         return int(body["version"])
 
 

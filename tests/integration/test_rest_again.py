@@ -94,7 +94,7 @@ async def test_requests_of_one_key_at_once_are_one_run(tmp_path: Path) -> None:
             asyncio.create_task(http.post("/agents/echo/chat", json=HI, headers={"idempotency-key": "k"}))
             for _ in range(5)
         ]
-        await asyncio.wait_for(gate.reached.wait(), 20)
+        await asyncio.wait_for(gate.reached.wait(), 60)
         gate.open.set()
         answers = await asyncio.gather(*asked)
         assert len({each.json()["runId"] for each in answers}) == 1
@@ -144,7 +144,7 @@ async def test_who_has_a_key_may_go_away_and_the_run_goes_on(tmp_path: Path) -> 
     async with api(tmp_path, gate.answer, come_back=0.0) as served:
         async with Wire(served.port) as wire:
             asked = asyncio.create_task(wire.ask("POST", "/agents/echo/chat", HI, idempotency_key="k"))
-            await asyncio.wait_for(gate.reached.wait(), 20)
+            await asyncio.wait_for(gate.reached.wait(), 60)
             wire.writer.close()
             asked.cancel()
             await asyncio.wait({asked})
@@ -236,7 +236,7 @@ async def test_a_run_that_came_another_way_is_followed_from_where_it_is(tmp_path
     async with api(tmp_path, write_on) as served:
         request = RunRequest("echo", "hi", conversation="mine", principal=Principal(), surface="mcp")
         running = asyncio.create_task(served.kernel.run(request))
-        await asyncio.wait_for(gate.reached.wait(), 20)
+        await asyncio.wait_for(gate.reached.wait(), 60)
         (run,) = served.kernel.in_flight
         async with Wire(served.port) as wire:
             assert await wire.ask("GET", f"/runs/{run.id}/events") == 200

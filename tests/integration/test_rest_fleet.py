@@ -88,7 +88,7 @@ async def over(http: httpx2.AsyncClient, run: str) -> dict[str, Any]:
         record: dict[str, Any] = (await http.get(f"/runs/{run}")).json()
         return record
 
-    return await poll(now, lambda record: record["status"] != "running", timeout=20)
+    return await poll(now, lambda record: record["status"] != "running")
 
 
 async def test_a_stream_and_a_whole_answer_say_the_same(http: httpx2.AsyncClient) -> None:

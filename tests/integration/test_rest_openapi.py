@@ -79,7 +79,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def test_whatever_is_asked_is_answered_as_the_document_says(
     case: schemathesis.Case, served: Api, connection: requests.Session
 ) -> None:
-    case.call_and_validate(base_url=served.url, timeout=20, session=connection)
+    case.call_and_validate(base_url=served.url, timeout=60, session=connection)
 
 
 def test_the_document_has_every_endpoint_and_no_other(document: dict[str, Any]) -> None:
@@ -96,6 +96,6 @@ def test_the_document_has_every_endpoint_and_no_other(document: dict[str, Any]) 
 def test_the_document_is_served(document: dict[str, Any], served: Api) -> None:
     import httpx2
 
-    answer = httpx2.get(f"{served.url}/openapi.json", trust_env=False)
+    answer = httpx2.get(f"{served.url}/openapi.json", trust_env=False, timeout=60)
     assert answer.headers["content-type"] == "application/json"
     assert answer.json() == document

@@ -55,7 +55,7 @@ async def the_shop() -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}/mcp"
     try:
-        async with httpx2.AsyncClient() as http, asyncio.timeout(60):
+        async with httpx2.AsyncClient(timeout=60) as http, asyncio.timeout(60):
             while process.returncode is None:
                 try:
                     await http.get(url)
@@ -113,7 +113,7 @@ async def test_the_shop_answers_over_http_and_says_nothing_else() -> None:
         for era in ERAS:
             async with Client(url, mode=era) as client:
                 await _sells(client)
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             answer = await http.post(url, headers={"host": "evil.example"}, json={})
             assert answer.status_code == 421, "a name that is not this machine's"
         process.terminate()

@@ -158,7 +158,7 @@ async def test_what_was_asked_is_recorded_without_the_key_and_not_over_http(tmp_
         assert body["messages"] == HELLO
         assert body["tools"] == TOOLS
         assert "secret-key" not in repr(running.record)
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             for path in ("/", "/v1/chat/completions", "/requests", "/v1/requests"):
                 answer = await http.get(running.url.removesuffix("/v1") + path)
                 assert answer.status_code in {404, 405}
@@ -166,7 +166,7 @@ async def test_what_was_asked_is_recorded_without_the_key_and_not_over_http(tmp_
 
 
 async def test_the_record_is_bounded_and_the_count_is_not(tmp_path: Path) -> None:
-    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient() as http:
+    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient(timeout=60) as http:
         for number in range(KEPT + 5):
             messages = [{"role": "user", "content": f"hello {number}"}]
             await http.post(f"{running.url}/chat/completions", json={"messages": messages})
@@ -214,14 +214,17 @@ async def test_a_body_over_the_limit_is_refused(tmp_path: Path, chunked: bool) -
 async def test_a_request_that_is_none_is_refused_and_says_why(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
-    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient() as http:
+    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient(timeout=60) as http:
         answer = await http.post(f"{running.url}/chat/completions", content=content)
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
 
 
 async def test_half_a_character_is_answered(tmp_path: Path) -> None:
-    async with model(tmp_path, "rules: [{say: '{{ last }}'}]") as running, httpx2.AsyncClient() as http:
+    async with (
+        model(tmp_path, "rules: [{say: '{{ last }}'}]") as running,
+        httpx2.AsyncClient(timeout=60) as http,
+    ):
         body = '{"stream": %s, "messages": [{"role": "user", "content": "\\ud83d"}]}'
         for stream in ("true", "false"):
             answer = await http.post(f"{running.url}/chat/completions", content=body % stream)
@@ -231,7 +234,7 @@ async def test_half_a_character_is_answered(tmp_path: Path) -> None:
 
 # PR-8
 async def test_a_name_that_is_not_this_machine_is_refused(tmp_path: Path) -> None:
-    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient() as http:
+    async with model(tmp_path, SCRIPT) as running, httpx2.AsyncClient(timeout=60) as http:
         for headers, status in (
             ({"host": "evil.example"}, 421),
             ({"origin": "http://evil.example"}, 403),

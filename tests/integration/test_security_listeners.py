@@ -66,7 +66,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=20, trust_env=False) as plain:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as plain:
         yield plain
 
 
@@ -87,7 +87,7 @@ async def raw(port: int, request: bytes) -> bytes:
     try:
         writer.write(request)
         await writer.drain()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.read(65_536)
     finally:
         writer.close()
@@ -238,7 +238,7 @@ async def test_garbage_and_torn_requests_leave_every_port_answering(
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(bytes_)
             writer.write_eof()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 status = (await reader.read(65_536)).split(b"\r\n", 1)[0]
             writer.close()
             assert b" 2" not in status[:13], (name, bytes_[:40], status)
@@ -354,7 +354,7 @@ async def test_an_open_fleet_and_files_that_others_may_change_are_told_at_the_st
     (root / "agents" / "desk.py").chmod(0o666)
     async with running(root) as fleet:
         told = [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
-        async with httpx2.AsyncClient(timeout=20, trust_env=False) as http:
+        async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
             answer = await http.post(fleet.agents[0].url, headers={"host": "evil.example"})
             assert answer.status_code == 421
     for text in (

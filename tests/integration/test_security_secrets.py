@@ -300,7 +300,7 @@ async def test_a_headless_run_says_none_of_them_on_its_streams_or_in_its_file(tm
 
 async def ready(registry: str) -> None:
     """Until the fleet says that it is up."""
-    async with httpx2.AsyncClient(timeout=5, trust_env=False) as http:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
 
         async def asked() -> bool:
             try:

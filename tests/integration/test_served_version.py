@@ -12,7 +12,7 @@ from support.virtual import virtual
 
 async def _versions(fleet: Any) -> set[str]:
     """What the registry and the servers of each agent say, in both eras."""
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         listed = (await http.get(fleet.registry_url)).json()["servers"]
     found = {each["server"]["version"] for each in listed}
     for era in ERAS:

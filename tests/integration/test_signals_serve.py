@@ -253,7 +253,7 @@ rules:
                 (root / "agents" / "one.py").write_text("raise ValueError\n")
                 fleet.send(signal.SIGHUP)
                 await fleet.says("reload was not done: the fleet is stopping")
-                async with httpx2.AsyncClient(trust_env=False) as http:
+                async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                     answer = await http.get(fleet.registry + "/readyz")
                 assert answer.json()["status"] == "draining"
                 stile.open.set()

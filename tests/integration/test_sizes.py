@@ -121,7 +121,7 @@ async def test_a_body_above_the_limit_is_a_json_rpc_error_with_status_413(
             yield b"x" * 1024 * 1024
 
     content: Any = b"x" * (6 * 1024 * 1024) if declared else pieces()
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         response = await http.post(_url(fleet), content=content, headers={"content-type": "application/json"})
     assert response.status_code == 413
     body = response.json()

@@ -32,7 +32,7 @@ def _origin(fleet: Fleet) -> str:
 
 @asynccontextmanager
 async def _http(fleet: Fleet) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=_origin(fleet), trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=_origin(fleet), trust_env=False, timeout=60) as http:
         yield http
 
 
@@ -212,7 +212,7 @@ async def test_the_pages_stand_behind_the_guard_and_repeat_nothing(tmp_path: Pat
 
 async def test_within_a_fleet_an_agents_port_serves_its_agent_alone(tmp_path: Path) -> None:
     write_project(tmp_path, {"one": None})
-    async with running(tmp_path) as fleet, httpx2.AsyncClient(trust_env=False) as http:
+    async with running(tmp_path) as fleet, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         origin = fleet.agents[0].url.removesuffix("/mcp")
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await http.get(origin + path)).status_code == 404

@@ -214,7 +214,7 @@ async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -
 async def test_a_page_of_the_web_does_not_reach_it(papers: Program) -> None:
     import httpx2
 
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         for headers, status in (
             ({"Host": "evil.example"}, 421),
             ({"Origin": "http://evil.example"}, 403),

@@ -163,7 +163,9 @@ async def test_tasks_from_their_beginning_over_a_kill_to_their_end(
         assert "outcome unknown" in found["result"]["content"][0]["text"]
         assert "outcome unknown" in (await shell("attach", lost)).out
         shown = json.loads((await shell("show", lost, "--json")).out)
-        async with httpx2.AsyncClient(base_url=f"{fleet.registry}/api/v1", trust_env=False) as api:
+        async with httpx2.AsyncClient(
+            base_url=f"{fleet.registry}/api/v1", trust_env=False, timeout=60
+        ) as api:
             rows = (await api.get(f"/threads/{shown['threadId']}/messages")).json()["items"]
         assert {row["status"] for row in rows} == {"complete"}
 

@@ -72,14 +72,14 @@ async def serial(port: int) -> int:
 
 
 def serial_of(port: int) -> int:
-    pem = ssl.get_server_certificate(("127.0.0.1", port), timeout=20)
+    pem = ssl.get_server_certificate(("127.0.0.1", port), timeout=60)
     return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Whether the connection is there: it is asked for a page that is not."""
     writer.write(b"GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]))
     return head.startswith(b"HTTP/1.1 404 ")
@@ -102,7 +102,7 @@ async def test_agents_and_registry_speak_tls_and_nothing_else(
     )
     async with running(root) as fleet:
         assert all_ready(fleet)  # who waits for another asks no authority whether it answers
-        async with httpx2.AsyncClient(verify=trusting(signer), trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(verify=trusting(signer), trust_env=False, timeout=60) as http:
             assert fleet.registry_url.startswith("https://127.0.0.1:")
             entries = (await http.get(fleet.registry_url)).json()["servers"]
             for entry in entries:
@@ -145,7 +145,7 @@ async def test_a_foreign_host_is_refused_over_tls_as_well(
     # PR-8
     async with (
         running(write_project(tmp_path / "p", {"one": None})) as fleet,
-        httpx2.AsyncClient(verify=trusting(signer), trust_env=False, timeout=20) as http,
+        httpx2.AsyncClient(verify=trusting(signer), trust_env=False, timeout=60) as http,
     ):
         for url in (fleet.agents[0].url, fleet.registry_url):
             assert (await http.get(url, headers={"host": "evil.example"})).status_code == 421
@@ -302,7 +302,7 @@ async def test_a_fleet_shows_a_certificate_that_nobody_signed(
     async with running(root) as fleet:
         assert all_ready(fleet)
         assert (await fleet.call_tool("top", "", "get_health", {})).ok
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 await http.get(fleet.registry_url)
 

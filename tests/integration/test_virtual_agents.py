@@ -146,7 +146,7 @@ async def test_agents_that_come_go_and_are_described_anew_show_at_once(fleet: Fl
         assert (await http.post("/agents", json=made)).status_code == 201
         assert tools(await project.list_tools()) == {**before, f"agent-{name}__chat": "First"}
         if era == "legacy":  # the newer protocol has no session that could be told
-            await asyncio.wait_for(heard.wait(), 20)
+            await asyncio.wait_for(heard.wait(), 60)
         assert words(await project.call_tool(f"agent-{name}__chat", {"message": "hello"}))[0] == "hello"
         async with virtual(fleet, f"/virtual/agent-{name}/mcp", era=era) as own:
             await http.patch(f"/agents/{name}", json={"description": "Second"})
@@ -154,7 +154,7 @@ async def test_agents_that_come_go_and_are_described_anew_show_at_once(fleet: Fl
         await http.patch(f"/agents/{name}", json={"project": None})
         assert tools(await project.list_tools()) == before
         assert (await http.delete(f"/agents/{name}")).status_code in (200, 204)
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as plain:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as plain:
             gone = await plain.post(f"{fleet.ports.origin}/virtual/agent-{name}/mcp", json={})
         assert gone.status_code == 404 and "/virtual/agent-NAME/mcp" in gone.text
 
@@ -178,7 +178,7 @@ async def test_a_project_made_over_the_api_has_its_own_agents_and_servers(fleet:
 
 
 async def test_what_is_not_there_is_not_found_and_all_else_is_where_it_was(fleet: Fleet) -> None:
-    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
         for path in ("/virtual/agent-nobody/mcp", "/virtual/desk/mcp", "/projects/none/mcp", "/virtual"):
             assert (await http.post(path, json={})).status_code == 404, path
         for path in ("/.well-known/mcp/server.json", "/healthz", "/api/v1/projects"):
@@ -219,7 +219,7 @@ async def test_tools_are_shown_and_taken_as_the_caller_was_granted(
         async with virtual(fleet, "/virtual/agent-desk/mcp", era=era, bearer=BOB) as bob:
             fault = fault_in(await bob.call_tool("chat", {"message": "go on", "threadId": thread}))
             assert "not found" in fault["error"]
-        async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
             for path in (PROJECT, "/virtual/agent-desk/mcp"):
                 assert (await http.post(path, json={})).status_code == 401
         allow(fleet, {"token:ada": ["run:agents"]})
@@ -242,7 +242,7 @@ async def test_a_virtual_server_says_where_to_get_a_token_for_it(
             top={"auth": auth(jwt={"corp": corp}), "port": port},
         )
         async with running(root) as fleet:
-            async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 for path in (PROJECT, "/virtual/agent-desk/mcp"):
                     url = f"http://localhost:{port}{path}"
                     refused = await http.post(url, json={})

@@ -86,7 +86,7 @@ async def tab(tmp_path: Path, body: str) -> AsyncIterator[Tab]:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        await asyncio.wait(reading, timeout=10)
+        await asyncio.wait(reading, timeout=60)
 
 
 async def test_twelve_kinds_of_noise_leave_no_byte_among_the_packets(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ async def test_an_agent_that_dies_in_the_middle_is_told_as_a_broken_connection(e
         await until(agent.held.is_set)
         agent.hang_up()
         with pytest.raises(Fault) as failed:
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
         assert failed.value.retryable
         assert "broke off" in failed.value.message
     await client.close()

@@ -171,11 +171,11 @@ async def visit(place: Place, text: str, app: Workbench, pilot: Pilot[Any]) -> N
     app.clear_notifications()
     before, other = (LARGE, SMALL) if app.size == LARGE else (SMALL, LARGE)
     if place.seen and before == LARGE:
-        await until(lambda: MARK in screen_text(app), pilot, timeout=20)
+        await until(lambda: MARK in screen_text(app), pilot)
     await resize(app, pilot, other)
     assert unruly(app) == []
     if place.seen and other == LARGE:
-        await until(lambda: MARK in screen_text(app), pilot, timeout=20)
+        await until(lambda: MARK in screen_text(app), pilot)
     assert app.is_running
     for _ in range(4):
         await pilot.press("escape")
@@ -242,7 +242,7 @@ class Chat:
     server: EchoAgent
 
     async def until(self, condition: Any) -> Any:
-        return await until(condition, self.pilot, timeout=20)
+        return await until(condition, self.pilot)
 
     async def ask(self, words: str) -> None:
         view = self.app.query_one(ChatPane)._current

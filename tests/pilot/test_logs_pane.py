@@ -85,8 +85,8 @@ async def test_a_log_that_is_known_from_its_beginning_is_not_said_to_be_read_sti
     source = LogSource(path, lambda: told.append(source.busy))
     following = asyncio.create_task(source.follow())
     try:
-        await until(lambda: told, timeout=10)
-        await until(lambda: told[-1] == "", timeout=10)
+        await until(lambda: told)
+        await until(lambda: told[-1] == "")
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

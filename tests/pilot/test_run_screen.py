@@ -456,7 +456,7 @@ def test_the_curl_command_of_a_step_runs_in_a_shell(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GENERIC_API_KEY": "sk-mine"}
     command = as_curl(detail)
     ran = subprocess.run(
-        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=True, timeout=20
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     url, *rest = ran.stdout.splitlines()
     assert url == detail.step.url

@@ -49,7 +49,7 @@ def until_ready(origin: str, timeout: float = 90) -> None:
     deadline = monotonic() + timeout
     while monotonic() < deadline:
         try:
-            if httpx2.get(f"{origin}/readyz", trust_env=False, timeout=20).status_code == 200:
+            if httpx2.get(f"{origin}/readyz", trust_env=False, timeout=60).status_code == 200:
                 return
         except httpx2.HTTPError:
             pass

@@ -80,7 +80,7 @@ async def test_quitting_with_a_call_in_flight_asks_once_and_is_quick(desk: Termi
     desk.until("1 run is in flight")
     desk.type("y")
     # The tool would take a minute.
-    desk.until("left with 0", timeout=20)
+    desk.until("left with 0")
     await still_a_shell(desk)
     assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
@@ -115,7 +115,7 @@ async def test_suspending_gives_the_shell_back_fg_the_workbench_and_leaving_the_
     desk: Terminal,
 ) -> None:
     desk.until("1 ok")
-    await until(lambda: title(desk) == "test - pallas", timeout=20)
+    await until(lambda: title(desk) == "test - pallas")
     desk.keys("F4")  # in a line of text it undoes
     desk.until("12345 panes")
     desk.keys("C-z")
@@ -129,4 +129,4 @@ async def test_suspending_gives_the_shell_back_fg_the_workbench_and_leaving_the_
     desk.keys("C-q")
     await until(lambda: desk.screen().rstrip().endswith("$"), timeout=30)
     await still_a_shell(desk, "good shell")
-    await until(lambda: "pallas" not in title(desk), timeout=20)
+    await until(lambda: "pallas" not in title(desk))

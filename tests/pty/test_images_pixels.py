@@ -69,7 +69,7 @@ def written(tmp_path: Path, environment: Mapping[str, str]) -> str:
                 break
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         os.close(ours)
     return output.decode("utf-8")
 

@@ -39,13 +39,16 @@ def test_the_health_of_attached_agents_is_scraped_from_a_port_of_the_workbench(t
             desk.until("own")
             _until_scraped(port, {(label, "well"): 1.0, (label, "ill"): 0.0})
             foreign = httpx2.get(
-                f"http://127.0.0.1:{port}/metrics", headers={"host": "evil.example"}, trust_env=False
+                f"http://127.0.0.1:{port}/metrics",
+                headers={"host": "evil.example"},
+                trust_env=False,
+                timeout=60,
             )
             assert foreign.status_code == 421
             desk.keys("C-q")
             desk.until("left=0")
         with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+            httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=60)
 
 
 def test_a_port_that_cannot_be_had_is_reported_and_the_workbench_works(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def _until_scraped(port: int, expected: Mapping[tuple[str, str], float], timeout
     found: dict[tuple[str, str], float] = {}
     while monotonic() < deadline:
         try:
-            text = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=20).text
+            text = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=60).text
         except httpx2.HTTPError:
             text = ""
         found = {

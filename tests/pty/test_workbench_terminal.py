@@ -100,7 +100,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     desk.keys("C-q")
     screen = desk.until("left with 0")
     assert "Agents" not in screen
-    await until(lambda: not any(child.is_running() for child in children), timeout=20)
+    await until(lambda: not any(child.is_running() for child in children))
     ports = [project.registry_port, *(agent.port for agent in project.agents.values())]
     await until(lambda: all(is_free(port) for port in ports))
     desk.type("echo back at the prompt")
@@ -153,7 +153,7 @@ async def test_a_signal_restores_the_terminal(small: Path, environment: dict[str
         desk.type("echo still a shell")
         desk.keys("Enter")
         desk.until("still a shell")
-        await until(lambda: not workbench.is_running(), timeout=20)
+        await until(lambda: not workbench.is_running())
 
 
 @pytest.mark.parametrize("leaving", [False, True])

@@ -59,7 +59,7 @@ async def test_a_second_sigterm_ends_a_fleet_whose_interpreter_is_held(tmp_path:
         await until(lambda: arrived(fleet))
         assert fleet.process.poll() is None
         fleet.send(signal.SIGTERM)
-        await until(lambda: fleet.process.poll() is not None, timeout=20)
+        await until(lambda: fleet.process.poll() is not None)
         assert fleet.process.returncode == -signal.SIGTERM
         writer.transport.abort()
 

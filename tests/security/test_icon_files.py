@@ -64,7 +64,7 @@ async def test_no_other_file_is_served(fleet: Served) -> None:
         answer = await fleet.get(path)
         assert answer.status_code in (400, 404), path
         assert "svg" not in answer.text and "project" not in answer.text, path
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         assert (await http.post(f"{fleet.registry}/i.png")).status_code == 404
         foreign = await http.get(f"{fleet.registry}/i.png", headers={"host": "evil.example"})
         assert foreign.status_code == 421

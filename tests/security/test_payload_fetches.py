@@ -46,7 +46,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}", asked
     server.shutdown()
-    thread.join(10)
+    thread.join(60)
     server.server_close()
 
 

@@ -88,7 +88,7 @@ async def test_one_length_of_either_kind_is_taken(fleet: Fleet) -> None:
     ],
 )  # fmt: skip
 async def test_every_path_of_the_api_answers_with_a_fault(fleet: Fleet, path: str) -> None:
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             url = f"{fleet.ports.origin}/api/v1{path}"
             _is_fault(await http.request(method, url, json={"message": "x"}))

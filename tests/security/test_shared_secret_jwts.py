@@ -101,7 +101,7 @@ async def status(fleet: Fleet, bearer: str) -> int:
     body = {**INITIALIZE, "method": "tools/list", "params": {}}
     # Wrong tokens are limited by address: each comes from one of its own.
     address = httpx2.AsyncHTTPTransport(local_address=f"127.0.1.{next(ADDRESSES)}")
-    async with httpx2.AsyncClient(transport=address, timeout=20) as http:
+    async with httpx2.AsyncClient(transport=address, timeout=60) as http:
         headers = handshake_headers() | {"authorization": f"Bearer {bearer}"}
         answer = await http.post(fleet.agents[0].url, json=body, headers=headers)
         assert bearer not in answer.text

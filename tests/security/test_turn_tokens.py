@@ -179,7 +179,7 @@ async def test_a_session_goes_on_with_the_token_of_the_next_turn(fleet: Fleet, o
 
 async def test_a_session_that_is_someone_elses_says_so_with_404(fleet: Fleet) -> None:
     url = fleet.agents[0].url
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         mine = {"authorization": f"Bearer {token()}"}
         opened = await http.post(url, json=INITIALIZE, headers=handshake_headers() | mine)
         session = handshake_headers(opened.headers["mcp-session-id"])
@@ -274,7 +274,7 @@ async def test_an_identity_that_nobody_checked_is_called_unverified(fleet: Fleet
     started = [event for event in fleet.hub.since(0, 5_000).events if isinstance(event, RunStarted)][-1]
     assert started.identity == ""
     # No label for each of them: whoever makes tokens could fill the table of callers.
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         shown = (await http.get(f"{fleet.ports.origin}/metrics")).text
     assert 'caller="unverified"' in shown
     assert "unverified:" not in shown

@@ -200,9 +200,9 @@ def chat_api(api: ChatApi | None = None, tls: ssl.SSLContext | None = None) -> I
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
-    api.url = f"{'https' if tls else 'http'}://127.0.0.1:{port.result(20)}"
+    api.url = f"{'https' if tls else 'http'}://127.0.0.1:{port.result(60)}"
     try:
         yield api
     finally:
         stop.set_result(None)
-        thread.join(20)
+        thread.join(60)

@@ -59,10 +59,10 @@ def model(folder: Path, script: str = SCRIPT) -> Iterator[scripted.Model]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
     try:
-        yield ready.result(20)
+        yield ready.result(60)
     finally:
         stop.set_result(None)
-        thread.join(20)
+        thread.join(60)
 
 
 @dataclass
@@ -166,7 +166,7 @@ def _until_ready(url: str, agents: int) -> None:
     deadline = monotonic() + 90
     while True:
         try:
-            answer = httpx2.get(f"{url}/readyz", timeout=5, trust_env=False)
+            answer = httpx2.get(f"{url}/readyz", timeout=60, trust_env=False)
             if answer.status_code == 200 and len(answer.json().get("agents", {})) >= agents:
                 return
         except (httpx2.HTTPError, ValueError):

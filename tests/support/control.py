@@ -41,7 +41,7 @@ class Served:
         """A plain HTTP client that sends the token."""
         given = {"authorization": f"Bearer {token}"} if token is not None else {}
         return httpx2.AsyncClient(
-            base_url=self.url + BASE, headers=given | headers, trust_env=False, timeout=20
+            base_url=self.url + BASE, headers=given | headers, trust_env=False, timeout=60
         )
 
 

@@ -115,7 +115,7 @@ class EchoAgent:
         self.healthy.set()
         self._server.should_exit = True
         self.hang_up()
-        await asyncio.wait({self._task}, timeout=5)
+        await asyncio.wait({self._task}, timeout=60)
         self._task.cancel()
         self._socket.close()
 

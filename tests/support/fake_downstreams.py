@@ -87,7 +87,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
         server.should_exit = server.force_exit = True
-        await asyncio.wait({task}, timeout=5)
+        await asyncio.wait({task}, timeout=60)
         sock.close()
 
 

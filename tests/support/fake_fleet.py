@@ -156,7 +156,7 @@ class FakeFleet(RunningFleet):
         """Note that it was started."""
         self.started += 1
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self, timeout: float = 60) -> None:
         """Note that it was stopped."""
         self.stopped += 1
 

@@ -63,7 +63,7 @@ class Guarded:
         """A plain HTTP client of the agent's port."""
         given = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
         return httpx2.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}", headers=given | headers, trust_env=False, timeout=20
+            base_url=f"http://127.0.0.1:{self.port}", headers=given | headers, trust_env=False, timeout=60
         )
 
     @asynccontextmanager

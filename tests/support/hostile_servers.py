@@ -118,7 +118,7 @@ def serving_in_thread(app: ASGIApp) -> Iterator[str]:
     finally:
         asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(30)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
 
 
 class HostileHttp:

@@ -26,7 +26,7 @@ def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunReque
 
 async def written(ledger: Ledger, run: str) -> None:
     """Until the events and steps of a run that is over are stored."""
-    await poll(lambda: ledger.runs.events(run), timeout=20)
+    await poll(lambda: ledger.runs.events(run))
 
 
 async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:

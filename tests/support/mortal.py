@@ -136,7 +136,7 @@ def told(fleet: Fleet, level: str | None = None) -> list[str]:
 
 async def page(fleet: Fleet, path: str) -> httpx2.Response:
     """A page of the registry's port."""
-    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
         return await http.get(path)
 
 

@@ -60,7 +60,7 @@ class Outage:
             return
         self._server = self._task = None
         server.should_exit = True
-        await asyncio.wait({task}, timeout=10)
+        await asyncio.wait({task}, timeout=60)
 
     def drop(self) -> None:
         """Drop every connection without a word."""

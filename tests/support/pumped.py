@@ -25,7 +25,7 @@ from pallas.payloads import Payload, PayloadType
 
 Answers = Callable[[Any, HandlerMetadata], Awaitable[Any]]
 Asked = Callable[..., Awaitable[str]]
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass

@@ -85,7 +85,7 @@ class Api:
     def client(self, bearer: str | None = None, **headers: str) -> httpx2.AsyncClient:
         """A plain HTTP client."""
         given = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
-        return httpx2.AsyncClient(base_url=self.url, headers=given | headers, trust_env=False, timeout=20)
+        return httpx2.AsyncClient(base_url=self.url, headers=given | headers, trust_env=False, timeout=60)
 
 
 @asynccontextmanager
@@ -169,7 +169,7 @@ class Wire:
         lines["content-length"] = str(len(data))
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self.writer.write(f"{method} {BASE}{path} HTTP/1.1\r\n{head}\r\n".encode() + data)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             self.head = await self._reader.readuntil(b"\r\n\r\n")
         return int(self.head.split(b" ", 2)[1])
 
@@ -181,7 +181,7 @@ class Wire:
 
     async def piece(self) -> bytes:
         """The next piece of a body in pieces; empty at its end."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             size = int(await self._reader.readuntil(b"\r\n"), 16)
             data = await self._reader.readexactly(size + 2)
         self.body += data[:-2]
@@ -190,7 +190,7 @@ class Wire:
     async def rest(self) -> bytes:
         """All of the body."""
         if "content-length" in self.headers:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 self.body = await self._reader.readexactly(int(self.headers["content-length"]))
             return self.body
         while await self.piece():

@@ -104,7 +104,7 @@ class Served:
     async def get(self, path: str) -> httpx2.Response:
         """A page of the registry's port."""
         # The port is plain HTTP: a client that trusts certificates takes 20 ms of a core to be made.
-        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
             return await http.get(self.registry + path)
 
 
@@ -160,7 +160,7 @@ def served(
             if not gone(pid):
                 psutil.Process(pid).kill()
         for reader in fleet.readers:
-            reader.join(10)
+            reader.join(60)
         for stream in (process.stdout, process.stderr):
             stream.close()
 

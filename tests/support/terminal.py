@@ -22,7 +22,7 @@ class Terminal:
     def tmux(self, *arguments: str) -> str:
         """Run a tmux command; returns what it prints."""
         done = subprocess.run(
-            ["tmux", "-L", self._socket, *arguments], capture_output=True, text=True, timeout=20, check=False
+            ["tmux", "-L", self._socket, *arguments], capture_output=True, text=True, timeout=60, check=False
         )
         if done.returncode and arguments[0] != "kill-server":
             raise AssertionError(f"tmux {arguments}: {done.stderr}")
@@ -75,7 +75,7 @@ def terminal(
         *(["-c", str(cwd)] if cwd else []), "env", "PS1=$ ", "bash", "--norc", "--noprofile",
     )  # fmt: skip
     try:
-        this.until("$", timeout=20)
+        this.until("$")
         this.type(command)
         this.keys("Enter")
         yield this

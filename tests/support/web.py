@@ -210,7 +210,7 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(60)

@@ -23,7 +23,7 @@ class Other:
     broke: list[str] = field(default_factory=list)
 
     async def read(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             message: dict[str, Any] = json.loads(await self.reader.readline())
         return message
 

@@ -64,7 +64,7 @@ async def answer(text: str, session: str) -> dict[str, Any]:
                 await asyncio.Event().wait()
             text, reason = "so far", "cancelled"
         case "meet":
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await both.wait()
             text = "met"
         case "garbage":

@@ -41,7 +41,7 @@ async def test_a_run_whose_cancel_comes_with_it_is_told_to_be_over(ends: Ends) -
     child, fleet = ends
     child._handle(AgentTurn(7, ExecutorTurn("run", "agent", "hello")))
     child._handle(CancelCall(7))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert decoded(await fleet.receive()) == CallCancelled(7)
     assert child._calls == {}
 
@@ -49,5 +49,5 @@ async def test_a_run_whose_cancel_comes_with_it_is_told_to_be_over(ends: Ends) -
 async def test_a_cancel_of_what_never_came_is_told_to_be_over(ends: Ends) -> None:
     child, fleet = ends
     child._handle(CancelCall(8))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert decoded(await fleet.receive()) == CallCancelled(8)

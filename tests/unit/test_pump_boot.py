@@ -53,7 +53,7 @@ async def test_what_follows_of_boot_goes_on_until_the_fleet_stops() -> None:
         return HandlerResponse(payload, "lasts")
 
     world = World(Handler("lasts", lasts, takes=Boot))
-    await asyncio.wait_for(world.pump.boot(world.events.append), 20)
+    await asyncio.wait_for(world.pump.boot(world.events.append), 60)
     await until(lambda: world["lasts"].running and world.pump.open_frames == 1)
     await world.pump.close()
     assert world["lasts"].running == 0

@@ -16,7 +16,7 @@ def test_a_signal_is_heard_and_the_earlier_handler_comes_back(number: signal.Sig
     earlier = signal.getsignal(number)
     with Signals() as signals:
         os.kill(os.getpid(), number)
-        assert signals.wait(10) == number
+        assert signals.wait(60) == number
     assert signal.getsignal(number) == earlier
 
 
@@ -25,7 +25,7 @@ def test_the_end_of_what_is_waited_beside_is_heard_from_its_thread() -> None:
         for what in (DRAINING, DONE):
             thread = threading.Thread(target=signals.note, args=(what,))
             thread.start()
-            assert signals.wait(10) == what
+            assert signals.wait(60) == what
             thread.join()
     signals.note(DONE)  # too late, and no harm
 
@@ -42,7 +42,7 @@ def test_other_signals_are_not_taken_for_a_stop() -> None:
             os.kill(os.getpid(), signal.SIGUSR1)
             assert signals.wait(0) is None
             signals.note(DONE)
-            assert signals.wait(10) == DONE
+            assert signals.wait(60) == DONE
     finally:
         signal.signal(signal.SIGUSR1, earlier)
 

@@ -64,7 +64,7 @@ def run_in_terminal(tmp_path: Path, body: str, deadline: float = 30.0) -> tuple[
         process.kill()
         pytest.fail(f"still running after {deadline} s; drawn so far: {drawn!r}")
     os.close(master)
-    status = process.wait(10)
+    status = process.wait(60)
     return drawn.decode(), [json.loads(line) for line in sink.read_text().splitlines()], status
 
 

@@ -132,7 +132,7 @@ def started(tmp_path: Path, body: str, **environment: str) -> Iterator[Session]:
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(10)
+            process.wait(60)
         os.close(master)
         os.close(slave)
 
