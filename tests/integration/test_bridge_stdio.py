@@ -156,7 +156,7 @@ def raw(root: Path) -> Iterator[Raw]:
         bridge.process.kill()
         bridge.process.wait()
         for reader in bridge.readers:
-            reader.join(10)
+            reader.join(60)
         for stream in (bridge.process.stdin, bridge.process.stdout, bridge.process.stderr):
             if stream is not None:
                 stream.close()
@@ -259,10 +259,10 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
         assert (await until(lambda: bridge.found(4)))["result"]["isError"] is False
         assert bridge.process.stdin is not None
         bridge.process.stdin.close()
-        await until(lambda: bridge.process.poll() is not None, timeout=30)
+        await until(lambda: bridge.process.poll() is not None)
         assert bridge.process.returncode == 0
         for reader in bridge.readers:
-            reader.join(10)
+            reader.join(60)
         documents = [json.loads(line) for line in bridge.lines]
         assert all(each["jsonrpc"] == "2.0" for each in documents)
         wrong = [each["error"]["code"] for each in documents if "error" in each and each["id"] is None]
@@ -291,11 +291,11 @@ async def test_neither_a_cancelled_request_nor_one_that_the_end_of_stdin_cancels
         below = bridge.below()
         assert bridge.process.stdin is not None
         bridge.process.stdin.close()
-        await until(lambda: bridge.process.poll() is not None, timeout=15)
+        await until(lambda: bridge.process.poll() is not None)
         assert bridge.process.returncode == 0
         assert cancelled.read_text() == began.read_text()
         for reader in bridge.readers:
-            reader.join(10)
+            reader.join(60)
         assert bridge.found("slow") is None
         assert bridge.found(3) is None
         assert all(gone(pid) for pid in below)
@@ -311,7 +311,7 @@ async def test_the_end_of_stdin_waits_for_no_agent_that_goes_on_when_cancelled(t
         below = bridge.below()
         assert bridge.process.stdin is not None
         bridge.process.stdin.close()
-        await until(lambda: bridge.process.poll() is not None, timeout=5)
+        await until(lambda: bridge.process.poll() is not None)
         assert bridge.process.returncode == 0
         await until(lambda: all(gone(pid) for pid in below))
 
@@ -328,7 +328,7 @@ async def test_a_fleet_that_stays_is_told_when_stdin_ends(tmp_path: Path) -> Non
                 await until(began.read_text, timeout=60)
                 assert bridge.process.stdin is not None
                 bridge.process.stdin.close()
-                await until(lambda: bridge.process.poll() is not None, timeout=15)
+                await until(lambda: bridge.process.poll() is not None)
                 await until(cancelled.read_text)
                 assert bridge.found(2) is None
 
@@ -344,7 +344,7 @@ async def test_a_signal_ends_the_fleet_and_what_runs_in_it(hands: Path) -> None:
         await until(began.read_text, timeout=60)
         below = bridge.below()
         bridge.process.send_signal(signal.SIGTERM)
-        await until(lambda: bridge.process.poll() is not None, timeout=30)
+        await until(lambda: bridge.process.poll() is not None)
         assert bridge.process.returncode == 0
         assert cancelled.read_text() == began.read_text()
         assert all(gone(pid) for pid in below)

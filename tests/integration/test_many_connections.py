@@ -6,7 +6,7 @@ import resource
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -18,18 +18,18 @@ import psutil
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support.certificates import self_signed
+from support.clocks import put_forward
 from support.live import ERAS, ask, write_project
-from support.ports import free_ports
 from support.served import Served, served
 from support.waiting import until
 
 from pallas.config.models import TlsConfig
+from pallas.surfaces import connections
 from pallas.surfaces import listener as listening
 from pallas.surfaces.connections import Bounds, ConnectionLimits
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.tls_certificate import Certificate
 
-QUICK = Bounds(head=0.5, body=0.5, write=0.5, linger=0.5, idle=75, look=0.05)
 PATIENT = Bounds(head=600, body=600, write=600, linger=600, idle=600, look=0.05)
 MANY = 10_000
 
@@ -56,7 +56,7 @@ def opened(port: int, count: int, said: bytes = b"") -> Iterator[list[socket.soc
     clients: list[socket.socket] = []
     try:
         for _ in range(count):
-            client = socket.create_connection(("127.0.0.1", port), timeout=30)
+            client = socket.create_connection(("127.0.0.1", port), timeout=90)
             clients.append(client)
             with suppress(ConnectionError):  # it had to make room already
                 client.send(said)
@@ -79,7 +79,7 @@ def is_over(client: socket.socket) -> bool:
     return True
 
 
-async def all_over(clients: list[socket.socket], timeout: float = 60) -> None:
+async def all_over(clients: list[socket.socket], timeout: float = 90) -> None:
     """Until none of them is connected any more."""
     left = {client.fileno(): client for client in clients}
     with select.epoll() as waiting:
@@ -131,12 +131,26 @@ async def test_a_fleet_with_few_descriptors_keeps_some_for_itself(tmp_path: Path
         await fleet.says("running")
         port = fleet.entries["agents"]["one"]["port"]
         with opened(port, 3_000, b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n"):
-            held = psutil.Process(fleet.process.pid).num_fds()
-            assert 100 < held < 900
+            process = psutil.Process(fleet.process.pid)
+            await until(lambda: process.num_fds() > 100)
             await answers_in_both_eras(fleet)
+            assert process.num_fds() < 900
 
 
-# --- one listener, whose bounds are short
+# --- one listener
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Has it be so many seconds later for the bounds of connections."""
+    clock, ahead = connections.monotonic, [0.0]
+    for module in (connections, listening):
+        monkeypatch.setattr(module, "monotonic", lambda: clock() + ahead[0])
+
+    def pass_(seconds: float) -> None:
+        ahead[0] += seconds
+
+    return pass_
 
 
 class Counting:
@@ -174,7 +188,7 @@ class Counting:
 
 @asynccontextmanager
 async def serving(app: ASGIApp, **more: Any) -> AsyncIterator[Listener]:
-    listener = Listener(app, bind("127.0.0.1", free_ports(1)[0], "test"), lifespan=False, **more)
+    listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False, **more)
     await listener.start()
     try:
         yield listener
@@ -184,17 +198,30 @@ async def serving(app: ASGIApp, **more: Any) -> AsyncIterator[Listener]:
 
 async def hello(listener: Listener) -> None:
     """Somebody else is answered."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=90) as http:
         assert (await http.get(f"http://127.0.0.1:{listener.port}/")).text == "hello"
 
 
-async def drip(writer: asyncio.StreamWriter) -> None:
-    """A byte now and then, for as long as somebody takes it."""
-    with suppress(ConnectionError):
-        while not writer.is_closing():
-            writer.write(b"a")
-            await writer.drain()
-            await asyncio.sleep(0.02)
+class Drip:
+    """A byte now and then, for as long as the other end takes it."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._sent = 0
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        with suppress(ConnectionError):
+            while not self._writer.is_closing():
+                self._writer.write(b"a")
+                await self._writer.drain()
+                self._sent += 1
+                await asyncio.sleep(0.02)
+
+    async def some(self) -> None:
+        """Wait until a few more bytes are sent."""
+        before = self._sent
+        await until(lambda: self._sent > before + 2)
 
 
 @pytest.mark.parametrize(
@@ -206,28 +233,33 @@ async def drip(writer: asyncio.StreamWriter) -> None:
     ],
     ids=["head", "body", "second request"],
 )
-async def test_a_client_that_sends_a_byte_now_and_then_is_told_and_let_go(head: bytes) -> None:
+async def test_a_client_that_sends_a_byte_now_and_then_is_told_and_let_go(
+    head: bytes, later: Callable[[float], None]
+) -> None:
     app = Counting()
-    async with serving(app, bounds=QUICK) as listener:
+    async with serving(app, bounds=replace(PATIENT, linger=0.5)) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(head)
-        dripping = asyncio.create_task(drip(writer))
+        drip = Drip(writer)
         try:
-            await hello(listener)
-            async with asyncio.timeout(30):
+            for _ in range(2):  # neither is as long as it has, and bytes come after each
+                await drip.some()
+                await hello(listener)
+                later(400)
+            async with asyncio.timeout(90):
                 with suppress(ConnectionError):  # it may have been in the middle of a byte
                     said = await reader.read(-1)
                     assert b"HTTP/1.1 408 Request Timeout" in said
             await until(lambda: app.gone == (b"/body" in head))
             await hello(listener)
         finally:
-            dripping.cancel()
+            drip.task.cancel()
             writer.transport.abort()
 
 
 async def test_a_client_that_never_reads_its_stream_is_let_go() -> None:
     app = Counting()
-    async with serving(app, bounds=QUICK) as listener:
+    async with serving(app, bounds=replace(PATIENT, write=0.5)) as listener:
         client = socket.create_connection(("127.0.0.1", listener.port))
         try:
             client.send(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -240,18 +272,22 @@ async def test_a_client_that_never_reads_its_stream_is_let_go() -> None:
             client.close()
 
 
-async def test_who_keeps_a_connection_between_calls_or_waits_for_an_answer_is_not_let_go() -> None:
+async def test_who_keeps_a_connection_between_calls_or_waits_for_an_answer_is_not_let_go(
+    later: Callable[[float], None],
+) -> None:
     app = Counting()
-    async with serving(app, bounds=QUICK) as listener:
+    async with serving(app, bounds=replace(PATIENT, idle=6_000)) as listener:
         _, held = await asyncio.open_connection("127.0.0.1", listener.port)
         held.write(b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n")
         await until(lambda: app.streams == 1)
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=90) as http:
             url = f"http://127.0.0.1:{listener.port}/"
             assert (await http.get(url)).text == "hello"
             # By the time that a client that says nothing is gone, both others would be.
             silent, left = await asyncio.open_connection("127.0.0.1", listener.port)
-            async with asyncio.timeout(30):
+            await until(lambda: len(listener._server.server_state.connections) == 3)
+            later(601)
+            async with asyncio.timeout(90):
                 assert await silent.read() == b""
             assert app.gone == 0
             before = len(listener._server.server_state.connections)
@@ -265,7 +301,7 @@ async def test_a_connection_that_is_not_used_again_is_closed_after_its_time() ->
     async with serving(Counting(), bounds=replace(PATIENT, idle=0)) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             answer = await reader.read()
         assert b"connection: close" not in answer
         assert answer.endswith(b"hello\r\n0\r\n\r\n")
@@ -341,16 +377,19 @@ async def test_without_descriptors_the_loop_does_not_spin_and_goes_on_when_there
             client.close()
 
 
-async def test_who_makes_no_tls_handshake_is_let_go_and_counts_meanwhile(tmp_path: Path) -> None:
+async def test_who_makes_no_tls_handshake_is_let_go_and_counts_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certfile, keyfile = self_signed(tmp_path)
     pool = ConnectionLimits(50)
     tls = Certificate(TlsConfig(certfile, keyfile)).context
-    async with serving(Counting(), bounds=QUICK, pool=pool, tls=tls) as listener:
+    async with serving(Counting(), bounds=PATIENT, pool=pool, tls=tls) as listener:
         with opened(listener.port, 40) as silent:
             await until(lambda: pool.count == 40)
             trusting = ssl.create_default_context(cafile=certfile)
-            async with httpx2.AsyncClient(trust_env=False, verify=trusting, timeout=20) as http:
+            async with httpx2.AsyncClient(trust_env=False, verify=trusting, timeout=90) as http:
                 assert (await http.get(f"https://localhost:{listener.port}/")).text == "hello"
+            put_forward(601, monkeypatch)
             await all_over(silent)
         await until(lambda: pool.count == 0)
 
@@ -362,7 +401,7 @@ async def test_handshakes_make_room_for_others(tmp_path: Path) -> None:
     async with serving(Counting(), bounds=PATIENT, pool=pool, tls=tls) as listener:
         with opened(listener.port, 300) as silent:
             trusting = ssl.create_default_context(cafile=certfile)
-            async with httpx2.AsyncClient(trust_env=False, verify=trusting, timeout=20) as http:
+            async with httpx2.AsyncClient(trust_env=False, verify=trusting, timeout=90) as http:
                 assert (await http.get(f"https://localhost:{listener.port}/")).text == "hello"
             await until(lambda: sum(is_over(client) for client in silent) >= 200)
 
@@ -371,7 +410,7 @@ async def test_a_malformed_request_costs_its_sender_alone() -> None:
     async with serving(Counting(), bounds=PATIENT) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"\x16\x03\x01\x02\x00 no http\r\n\r\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.transport.abort()
         await hello(listener)

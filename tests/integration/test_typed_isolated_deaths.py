@@ -278,9 +278,8 @@ async def test_a_handler_that_catches_its_cancel_does_not_use_up_the_time_to_clo
     async with hosted(tmp_path_factory.mktemp("stubborn")) as crew:
         stubborn = asyncio.create_task(crew.reply("stubborn"))
         await until(lambda: _begun(crew) == 1)
-        began = monotonic()
-        await crew.host.close(20.0)
-        assert monotonic() - began < 10.0
+        async with asyncio.timeout(120):
+            await crew.host.close(3_600.0)
     with pytest.raises(Fault):
         await stubborn
 

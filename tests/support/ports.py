@@ -38,15 +38,15 @@ def _own_ports(firsts: Iterator[int]) -> Iterator[int]:
 
     A block is this process's own while its first port is bound here: the system releases it with the process.
     """
-    held: list[socket.socket] = []
     given: list[int] = []
     for first in firsts:
-        held.append(socket.socket())
+        holder = socket.socket()
         try:
-            held[-1].bind(("127.0.0.1", first))
+            holder.bind(("127.0.0.1", first))
         except OSError:  # another process has it
-            held.pop().close()
+            holder.close()
             continue
+        holder.detach()
         block = _random.sample(range(first + 1, first + _BLOCK), _BLOCK - 1)
         given += block
         yield from filter(is_free, block)
