@@ -12,10 +12,10 @@ from support.live import ERAS
 from support.providers import provider
 from support.served import Served, served, text_of
 
-LONGEST = 30.0
-"""Seconds after which a fleet counts as frozen; a machine at work may take some of them."""
+LONGEST = 120.0
+"""Seconds after which a fleet counts as frozen."""
 SOONER = {"pallas.bounds.tool_results.CHECK_SECONDS": 0.5}
-"""What ``PLAIN`` has takes a fiftieth of it."""
+PATIENT = {f"pallas.bounds.tool_results.{name}": 60.0 for name in ("CHECK_SECONDS", "PATTERN_SECONDS")}
 
 EVIL = "^(a+)+$"
 WORD = "a" * 60 + "!"
@@ -72,9 +72,18 @@ PLAIN = {
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A fleet whose ``victim`` has a server with these tools."""
-    root = hostile_project(tmp_path_factory.mktemp("schemas") / "p", {**COSTLY, **PLAIN})
+    """A fleet whose ``victim`` has a server with the costly tools."""
+    root = hostile_project(tmp_path_factory.mktemp("costly") / "p", COSTLY)
     with served(root, memory=MEMORY, constants=SOONER) as fleet:
+        asyncio.run(fleet.says("] running"))
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A fleet whose ``victim`` has a server with the plain tools, and a minute for each check."""
+    root = hostile_project(tmp_path_factory.mktemp("plain") / "p", PLAIN)
+    with served(root, memory=MEMORY, constants=PATIENT) as fleet:
         asyncio.run(fleet.says("] running"))
         yield fleet
 
@@ -95,8 +104,10 @@ async def test_a_costly_schema_costs_its_own_call_alone(fleet: Served, tool: str
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_result_that_fits_is_given_and_one_that_does_not_is_refused(fleet: Served, era: str) -> None:
-    async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
+async def test_a_result_that_fits_is_given_and_one_that_does_not_is_refused(
+    patient: Served, era: str
+) -> None:
+    async with asyncio.timeout(LONGEST), patient.client("victim", era) as victim:
         said = {
             tool: text_of(await victim.call_tool("send_message", {"message": call(tool)})) for tool in PLAIN
         }

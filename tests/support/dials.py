@@ -1,4 +1,4 @@
-"""A real MCP server on a real socket with dials: slow, deaf, refusing, of one era, gone and back again."""
+"""A real MCP server on a real socket with dials: waiting, deaf, refusing, of one era, gone and back again."""
 
 import asyncio
 import json
@@ -22,11 +22,11 @@ Era = Literal["both", "modern", "handshake"]
 
 @dataclass
 class Dials:
-    """``delay`` seconds before each answer; ``deaf`` never answers; ``status`` refuses every request with
-    that code, ``call_status`` tool calls alone. ``requests`` counts what came."""
+    """With a ``gate`` no answer before it opens; ``deaf`` never answers; ``status`` refuses every request
+    with that code, ``call_status`` tool calls alone. ``requests`` counts what came."""
 
     era: Era = "both"
-    delay: float = 0.0
+    gate: asyncio.Event | None = None
     deaf: bool = False
     status: int = 0
     call_status: int = 0
@@ -66,7 +66,8 @@ class Dials:
                 while (await receive())["type"] != "http.disconnect":
                     pass
                 return
-            await asyncio.sleep(self.delay)
+            if self.gate is not None:
+                await self.gate.wait()
             if (refusal := self._refusal(request, raw)) is not None:
                 await refusal(scope, receive, send)
                 return
