@@ -276,7 +276,7 @@ async def test_a_redirect_is_followed_as_the_library_follows_it() -> None:
 
 async def test_a_server_that_is_silent_or_absent_raises_what_the_library_raises() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n") as server:
-        limit = httpx2.Timeout(5.0, read=0.2)
+        limit = httpx2.Timeout(60.0, read=0.2)
         found = [await outcome(client_of(server.url, direct=d, timeout=limit)) for d in (True, False)]
         assert found[0] == found[1]
         assert found[0][1] is APITimeoutError
@@ -360,13 +360,13 @@ async def test_pieces_that_have_arrived_need_no_timer_each(monkeypatch: pytest.M
     hooked = model_client_seam.ready_first().wrap(streaming_timeouts.with_stream_idle_timeout)
     async with serving(response(events([piece(str(n)) for n in range(50)]))) as server:
         stream = await client_of(server.url).chat.completions.create(model="m", messages=[], stream=True)
-        timed = hooked(stream, idle_timeout_seconds=5)
+        timed = hooked(stream, idle_timeout_seconds=60)
         assert len([each async for each in timed]) == 50
         assert timed.timing.events_received == 50
         assert 0 < waits < 10
         theirs = client_of(server.url, direct=False)
         other = await theirs.chat.completions.create(model="m", messages=[], stream=True)
-        assert type(hooked(other, idle_timeout_seconds=5)) is streaming_timeouts._IdleTimeoutAsyncStream
+        assert type(hooked(other, idle_timeout_seconds=60)) is streaming_timeouts._IdleTimeoutAsyncStream
         await other.close()
     assert llm_openai.with_stream_idle_timeout.__module__ == streaming_timeouts.__name__
 

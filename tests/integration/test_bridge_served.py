@@ -391,5 +391,5 @@ async def test_before_the_start_and_while_it_drains_a_fleet_says_so(tmp_path: Pa
 
 def answers(port: int) -> bool:
     """Whether something listens there."""
-    with socket.create_connection(("127.0.0.1", port), 1):
+    with socket.create_connection(("127.0.0.1", port), 60):
         return True

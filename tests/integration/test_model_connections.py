@@ -207,7 +207,7 @@ async def test_failures_have_the_names_that_the_libraries_of_providers_know(
 ) -> None:
     async with serving(answer) as server, sending() as models:
         with pytest.raises(error):
-            await models.get(server.url, timeout=httpx2.Timeout(10.0, read=0.2))
+            await models.get(server.url, timeout=httpx2.Timeout(60.0, read=0.2))
 
 
 async def test_a_refused_connection_is_a_connect_error_and_a_cancelled_call_frees_its_connection() -> None:

@@ -577,11 +577,14 @@ async def test_closing_ends_a_round_that_runs() -> None:
     async with talking(b"") as origin:
         prober = Prober([_http(origin)])
         asking = asyncio.create_task(prober.probe())
-        await asyncio.wait({asking}, timeout=0.05)
-        before = asyncio.all_tasks()
+
+        def probes() -> list[asyncio.Task[Any]]:
+            return [task for task in asyncio.all_tasks() if task.get_name().startswith("probe")]
+
+        begun = await until(probes)
         await prober.close()
         assert await asking == prober.latest
-    assert not [task for task in before if task.get_name().startswith("probe") and not task.done()]
+    assert all(task.done() for task in begun)
 
 
 def _found(name: str, reach: ProbeResult) -> Downstream:

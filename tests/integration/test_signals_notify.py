@@ -118,7 +118,7 @@ rules:
         writer = await raw_client.call(fleet.url("slow"), ERAS[0], "block")
         await fleet.says("slow blocks the event loop of all agents at agents/slow.py")
         hear(sock, said).clear()
-        sock.settimeout(0.8)  # twice the interval that systemd was promised
+        sock.settimeout(0.8)  # subject: nothing comes in twice the interval that systemd was promised
         try:
             heard = sock.recv(100)
         except TimeoutError:

@@ -195,7 +195,7 @@ async def test_a_web_server_that_is_no_agent_is_called_so() -> None:
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = ChatClient(f"http://127.0.0.1:{port}/mcp", "chat-web", connect_timeout=5)
+    client = ChatClient(f"http://127.0.0.1:{port}/mcp", "chat-web", connect_timeout=60)
     try:
         with pytest.raises(Fault, match="an agent's MCP endpoint") as failed:
             await client.send("hello")

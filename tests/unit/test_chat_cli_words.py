@@ -196,7 +196,7 @@ def test_on_a_terminal_what_is_beside_the_answer_is_dim_and_the_answer_is_plain(
         terminal.end_text()
         shown = ""
         # A terminal hands on what was written when it gets to it.
-        while not shown.endswith("there\r\n") and select.select([screen], [], [], 10)[0]:
+        while not shown.endswith("there\r\n") and select.select([screen], [], [], 60)[0]:
             shown += os.read(screen, 1000).decode()
     finally:
         for descriptor in (screen, terminal_end, terminal.out, terminal.err):

@@ -32,4 +32,4 @@ async def test_the_deadline_tells_the_last_answer() -> None:
         return "not yet"
 
     with pytest.raises(AssertionError, match=r"not so within 0\.05 s; the last answer: 'not yet'"):
-        await poll(ask, lambda answer: answer == "ready", timeout=0.05)
+        await poll(ask, lambda answer: answer == "ready", timeout=0.05)  # subject: the limit
