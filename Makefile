@@ -10,9 +10,14 @@ DIR ?= sample_project
 WORKERS ?= 4
 # How long the soak lasts.
 SECONDS ?= 300
-# Inputs of the fuzzing.
-N ?= 100000
-BESIDE := $(if $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS))),-p no:xdist,-n $(WORKERS) --dist worksteal)
+# Inputs of the fuzzing; runs of `make flaky`.
+N ?= $(if $(filter flaky,$(MAKECMDGOALS)),10,100000)
+ALONE := $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS)))
+# In one process pytest itself; side by side, what fails runs again alone. $(call run-tests,NAME)
+run-tests = $(BIN)/python $(if $(ALONE),-m pytest -p no:xdist,tools/suite_run.py $(1) -n $(WORKERS) --dist worksteal)
+
+# Busy processes beside the tests of `make flaky`.
+LOAD ?= 4
 
 # The package whose organism.yaml Pallas reads, for the tests that compare both. It brings top-level packages of
 # common names (examples, third_party), so it is beside the environment and not in it.
@@ -28,13 +33,16 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev demo-tests serve test quick check conformance lint format types imports conformance-table bench simulate soak chaos rehearse fuzz screenshots docs house install check clean system-packages npm
+.PHONY: help reference dev demo-tests serve test test-slow flaky quick check ci conformance lint format types imports conformance-table bench simulate soak chaos rehearse fuzz screenshots docs house install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make demo-tests  five recorded tests of the sample project, without a model"
 	@echo "make serve    run the same fleet headless"
-	@echo "make test     the whole test suite (WORKERS=4 processes, 0 for one without xdist; ARGS=... for pytest)"
+	@echo "make test     the test suite (WORKERS=4 processes, 0 for one without xdist; ARGS=... for pytest)"
+	@echo "make test-slow  its slow tests: hundreds of kills, thousands of sockets, the wheel, deployments, browsers"
+	@echo "make ci       all that a change must pass, with the time of each part"
+	@echo "make flaky    count how often tests fail on a busy machine (N=10 runs, LOAD=4 busy processes)"
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
@@ -97,11 +105,22 @@ $(REFERENCE_STAMP): $(STAMP)
 reference: $(REFERENCE_STAMP)
 
 test: $(STAMP) system-packages reference
-	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
+	@$(call run-tests,test) -m "not slow" $(ARGS)
+
+test-slow: $(STAMP) system-packages reference
+	@$(call run-tests,test-slow) -m slow $(ARGS)
+
+# Counts how often each test fails on a busy machine: N=10 runs beside LOAD=4 processes that only compute.
+flaky: $(STAMP) system-packages reference
+	@$(BIN)/python tools/flaky_count.py $(N) $(LOAD) -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What needs no fleet; mypy takes one core, the tests the other.
 quick: $(STAMP)
-	@$(BIN)/python -m pytest $(BESIDE) -q tests/unit tests/contract $(ARGS)
+	@$(call run-tests,quick) -q -m "not slow" tests/unit tests/contract $(ARGS)
+
+# All that a change must pass: what CI runs.
+ci:
+	@$(PYTHON) tools/ci_run.py
 
 check: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick
@@ -122,7 +141,7 @@ $(SUITE_STAMP): | npm
 	@touch $@
 
 conformance: $(STAMP) $(SUITE_STAMP)
-	@$(BIN)/python tests/conformance/run.py $(ARGS)
+	@$(BIN)/python tools/second_try.py conformance $(BIN)/python tests/conformance/run.py $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -144,7 +163,7 @@ simulate: $(STAMP)
 
 # A fleet under load, reloads, kills and cancels: the status is 1 when anything was lost.
 soak: $(STAMP)
-	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
+	@$(BIN)/python tools/second_try.py soak $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
 
 # Three replicas on one PostgreSQL behind HAProxy: the status is 1 when an invariant of durable runs does not hold.
 chaos: $(STAMP) system-packages

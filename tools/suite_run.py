@@ -1,0 +1,138 @@
+"""``make test``: run the tests side by side, then those that failed once more, alone.
+
+The first argument names the run in ``build/flaky.json``, the others are pytest's. A test that passes alone
+is reported as flaky and does not fail the run. One that fails again does, and so do more than ``MOST_AGAIN``
+failed tests, a file that cannot be imported, and an error of pytest itself. Nothing runs a third time.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import pytest
+from flaky_report import Flaky, report_flaky
+
+MOST_AGAIN: Final = 20
+"""Failed tests that run again. More of them have a cause in common, and the machine is not it."""
+LONGEST_ALONE_S: Final = 600
+"""Seconds for one test alone, with the start of its process; pytest's own limit for a test is shorter."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test that failed."""
+
+    test: str
+    """Its node id."""
+    reason: str
+    """The line with the exception."""
+    seconds: float
+    """How long it took until then."""
+
+
+class Outcomes:
+    """A pytest plugin that keeps which tests passed and failed, in all processes of pytest-xdist."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, Failure] = {}
+        """By node id."""
+        self.passed: set[str] = set()
+        """Node ids."""
+        self.is_whole = True
+        """Whether each test ran: all files were imported, and nothing stopped the run early."""
+        self._seconds: dict[str, float] = {}
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot be imported: its tests do not run."""
+        self.is_whole = self.is_whole and not report.failed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take one of a test's three reports (setup, call, teardown), or the one of a process that died."""
+        test = report.nodeid
+        self._seconds[test] = self._seconds.get(test, 0) + report.duration
+        if report.failed:
+            self.passed.discard(test)
+            self.failures.setdefault(test, Failure(test, _reason(report), self._seconds[test]))
+        elif report.passed and report.when == "call":
+            self.passed.add(test)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Note a run that an option such as ``-x`` stopped."""
+        self.is_whole = self.is_whole and not (session.shouldfail or session.shouldstop)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The line with the exception; of a process that died, what pytest-xdist says of it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash is not None else report.longreprtext).strip().splitlines()
+    return lines[0 if crash is not None else -1] if lines else "no reason given"
+
+
+def run_alone(test: str) -> tuple[bool, float, str]:
+    """Run one test in a process and a temporary folder of its own.
+
+    Returns whether it passed, how many seconds that took, and what pytest printed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pallas-alone-"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    began = monotonic()
+    process = subprocess.Popen(
+        [*command, f"--basetemp={folder / 'tests'}", test],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=LONGEST_ALONE_S)
+    except subprocess.TimeoutExpired:
+        output = f"{test} did not end within {LONGEST_ALONE_S} s"
+    finally:
+        with suppress(ProcessLookupError):  # with what the test started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+    return process.returncode == 0, monotonic() - began, output
+
+
+def main(run: str, arguments: Sequence[str]) -> int:
+    """Run the tests; returns pytest's status, or 0 where all that failed passes alone."""
+    outcomes = Outcomes()
+    status = int(pytest.main([f"--maxfail={MOST_AGAIN + 1}", *arguments], plugins=[outcomes]))
+    failures = list(outcomes.failures.values())
+    if status != pytest.ExitCode.TESTS_FAILED or not outcomes.is_whole or not failures:
+        report_flaky(run, [])
+        return status
+    if len(failures) > MOST_AGAIN:
+        print(f"\n{len(failures)} tests failed, more than {MOST_AGAIN}: none runs again")
+        report_flaky(run, [])
+        return status
+    print(f"\n{len(failures)} failed; each runs again, alone", flush=True)
+    flaky, failed = [], []
+    for failure in failures:
+        passed, seconds, output = run_alone(failure.test)
+        if passed:
+            flaky.append(Flaky(failure.test, failure.reason, failure.seconds, seconds))
+        else:
+            failed.append(failure.test)
+            print(f"\n{output}", flush=True)
+    report_flaky(run, flaky)
+    for test in failed:
+        print(f"FAILED {test} - beside others and alone")
+    print(f"\n{len(outcomes.passed) + len(flaky)} passed, {len(failed)} failed", flush=True)
+    return status if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
