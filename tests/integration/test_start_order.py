@@ -93,7 +93,7 @@ async def test_programs_start_while_the_fleet_imports_and_before_code_of_agents(
 ) -> None:
     (port,) = free_ports(1)
     module = agent_module("one") + "\nimport urllib.request\n"
-    module += f"urllib.request.urlopen('http://127.0.0.1:{port}/', timeout=5)\n"  # is there by now
+    module += f"urllib.request.urlopen('http://127.0.0.1:{port}/', timeout=60)\n"  # is there by now
     server = {"command": f"python late.py {port}", "url": f"http://127.0.0.1:{port}/", "start_timeout": 60}
     root = write_project(tmp_path, {"one": module}, top={"servers": {"late": server}})
     (root / "late.py").write_text(LATE)

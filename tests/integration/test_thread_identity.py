@@ -48,7 +48,7 @@ class Said:
 
 async def thread(payload, metadata):
     if payload.text == "together":
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await both.wait()
     return HandlerResponse.respond(Text(metadata.thread_id))
 """

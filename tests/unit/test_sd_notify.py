@@ -120,9 +120,8 @@ async def test_signs_of_life_end_while_the_loop_is_blocked(systemd: tuple[System
         await until(lambda: heard.extend(there.heard()) or len(heard) >= 3)
         assert heard == [{"WATCHDOG": "1"}] * len(heard)
         there.heard()
-        there.sock.settimeout(
-            0.4
-        )  # subject: nothing comes in twice the interval, while this line has the loop
+        # Twice the interval, and only this line has the loop.
+        there.sock.settimeout(0.4)  # subject: nothing comes
         with pytest.raises(TimeoutError):
             there.sock.recv(100)
         there.sock.setblocking(False)

@@ -1,4 +1,5 @@
-"""What holds for the suite itself: in CI nothing is skipped, no unit test listens, no loop is busy."""
+"""What holds for the suite itself: in CI nothing is skipped, no unit test listens, no loop is busy, no wait
+is short."""
 
 import ast
 import os
@@ -6,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,210 @@ def test_no_test_asks_again_and_again_without_a_pause() -> None:
     assert not found, (
         "such a loop takes a core from what it waits for: poll() of tests/support/waiting.py pauses"
     )
+
+
+LONG_S = 30
+"""Seconds below which a wait may end too early on a slow machine."""
+EXCEPTION = "# subject: "
+"""Says behind such a limit that the test is about it, or that slowness makes the test pass."""
+# The limit is any of their arguments. ``select`` is not one of them: its limit is the pause of a loop.
+WAIT = re.compile(
+    r"(^|\.)(timeout|wait_for|wait|wait_ended|join|result|exception|settimeout|create_connection|Timeout"
+    r"|fail_after|move_on_after|until|until_(ready|true)|poll)$"
+)
+# These take it by its name.
+NAMED_WAIT = re.compile(
+    r"(^|\.)((Async)?Client|get|put|post|patch|delete|request|stream|urlopen|call_and_validate|acquire"
+    r"|get_server_certificate|communicate|says|logs|ended"
+    r"|(subprocess|pallas_process)\.(run|call|check_call|check_output))$"
+)
+# Without a limit, five seconds is theirs.
+HTTPX = re.compile(r"^httpx2?\.((Async)?Client|get|put|post|patch|delete|request|stream)$")
+STEADY_CLOCK = re.compile(r"(^|\.)(monotonic|perf_counter|loop(\(\))?\.time)\(\)$")
+
+
+def limits(node: ast.AST) -> list[ast.expr | None]:
+    """The limits that ``node`` may name: arguments of a wait, defaults, what is added to a clock."""
+    match node:
+        case ast.Call(func=called, args=placed, keywords=keywords):
+            named = [each.value for each in keywords if each.arg == "timeout"]
+            name = ast.unparse(called)
+            if HTTPX.search(name) and not named:
+                return [ast.Constant(5, lineno=node.lineno)]
+            if WAIT.search(name):
+                return [*placed, *named]
+            return [*named] if NAMED_WAIT.search(name) else []
+        case ast.arguments(posonlyargs=first, args=then, kwonlyargs=last):
+            placed = zip([*first, *then][::-1], node.defaults[::-1], strict=False)
+            pairs = [*placed, *zip(last, node.kw_defaults, strict=True)]
+            return [value for each, value in pairs if each.arg in ("timeout", "deadline")]
+        case ast.BinOp(left=clock, op=ast.Add(), right=limit) if STEADY_CLOCK.search(ast.unparse(clock)):
+            return [limit]
+    return []
+
+
+def short_waits(text: str) -> list[int]:
+    """The lines with a limit below 30 s, a number or a constant of the module. One of 0 is no wait."""
+    tree, lines = ast.parse(text), text.splitlines()
+    constants = {
+        each.targets[0].id: each.value
+        for each in tree.body
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+    }
+    found = set()
+    for limit in (each for node in ast.walk(tree) for each in limits(node) if each is not None):
+        match constants.get(limit.id) if isinstance(limit, ast.Name) else limit:
+            case ast.Constant(value=int() | float() as seconds) if 0 < seconds < LONG_S:
+                found.add(limit.lineno)
+    return sorted(line for line in found if EXCEPTION not in lines[line - 1])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_short"),
+    [
+        ("async with asyncio.timeout(5): pass", True),
+        ("async with asyncio.timeout(WAIT_S): pass", True),
+        ("async with asyncio.timeout(30): pass", False),
+        ("await asyncio.wait_for(call, 20)", True),
+        ("await asyncio.wait_for(call, timeout=29.5)", True),
+        ("await asyncio.wait({task}, timeout=0.05)", True),
+        ("await asyncio.wait({task}, timeout=0.05)  # subject: nothing comes", False),
+        ("process.wait(10)", True),
+        ("process.wait()", False),
+        ("signals.wait(0)", False),
+        ("thread.join(5)", True),
+        ("', '.join(names)", False),
+        ("queue.get(timeout=2)", True),
+        ("answers.get(2)", False),
+        ("process.communicate(timeout=10)", True),
+        ("subprocess.run(command, timeout=20)", True),
+        ("await kernel.run('hi', timeout=0.5)", False),  # a limit of the product
+        ("httpx2.AsyncClient(trust_env=False, timeout=20)", True),
+        ("httpx2.AsyncClient(trust_env=False)", True),
+        ("httpx2.get(url, timeout=60)", False),
+        ("await until(lambda: found, pilot, 5)", True),
+        ("await poll(ask, bool, timeout=5)", True),
+        ("await poll(ask, bool)", False),
+        ("deadline = monotonic() + 10", True),
+        ("deadline = monotonic() + timeout", False),
+        ("expires_at = time() + 10", False),
+        ("def ready(url, timeout=20): pass", True),
+        ("def ready(url, *, deadline: float = 20, size=3): pass", True),
+        ("def ready(url, timeout=60, size=3): pass", False),
+    ],
+)
+def test_a_wait_is_short_below_thirty_seconds(line: str, is_short: bool) -> None:
+    assert short_waits(f"WAIT_S = 20\nasync def f():\n    {line}\n") == [3] * is_short
+
+
+def test_no_test_waits_less_than_thirty_seconds() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for line in short_waits(path.read_text("utf-8"))
+    ]
+    assert not found, f"wait 30 s and more, or say behind the limit why not ({EXCEPTION}...): {found}"
+
+
+CLOCK = re.compile(r"(^|\.)(monotonic|perf_counter|process_time|thread_time|time)(_ns)?\(\)$")
+MEASURES = re.compile(r"(monotonic|perf_counter|time)(_ns)?\(\)|\.elapsed")
+"""In each file with a duration; the others need not be parsed."""
+
+
+def is_now(node: ast.AST) -> bool:
+    """Whether it asks a clock."""
+    return isinstance(node, ast.Call) and not node.args and CLOCK.search(ast.unparse(node)) is not None
+
+
+def assigned(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The names in it, each with what is assigned to it or appended to its list."""
+    for node in ast.walk(function):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+                | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value])
+            ):
+                yield name, value
+
+
+def bounds(comparison: ast.Compare) -> Iterator[ast.expr]:
+    """What it says to be at most something."""
+    sides = [comparison.left, *comparison.comparators]
+    for left, operator, right in zip(sides, comparison.ops, sides[1:], strict=False):
+        if isinstance(operator, ast.Lt | ast.LtE):
+            yield left
+        elif isinstance(operator, ast.Gt | ast.GtE):
+            yield right
+
+
+def bounded_durations(text: str) -> list[int]:
+    """The lines that say how long something may take at most."""
+    return sorted(
+        {
+            line
+            for function in ast.walk(ast.parse(text if MEASURES.search(text) else ""))
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for line in bounded_in(function)
+        }
+    )
+
+
+def bounded_in(function: ast.AST) -> list[int]:
+    """The lines of one function that do so."""
+    values = list(assigned(function))
+    moments = {name for name, value in values if is_now(value)}
+    taken: set[str] = set()
+
+    def is_duration(node: ast.AST) -> bool:
+        match node:
+            case ast.BinOp(left=ast.Name(id=name), op=ast.Sub()) if name in moments:
+                return True
+            case ast.BinOp(left=now, op=ast.Sub()) if is_now(now):
+                return True
+            case ast.Name(id=name):
+                return name in taken
+        return isinstance(node, ast.Attribute) and node.attr == "elapsed"
+
+    taken |= {name for name, value in values if any(map(is_duration, ast.walk(value)))}
+    return [
+        node.lineno
+        for node in ast.walk(function)
+        if isinstance(node, ast.Compare)
+        if any(is_duration(part) for bound in bounds(node) for part in ast.walk(bound))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bounded"),
+    [
+        ("assert monotonic() - began < 5", True),
+        ("assert loop.time() - began <= 5", True),
+        ("assert ended - began < 5", True),
+        ("assert took < 5", True),
+        ("assert 5 > took", True),
+        ("assert 0.2 <= took < 5", True),
+        ("assert 0.2 <= took", False),
+        ("assert took >= 0.2", False),
+        ("assert max(each) < 5", True),
+        ("assert sorted(each)[9] < 5", True),
+        ("assert len(found) < 5", False),
+        ("assert answer.elapsed < limit", True),
+        ("assert time() - began > 0.2", False),
+        ("assert before <= stamp <= time()", False),
+        ("assert monotonic() < deadline", False),
+        ("assert due - monotonic() <= 600", False),
+    ],
+)
+def test_a_duration_is_bounded_by_the_most_that_it_may_be(line: str, is_bounded: bool) -> None:
+    before = "    ended = monotonic()\n    took = ended - began\n    each.append(monotonic() - began)\n"
+    assert bounded_durations(f"def f():\n{before}    {line}\n") == [5] * is_bounded
+
+
+def test_no_test_says_how_long_something_may_take() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for line in bounded_durations(path.read_text("utf-8"))
+    ]
+    assert not found, f"prove it by an order, a count or a clock of the test: {found}"
