@@ -20,6 +20,8 @@ from support.waiting import until
 
 from pallas.executors.ipc import child_process
 
+LONG = 180
+"""Seconds: some of what these tests start imports all of Pallas."""
 PROBE = """
 import gc, json, os, resource, signal, sys, threading, warnings
 
@@ -101,7 +103,7 @@ def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool,
         forked = pallas_process.start(*arguments, module="probe", **options)
         true = subprocess.Popen([sys.executable, "-m", "probe", *arguments], **options)
     assert type(forked) is not type(true)
-    found, wanted = (json.loads(each.communicate(timeout=60)[0]) for each in (forked, true))
+    found, wanted = (json.loads(each.communicate(timeout=LONG)[0]) for each in (forked, true))
     assert found["leads"] is own_session
     assert found == wanted
 
@@ -126,7 +128,7 @@ async def test_the_process_of_an_isolated_agent_is_as_after_a_true_start(options
                 )
             finally:
                 os.close(number)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LONG):
             out, err = await process.communicate()
         with open(status) as stream:  # noqa: ASYNC230, PTH123 - a descriptor of what has ended
             assert stream.read() == "exit 5\n", err
@@ -169,7 +171,7 @@ def test_what_it_starts_is_as_after_a_true_start(options: dict[str, Any]) -> Non
     options["start_new_session"] = True
 
     def told(process: subprocess.Popen[Any]) -> dict[str, Any]:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG)
         assert process.returncode == 0, err
         found: dict[str, Any] = json.loads(out)
         del found["child"]["flags"]  # -P holds by the path here
@@ -184,7 +186,7 @@ def test_what_it_starts_is_as_after_a_true_start(options: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("ending", "status"), [("exit", 7), ("raise", 1), ("", 0)])
 def test_it_ends_as_after_a_true_start(options: dict[str, Any], ending: str, status: int) -> None:
     with pallas_process.start(ending, module="probe", **options) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=LONG)
     assert process.returncode == process.wait() == process.poll() == status
     assert (b"ValueError: broken" in err) is (ending == "raise")
 
@@ -197,7 +199,7 @@ def test_it_is_waited_for_and_hears_signals(options: dict[str, Any]) -> None:
         process.wait(0.01)
     assert process.poll() is None
     process.terminate()
-    assert process.wait(60) == -signal.SIGTERM
+    assert process.wait(LONG) == -signal.SIGTERM
     process.kill()  # it has ended: nothing is done
     process.communicate()
 
@@ -209,7 +211,7 @@ async def test_asyncio_knows_it_too(options: dict[str, Any]) -> None:
     assert told.returncode == 0
     ended = await pallas_process.start_async("bridge", **options)
     ended.kill()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONG):
         assert await ended.wait() == -signal.SIGKILL
         await ended.communicate()
 
@@ -219,12 +221,13 @@ def test_what_is_read_once_is_read_by_a_true_start(options: dict[str, Any]) -> N
         more = {**options, "env": {**options["env"], name: value}}
         with pallas_process.start(module="probe", **more) as process:
             assert type(process) is subprocess.Popen, name
-            assert json.loads(process.communicate(timeout=60)[0])["environ"][name] == value
+            assert json.loads(process.communicate(timeout=LONG)[0])["environ"][name] == value
     with pallas_process.start(module="probe", **options, preexec_fn=lambda: os.close(2)) as process:
         assert type(process) is subprocess.Popen
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
 
 
+@pytest.mark.timeout(480)
 async def test_nothing_outlives_tests_that_are_killed(tmp_path: Path) -> None:
     (tmp_path / "starter.py").write_text(STARTER)
     (tmp_path / "probe.py").write_text(
@@ -243,16 +246,17 @@ async def test_nothing_outlives_tests_that_are_killed(tmp_path: Path) -> None:
     )
     below: list[psutil.Process] = []
     try:
-        await until((tmp_path / "begun").exists, timeout=60)
+        await until((tmp_path / "begun").exists, timeout=LONG)
         below = psutil.Process(tests.pid).children(recursive=True)
         told = [" ".join(each.cmdline()) for each in below]
         # The server, the starter, that one's server, the keeper, the program.
         assert [len(told), sum("fork_server.py" in each for each in told)] == [5, 2], told
         assert sum("ipc.child probe" in each for each in told) == 2, told
     finally:
+        below = below or psutil.Process(tests.pid).children(recursive=True)
         tests.kill()
         tests.communicate()
-        _, alive = psutil.wait_procs(below, timeout=30)
+        _, alive = psutil.wait_procs(below, timeout=LONG)
         for each in alive:
             each.kill()
     assert alive == []

@@ -22,6 +22,7 @@ from support.served import fault_in, text_of
 from support.typed import typed_project
 from support.waiting import until
 
+from pallas.executors.remote.endpoint_watch import WatchIntervals
 from pallas.executors.remote.remote_executor import RemoteExecutor
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
@@ -177,7 +178,7 @@ async def test_cancelling_ends_the_run_there_and_a_drain_knows_who_asked(there: 
     async with remote(url_of(there)) as executor:
         with run_of(RunTrace("r1", "far", TraceContext("ab" * 16, "cd" * 8))):
             run = asyncio.create_task(Talk(executor).say("take long"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 (active,) = await until(lambda: there.kernel.in_flight.of("scholar"))
                 assert active.context.trace_id == "ab" * 16
                 run.cancel()
@@ -262,7 +263,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 async def up(executor: RemoteExecutor) -> None:
     """Start it when the other side is there."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             try:
                 return await executor.start()
@@ -272,7 +273,9 @@ async def up(executor: RemoteExecutor) -> None:
 
 
 async def test_a_stock_fast_agent_keeps_conversations_apart(stock: str) -> None:
-    async with remote(stock, start=False) as executor:
+    # It may take its time to answer: a look that fails would end its sessions.
+    pace = WatchIntervals(look=120, connect=120)
+    async with remote(stock, start=False, pace=pace) as executor:
         await up(executor)
         one, two = Talk(executor, lease="id:one"), Talk(executor, lease="id:two")
         answers: Any = await asyncio.gather(one.say("first of one"), two.say("first of two"))
