@@ -48,7 +48,7 @@ class Chat:
     def snapshot(self, **changes: object) -> AgentSnapshot:
         return agent("echo", self.server.port, **{"url": self.server.url, **changes})
 
-    async def until(self, condition: Any, timeout: float = 30) -> Any:
+    async def until(self, condition: Any, timeout: float = 90) -> Any:
         return await until(condition, self.pilot, timeout)
 
     async def type(self, text: str) -> None:
