@@ -247,6 +247,23 @@ def test_import_mistakes_give_two(folder: Folder, capsys: pytest.CaptureFixture[
     assert "`fast` is int" in err
 
 
+def test_one_process_imports_all_agents_and_another_those_behind_one_that_ends_it(folder: Folder) -> None:
+    names = ("one", "two", "dies", "long", "three", "four")
+    entries = "".join(
+        f"  {name}: {{module: agents.{name}, port: {number}}}\n"
+        for number, name in enumerate(names, start=25000)
+    )
+    folder.agents(f"name: demo\nagents:\n{entries}").config("default_model: passthrough\n")
+    noted = "import os\nopen('pids', 'a').write(f'{os.getpid()} ')\n"
+    for name in names:
+        folder.write(f"agents/{name}.py", AGENT.format(servers=[]) + noted)
+    folder.write("agents/dies.py", noted + "os._exit(3)\n")
+    folder.write("agents/long.py", noted + AGENT.format(servers="['x' * 100_000]"))
+    assert [mistake.key for mistake in probe(folder.load())] == ["agents.dies.module", "agents.long.module"]
+    pids = (folder.root / "pids").read_text().split()
+    assert [pids.index(pid) for pid in pids] == [0, 0, 0, 3, 4, 4]
+
+
 def test_an_import_that_never_ends_is_ended(folder: Folder) -> None:
     folder.agents().write("agents/jarvis.py", "import time\ntime.sleep(600)\n")
     (mistake,) = probe(folder.load(), deadline=1)

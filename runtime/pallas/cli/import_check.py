@@ -1,4 +1,4 @@
-"""Import each agent's code in its own process, as the fleet would, and report what fails."""
+"""Import the agents' code in a process of its own, as the fleet would, and report what fails."""
 
 import asyncio
 import json
@@ -6,10 +6,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where, export_env
@@ -19,7 +18,6 @@ from pallas.config.files import shown
 from pallas.config.notes import Notes
 
 DEADLINE: Final = 60.0
-_AT_A_TIME: Final = 4
 _MAX_REPORT: Final = 64 * 1024
 _SHORTEST_SECRET: Final = 8
 _SECRET: Final = re.compile(r"key|token|secret|password|authorization|headers|env$", re.IGNORECASE)
@@ -29,17 +27,16 @@ _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re
 def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
     """Return the mistakes in the agents' code, in the order of the agents; empty when they all import.
 
-    Each import has ``deadline`` seconds. User code runs in child processes, which have all ended on return.
+    Each import has ``deadline`` seconds. User code runs in a child process, which has ended on return.
     """
     environ = dict(os.environ)
     export_env(project.root, environ)
-    with TemporaryDirectory(prefix="pallas-check-") as folder:
-        reports = asyncio.run(_import_all(project, environ, Path(folder), deadline))
+    reports = asyncio.run(_import_all(project, environ, deadline))
     secrets = _secrets(project, environ)
     return tuple(
         mistake
-        for agent, report in zip(_with_code(project), reports, strict=True)
-        for mistake in _mistakes(project, agent, report, secrets)
+        for agent in _with_code(project)
+        for mistake in _mistakes(project, agent, reports[agent.name], secrets)
     )
 
 
@@ -49,47 +46,54 @@ def _with_code(project: Project) -> list[AgentConfig]:
 
 
 async def _import_all(
-    project: Project, environ: dict[str, str], folder: Path, deadline: float
-) -> list[dict[str, Any]]:
-    free = asyncio.Semaphore(min(_AT_A_TIME, os.cpu_count() or 1))
+    project: Project, environ: dict[str, str], deadline: float
+) -> dict[str, dict[str, Any]]:
+    """Return the reports by agent. One process imports them all, a new one those behind one that ends it."""
+    names = [each.name for each in _with_code(project)]
+    reports: dict[str, dict[str, Any]] = {}
+    while missing := names[len(reports) :]:
+        async for report in _reports(project.root, missing, environ, deadline):
+            reports[names[len(reports)]] = report
+    return reports
 
-    async def one(number: int, name: str) -> dict[str, Any]:
-        async with free:
-            return await _import(project.root, name, environ, folder / str(number), deadline)
 
-    return await asyncio.gather(*(one(number, each.name) for number, each in enumerate(_with_code(project))))
-
-
-async def _import(
-    root: Path, name: str, environ: dict[str, str], report: Path, deadline: float
-) -> dict[str, Any]:
+async def _reports(
+    root: Path, names: Sequence[str], environ: dict[str, str], deadline: float
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield reports on agents in the order of ``names``, up to the first whose code ends the process."""
     # -P: the project's files must not shadow the standard library while the probe starts.
-    command = (sys.executable, "-P", "-m", "pallas.cli.import_probe", name, str(report))
+    command = (sys.executable, "-P", "-m", "pallas.cli.import_probe", *names)
     child = await asyncio.create_subprocess_exec(
         *command,
         cwd=root,
         env=environ,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        limit=_MAX_REPORT,
         start_new_session=True,
     )
+    assert child.stdout is not None
     try:
-        async with asyncio.timeout(deadline):
-            status = await child.wait()
+        async with asyncio.timeout(DEADLINE):
+            await child.stdout.readline()  # Pallas and fast-agent are imported
+        for _ in names:
+            async with asyncio.timeout(deadline):
+                line = await child.stdout.readline()
+                status = None if line else await child.wait()
+            if status is not None:
+                yield {"problem": f"ended the process while it was imported (status {status})"}
+                return
+            yield dict(json.loads(line))
     except TimeoutError:
-        return {"problem": f"does not import within {deadline:g} seconds"}
+        yield {"problem": f"does not import within {deadline:g} seconds"}
+    except ValueError:
+        yield {"problem": f"uses so many servers that the report has more than {_MAX_REPORT:,} bytes"}
     finally:
         # Processes that the user's code started end with it.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
-    try:
-        with report.open("rb") as stream:
-            found: dict[str, Any] = json.loads(stream.read(_MAX_REPORT))
-            return found
-    except (OSError, ValueError):
-        return {"problem": f"ended the process while it was imported (status {status})"}
 
 
 def _mistakes(

@@ -1,11 +1,14 @@
-"""The child process of ``pallas check --import``: imports one agent and writes a report file.
+"""The child process of ``pallas check --import``: imports agents, one after the other, as a fleet does.
 
-``python -m pallas.cli.import_probe NAME FILE``, in the project's folder. The report is a JSON object with
-``servers`` (names the agent uses) and ``problem`` (empty when the agent would start).
+``python -m pallas.cli.import_probe NAME...``, in the project's folder. Writes lines of JSON to its standard
+output: an empty object before the first agent, then a report on each agent with ``servers`` (names that it
+uses) and ``problem`` (empty when it would start). What the agents print is dropped.
 """
 
 import json
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,20 @@ from pallas.model import Fault
 _LIMIT = 2_000
 
 
-def main(name: str, report: Path) -> None:
-    """Write the report on agent ``name`` to ``report``."""
-    report.write_text(json.dumps(_look(name)), encoding="utf-8")
+def main(names: Sequence[str]) -> None:
+    """Report on the agents; what their code started does not keep the process."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as reports:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        project = load_project(Path.cwd())
+        if any(project.agents[name].kind == "llm" for name in names):
+            import pallas.executors.fastagent.agent_loader  # noqa: F401 - takes seconds, none of them an agent's
+        print("{}", file=reports, flush=True)
+        for name in names:
+            print(json.dumps(_look(project, project.agents[name])), file=reports, flush=True)
+    os._exit(0)
 
 
-def _look(name: str) -> dict[str, Any]:
-    project = load_project(Path.cwd())
-    agent = project.agents[name]
+def _look(project: Project, agent: AgentConfig) -> dict[str, Any]:
     try:
         if agent.handler is not None:
             if agent.handler.typed is not None:
@@ -59,4 +68,4 @@ def _look_at_typed(project: Project, agent: AgentConfig) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1:])
