@@ -20,9 +20,10 @@ import time
 from pathlib import Path
 
 DEPLOY = Path(__file__).resolve().parent
-HEALTHY_WITHIN = 90.0
+PAUSE = 0.5
+"""Seconds between two health checks, at least."""
 # What a base image has of a machine; where it is not there, there is nothing to mount.
-MACHINE = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev")
+MACHINE = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
 
 
 def main() -> int:
@@ -30,10 +31,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("project", type=Path, help="the folder that is mounted at /project")
     options.add_argument("--build", action="store_true", help="run the first stage's steps too (minutes)")
+    options.add_argument("--within", type=float, default=90.0, help="seconds until HEALTHCHECK is content")
     options.add_argument("--command", nargs=argparse.REMAINDER, help="what to run in their place")
     given = options.parse_args()
-    if os.geteuid() != 0:
-        print("rehearse.py needs root: it mounts file systems in a namespace of its own", file=sys.stderr)
+    if why := obstacle():
+        print(f"rehearse.py cannot run here: {why}", file=sys.stderr)
         return 1
     build, image = stages((DEPLOY / "Dockerfile").read_text())
     with tempfile.TemporaryDirectory(prefix="pallas-image-") as scratch:
@@ -41,7 +43,18 @@ def main() -> int:
         root.mkdir()
         pallas = built(build, Path(scratch)) if given.build else Path(sys.prefix)
         inside = Inside(image, root, given.project.resolve(), pallas)
-        return inside.command(given.command) if given.command else inside.serve()
+        return inside.command(given.command) if given.command else inside.serve(given.within)
+
+
+def obstacle() -> str:
+    """Why no root of its own can be mounted on this machine; empty if one can."""
+    if os.geteuid() != 0:
+        return "mounting file systems needs root"
+    for program in ("unshare", "setpriv"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed (util-linux)"
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"no mount namespace ({tried.stderr.strip()})"
 
 
 def stages(text: str) -> list[list[tuple[str, str]]]:
@@ -90,15 +103,15 @@ class Inside:
         )
         self.folder = self._value("WORKDIR")
 
-    def serve(self) -> int:
-        """ENTRYPOINT and CMD until a signal; its exit status."""
+    def serve(self, within: float) -> int:
+        """ENTRYPOINT and CMD until a signal; its exit status, or 1 if it is not healthy within that time."""
         words = json.loads(self._value("ENTRYPOINT")) + json.loads(self._value("CMD"))
         say(f"USER {self.user}, {shlex.join(words)}")
         fleet = subprocess.Popen(self._inside(words))
         stop = getattr(signal, self._value("STOPSIGNAL"))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._forward(fleet.pid, stop))
-        if not self._healthy(fleet):
+        if not self._healthy(fleet, within):
             say("HEALTHCHECK is not content")
             self._forward(fleet.pid, stop)
             fleet.wait()
@@ -112,14 +125,15 @@ class Inside:
         """Another command in the same surroundings; its exit status."""
         return subprocess.run(self._inside(words), check=False).returncode
 
-    def _healthy(self, fleet: "subprocess.Popen[bytes]") -> bool:
+    def _healthy(self, fleet: "subprocess.Popen[bytes]", within: float) -> bool:
         check = json.loads(self._value("HEALTHCHECK").rpartition("CMD ")[2])
-        deadline = time.monotonic() + HEALTHY_WITHIN
-        while fleet.poll() is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + within
+        while fleet.poll() is None and (began := time.monotonic()) < deadline:
             asked = subprocess.run(self._inside(check), capture_output=True, text=True, check=False)
             if asked.returncode == 0:
                 return True
-            time.sleep(0.5)
+            # A check takes processor time from the start that it asks about: at most half of the time.
+            time.sleep(max(PAUSE, time.monotonic() - began))
         return False
 
     @staticmethod
@@ -136,11 +150,15 @@ class Inside:
     def _inside(self, words: list[str]) -> list[str]:
         uid, _, gid = self.user.partition(":")
         mounts = [
+            "umask 022",
             "mount --make-rprivate /",
             f"mount -t tmpfs -o mode=755 none {self._root}",
             "mkdir -p " + " ".join(map(self._at, ("/tmp", "/proc", "/opt/pallas", self.folder))),
             *(self._bind(path, path) for path in MACHINE if Path(path).exists()),
             f"mount -t tmpfs -o mode=1777 none {self._at('/tmp')}",
+            # Devices without the file systems below: the machine's /dev/shm is not the image's.
+            self._bind("/dev", "/dev", "--bind"),
+            f"[ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 none {self._at('/dev/shm')}",
             f"mount -t proc none {self._at('/proc')}",
             self._bind(str(self._project), self.folder),
             self._bind(str(self._pallas), "/opt/pallas"),
@@ -174,11 +192,10 @@ class Inside:
         found -= {path for path in found for other in found if path != other and path.startswith(f"{other}/")}
         return sorted(found)
 
-    def _bind(self, source: str, target: str) -> str:
+    def _bind(self, source: str, target: str, how: str = "--rbind") -> str:
         here = self._at(target)
-        bind = f"mkdir -p {here} && mount --rbind {shlex.quote(source)} {here}"
-        # A device file is still written to; everything else is as it was built.
-        return bind if target == "/dev" else f"{bind} && mount -o remount,bind,ro {here}"
+        bind = f"mkdir -p {here} && mount {how} {shlex.quote(source)} {here}"
+        return f"{bind} && mount -o remount,bind,ro {here}"
 
     def _at(self, path: str) -> str:
         return shlex.quote(f"{self._root}{path}")

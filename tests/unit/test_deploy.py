@@ -1,5 +1,6 @@
 """The files in deploy/ are valid, agree with the runtime and with each other, and ask for few rights."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
+from deploy.rehearse import obstacle
 from pallas.cli.app import run
 from pallas.config import Project, load_project
 from pallas.config.agents_file import DEFAULT_DRAIN_TIMEOUT, DEFAULT_REGISTRY_PORT
@@ -290,6 +292,20 @@ def test_the_image_has_a_user_without_rights_and_a_health_check() -> None:
     assert ignored[0] == "*"
     assert {line[1:] for line in ignored if line.startswith("!")} == copied
     assert all((ROOT / source).exists() for source in copied)
+
+
+def test_rehearse_says_why_it_cannot_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: USER)
+    assert obstacle() == "mounting file systems needs root"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert obstacle() == "unshare is not installed (util-linux)"
+    for program in ("unshare", "setpriv"):
+        (tmp_path / program).write_text("#!/bin/sh\necho Operation not permitted >&2\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    assert obstacle() == "no mount namespace (Operation not permitted)"
+    (tmp_path / "unshare").write_text("#!/bin/sh\n")
+    assert obstacle() == ""
 
 
 def test_the_image_is_reached_on_every_port_of_the_project_that_it_is_shown_with() -> None:
