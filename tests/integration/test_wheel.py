@@ -2,6 +2,8 @@
 
 import email
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -9,9 +11,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"pallas": ROOT / "runtime" / "pallas", "pallas_tui": ROOT / "pallas_tui"}
+FACTS = "import pallas, pallas_tui; print(pallas.__version__, pallas.__file__, pallas_tui.__file__)"
+
+# Each test starts programs; what they take together is bounded here, not each of them.
+pytestmark = pytest.mark.timeout(480)
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -22,7 +29,6 @@ def run(*command: object, cwd: Path) -> str:
         env={name: os.environ[name] for name in kept if name in os.environ},
         capture_output=True,
         text=True,
-        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -39,13 +45,32 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, which finds what the wheel needs in that of the tests."""
+    """An environment with the wheel, which finds what the wheel needs in that of the tests.
+
+    The installer is that which `make install` takes: uv if it is there, else the pip of the tests. A pip of
+    its own would take longer to install than the wheel. The commands compile what they import.
+    """
     folder = tmp_path_factory.mktemp("env")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
-    run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=folder)
+    if uv := shutil.which("uv"):
+        installer = [uv, "pip", "install", "--python", folder / "bin" / "python", "--no-cache"]
+    else:
+        pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--isolated"]
+        installer = [*pip, "install", "--disable-pip-version-check", "--no-cache-dir", "--no-compile"]
+    run(*installer, "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
     return folder
+
+
+def move_ports(project: Path) -> None:
+    """Give a new project ports that no other process of tests has, in place of those that it chose."""
+    agents = (project / "agents.yaml").read_text("utf-8")
+    (first,) = map(int, re.findall(r"^registry_port: (\d+)$", agents, re.MULTILINE))
+    ports = {str(first + offset): str(port) for offset, port in zip((0, 1, 9), free_ports(3), strict=True)}
+    for name in ("agents.yaml", "fastagent.config.yaml"):
+        text = (project / name).read_text("utf-8")
+        (project / name).write_text(re.sub("|".join(ports), lambda found: ports[found[0]], text), "utf-8")
 
 
 def test_it_has_every_file_of_the_packages_and_says_who_may_use_it(wheel: Path) -> None:
@@ -67,14 +92,13 @@ def test_it_has_every_file_of_the_packages_and_says_who_may_use_it(wheel: Path) 
 
 
 def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Path) -> None:
-    pallas, python = installed / "bin" / "pallas", installed / "bin" / "python"
-    where = "import pallas, pallas_tui; print(pallas.__file__, pallas_tui.__file__)"
-    assert run(python, "-c", where, cwd=tmp_path).count(str(installed)) == 2
-    version = run(python, "-c", "import pallas; print(pallas.__version__)", cwd=tmp_path).strip()
+    pallas = installed / "bin" / "pallas"
+    version, *files = run(installed / "bin" / "python", "-c", FACTS, cwd=tmp_path).split()
+    assert all(file.startswith(str(installed)) for file in files)
     assert version in run(pallas, "--version", cwd=tmp_path)
     run(pallas, "init", "desk", cwd=tmp_path)
-    assert (tmp_path / "desk" / "agents.yaml").is_file()
     desk = tmp_path / "desk"
+    move_ports(desk)
     run(pallas, "check", cwd=desk)
     assert "$schema" in run(pallas, "schema", cwd=desk)
     assert "I will call your tool" in run(pallas, "chat", "desk", "-m", "hello", cwd=desk)
