@@ -23,6 +23,7 @@ from . import (
     workers,
 )
 from .peers import comparison
+from .programs import own_state
 
 ROOT = Path(__file__).resolve().parent.parent
 # Installs what it compares with, and takes as long as all others.
@@ -56,10 +57,11 @@ def main() -> int:
             return 2
     for code in (ROOT / "runtime" / "pallas", ROOT / "pallas_tui"):
         compileall.compile_dir(code, quiet=1)  # as pip does where Pallas is installed
-    for name in chosen:
-        print(f"\n{name}: {_about(parts[name])}", flush=True)
-        for figure in parts[name].measure():
-            print(figure.row(), flush=True)
+    with own_state():
+        for name in chosen:
+            print(f"\n{name}: {_about(parts[name])}", flush=True)
+            for figure in parts[name].measure():
+                print(figure.row(), flush=True)
     return 0
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, Any
+from unittest import mock
 
 import httpx2
 import yaml
@@ -45,6 +46,15 @@ def echo(text: str) -> str:
 server.run("stdio")
 """
 DEADLINE = 120.0
+
+
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Fleets that start in the block keep threads, tokens and settings in a folder that ends with it."""
+    with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
+        own = {name: f"{folder}/{name.lower()}" for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
+        with mock.patch.dict(os.environ, own):
+            yield
 
 
 def free_ports(count: int) -> list[int]:

@@ -21,7 +21,7 @@ from typing import Final
 
 import httpx2
 
-from ..programs import process, until_http
+from ..programs import own_state, process, until_http
 from ..report import Figure
 from ..rest_stream import PER_ATTEMPT
 from . import audit, project, streams
@@ -78,7 +78,7 @@ def main() -> int:
         f"--seed {given.seed}",
         flush=True,
     )
-    with tempfile.TemporaryDirectory(prefix="pallas-chaos-") as folder:
+    with own_state(), tempfile.TemporaryDirectory(prefix="pallas-chaos-") as folder:
         try:
             return asyncio.run(_chaos(Path(folder), given))
         finally:

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ..programs import process, until_line
+from ..programs import own_state, process, until_line
 from . import project
 from .account import Account
 from .control import FleetControl
@@ -52,7 +52,7 @@ def main() -> int:
     options.add_argument("--keep", action="store_true", help="keep the log, whatever comes of it")
     given = options.parse_args()
     print(f"soak: {given.seconds:g} s, {given.callers} callers, --seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="pallas-soak-") as folder:
+    with own_state(), tempfile.TemporaryDirectory(prefix="pallas-soak-") as folder:
         status = asyncio.run(_soak(Path(folder), given.seconds, given.callers, given.seed))
         if status or given.keep:
             kept = Path(tempfile.mkdtemp(prefix="pallas-soak-kept-")) / "pallas.log"
