@@ -13,6 +13,7 @@ import yaml
 from support import pallas_process
 from support.executors import FakeExecutor
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.project_modules import module_at
 from support.turnstile import turnstile
 from support.waiting import until
 
@@ -183,10 +184,8 @@ async def test_a_broken_module_leaves_the_old_agent_answering_and_says_where(tmp
         assert "reload failed: agents/one.py:" in text
         assert "ValueError: not today" in text
         assert "the one before goes on" in text
-        import sys
-
-        assert "not today" not in Path(sys.modules["agents.one"].__file__ or "").name
-        assert sys.modules["agents.one"].fast.agents["one"]["config"].instruction == "good"
+        assert "not today" not in Path(module_at(root, "agents.one").__file__ or "").name
+        assert module_at(root, "agents.one").fast.agents["one"]["config"].instruction == "good"
         code(root, "this is not python(")
         await done(fleet, "one", "reload")
         assert "agents/one.py:1: SyntaxError" in notices(fleet)[-1]

@@ -1,13 +1,13 @@
 """The console: what a person types, and what passes between handlers for it, in a fleet that runs."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from support.consoles import Scripted, held, project
 from support.live import running
+from support.project_modules import module_at
 from support.waiting import until
 
 from pallas.console.console_handlers import MAX_LINE
@@ -143,7 +143,7 @@ async def test_its_commands_tell_who_is_there_and_what_they_take(fleet: Fleet) -
 
 async def test_twenty_consoles_never_mix(fleet: Fleet) -> None:
     # HC-19
-    seen = sys.modules["code_of"].seen
+    seen = module_at(fleet.project.root, "code_of").seen
     seen.clear()
     desks = [Scripted(f'@add {{"a": {number}, "b": 1000}}', None) for number in range(20)]
     async with asyncio.TaskGroup() as group:

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from support.live import ERAS, agent_module, client, running
 from support.offline import model_record, offline_project
+from support.project_modules import module_at
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import LoopStopped, RunFinished
@@ -225,9 +226,7 @@ async def test_an_agent_without_memory_says_all_it_said_before_it_was_stopped(fl
 
 async def test_hooks_of_the_agents_own_go_on_working(fleet: Fleet) -> None:
     # PR-24
-    import sys
-
-    module = sys.modules["agents.hooked"]
+    module = module_at(fleet.project.root, "agents.hooked")
     executor: Any = next(agent for agent in fleet.agents if agent.name == "hooked").executor
     async with executor._pool.lease(None) as instance:
         instance.agent.tool_runner_hooks = module.HOOKS

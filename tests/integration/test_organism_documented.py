@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from support import pallas_process
 from support.live import ERAS, ask, client, running
 from support.organisms import write_research
 from support.ports import free_ports
+from support.project_modules import module_at
 from support.waiting import until
 
 from pallas.cli.check import check
@@ -306,7 +306,7 @@ async def test_an_organisms_own_console_is_prompted_until_it_returns_none(tmp_pa
     code = FORWARDING.replace("SHOWN = []", 'LINES += ["nobody", "quiet", "last"]\nSHOWN = []')
     hello(tmp_path, CONSOLE, code)
     async with running(tmp_path) as fleet:
-        shown = sys.modules["handlers.hello"].SHOWN
+        shown = module_at(tmp_path, "handlers.hello").SHOWN
         await until(lambda: len(shown) >= 16)
         assert shown == [
             ("", "system", True),

@@ -190,12 +190,12 @@ async def test_a_cancelled_call_cancels_all_runs_below_it(fleet: Fleet, era: str
     before, told = fleet.hub.seq, f"hold {era}"
     async with client(fleet, "desk", era=era) as desk:
         call = asyncio.create_task(desk.call_tool("send_message", {"message": told}))
-        await until(lambda: [each for each in held() if each[0] == "begun" and told in each[1]])
+        await until(lambda: [each for each in held(fleet) if each[0] == "begun" and told in each[1]])
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
         await until(lambda: not len(fleet.kernel.in_flight))
-        assert [each[0] for each in held() if told in each[1]] == ["begun", "cancelled"]
+        assert [each[0] for each in held(fleet) if told in each[1]] == ["begun", "cancelled"]
         found = tree(fleet, before)
         assert found.shape == [*WHOLE[:3], ("holder", "writer", "holder/Task")]
         assert {each.agent: each.outcome for each in found.finished} == dict.fromkeys(
@@ -207,7 +207,7 @@ async def test_a_cancelled_call_cancels_all_runs_below_it(fleet: Fleet, era: str
 async def test_a_peer_that_somebody_else_ends_is_an_error_and_the_model_goes_on(fleet: Fleet) -> None:
     before = fleet.hub.seq
     asking = asyncio.create_task(fleet.kernel.run(RunRequest("desk", "hold one")))
-    await until(lambda: [each for each in held() if each[0] == "begun" and "hold one" in each[1]])
+    await until(lambda: [each for each in held(fleet) if each[0] == "begun" and "hold one" in each[1]])
     held_run = next(run for run in tree(fleet, before).started if run.agent == "writer")
     assert fleet.kernel.cancel(held_run.run_id)
     result = await asking
@@ -341,7 +341,7 @@ async def test_a_process_that_dies_takes_what_it_asked_with_it(fleet: Fleet) -> 
         return
     before = fleet.hub.seq
     asking = asyncio.create_task(fleet.kernel.run(RunRequest("desk", "hold dying")))
-    await until(lambda: [each for each in held() if each[0] == "begun" and "hold dying" in each[1]])
+    await until(lambda: [each for each in held(fleet) if each[0] == "begun" and "hold dying" in each[1]])
     psutil.Process(desk.executor.pid).kill()
     with pytest.raises(Fault, match="its process ended by SIGKILL"):
         await asking

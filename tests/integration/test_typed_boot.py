@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.project_modules import module_at
 from support.typed import typed_project
 from support.waiting import until
 
@@ -50,14 +51,13 @@ SLOW = """
 
 
 @pytest.fixture
-def go() -> Iterator[threading.Event]:
+def go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The handler that starts slowly goes on when this is set."""
     start = ModuleType("typed_start")
     start.go = event = threading.Event()  # type: ignore[attr-defined]
-    sys.modules["typed_start"] = start
+    monkeypatch.setitem(sys.modules, "typed_start", start)
     yield event
     event.set()
-    del sys.modules["typed_start"]
 
 
 async def test_boot_comes_before_any_message_from_outside_however_early_that_is(
@@ -90,7 +90,7 @@ async def test_boot_comes_before_any_message_from_outside_however_early_that_is(
         assert (await asked).text == "hello"
         await starting
         assert agents["slow"].state is AgentState.READY
-        heard = sys.modules["desk"].heard
+        heard = module_at(root, "desk").heard
         await until(lambda: len(heard) == 4)
         assert heard[0][:2] == ("Boot", "system")
         assert (heard[0][2].project, heard[0][2].agents) == ("desk", 4)

@@ -1,11 +1,11 @@
 """How many messages a typed handler of a fleet takes at a time, by its own ``capacity``."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 from support.live import running
+from support.project_modules import module_at
 from support.reloading import Saves
 from support.typed import typed_project
 from support.waiting import until
@@ -48,7 +48,7 @@ async def test_a_handler_takes_as_many_messages_at_a_time_as_its_capacity_says(t
     # HC-31
     root = typed_project(tmp_path / "project", DESK, ENTRIES)
     async with running(root) as fleet:
-        desk = sys.modules["desk"]
+        desk = module_at(root, "desk")
         runs = [
             asyncio.create_task(fleet.kernel.run(RunRequest(name, "x")))
             for name in ENTRIES
@@ -72,7 +72,7 @@ async def test_another_capacity_holds_from_the_moment_it_is_saved(tmp_path: Path
         before = saves.versions()["narrow"]
         saves.edit("agents.yaml", lambda document: document["agents"]["narrow"].update(capacity=3))
         await until(lambda: saves.versions()["narrow"] > before and not saves.busy())
-        desk = sys.modules["desk"]
+        desk = module_at(root, "desk")
         runs = [asyncio.create_task(fleet.kernel.run(RunRequest("narrow", "x"))) for _ in range(7)]
         await until(lambda: desk.inside == {"narrow": 3})
         desk.let_go.set()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import pytest_asyncio
 from support.bridged import refused, tell
 from support.live import ERAS, ask, client, running
+from support.project_modules import module_at
 from support.served import fault_in
 from support.typed import typed_project
 from support.virtual import virtual
@@ -226,7 +226,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 @pytest.fixture(autouse=True)
 def desk(fleet: Fleet) -> Any:
     """The handlers' module; what they heard is forgotten before each test."""
-    module = sys.modules["desk"]
+    module = module_at(fleet.project.root, "desk")
     module.heard.clear()
     return module
 
@@ -401,7 +401,7 @@ async def test_an_answer_of_a_class_that_the_caller_does_not_know_comes_as_its_s
     # HC-7
     assert await say(fleet, "asker", '{"name": "Ann"}') == '{"text": "Unheard"}'
     came = desk.heard[-1][1]
-    assert isinstance(came, sys.modules["others"].Unheard)
+    assert isinstance(came, module_at(fleet.project.root, "others").Unheard)
 
 
 @pytest.mark.parametrize("agent", ["broken", "odd", "leaver"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import pytest_asyncio
 from support.live import all_ready, running
 from support.ports import free_ports
+from support.project_modules import module_at
 from support.typed import typed_project
 from support.waiting import until
 
@@ -159,7 +159,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 
 @pytest.fixture(autouse=True)
 def desk(fleet: Fleet) -> Any:
-    module = sys.modules["desk"]
+    module = module_at(fleet.project.root, "desk")
     module.heard.clear()
     module.left.clear()
     module.go.clear()

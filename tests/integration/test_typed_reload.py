@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -98,11 +98,11 @@ class Gate(ModuleType):
 
 
 @pytest.fixture(autouse=True)
-def gate() -> Iterator[Gate]:
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """It is there for the handlers' import."""
-    sys.modules["typed_gate"] = made = Gate()
-    yield made
-    del sys.modules["typed_gate"]
+    made = Gate()
+    monkeypatch.setitem(sys.modules, "typed_gate", made)
+    return made
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.processes import below
+from support.project_modules import module_at
 from support.waiting import until
 
 from pallas.config import load_project
@@ -132,10 +133,10 @@ def number() -> str:
         client(fleet, "one") as caller,
     ):
         assert "late 1" in await ask(caller, "***CALL_TOOL number {}")
-        before = sys.modules["agents.late"]
+        before = module_at(tmp_path, "agents.late")
         assert (await exchange(fleet, force=True)).outcome == "live"
         assert "late 1" in await ask(caller, "***CALL_TOOL number {}")
-        assert sys.modules["agents.late"] is before
+        assert module_at(tmp_path, "agents.late") is before
         (tmp_path / "agents/late.py").write_text("X = 2\n")
         assert (await exchange(fleet, "agents/late.py")).outcome == "live"
         assert "late 2" in await ask(caller, "***CALL_TOOL number {}")
@@ -359,7 +360,7 @@ async def test_whatever_a_module_does_the_version_before_goes_on_and_the_place_i
     text, line, error = BROKEN[kind]
     root = write_project(tmp_path, {"one": saying("Good."), "two": None})
     async with running(root) as fleet, client(fleet, "one") as caller:
-        before = (Path.cwd(), list(sys.path), sys.modules["agents.one"], sys.stdout, dict(os.environ))
+        before = (Path.cwd(), list(sys.path), module_at(root, "agents.one"), sys.stdout, dict(os.environ))
         code(root, text)
         outcome = await exchange(fleet, "agents/one.py")
         assert (outcome.outcome, outcome.version) == ("failed", 1)
@@ -368,7 +369,7 @@ async def test_whatever_a_module_does_the_version_before_goes_on_and_the_place_i
         assert error in outcome.story
         assert [(each.part, each.name) for each in outcome.changes] == [("file", "agents/one.py")]
         assert f"+{text.splitlines()[-1]}" in outcome.changes[0].diff
-        after = (Path.cwd(), list(sys.path), sys.modules["agents.one"], sys.stdout, dict(os.environ))
+        after = (Path.cwd(), list(sys.path), module_at(root, "agents.one"), sys.stdout, dict(os.environ))
         assert after == before
         assert fleet.agents[0].state is AgentState.READY
         assert instruction(fleet) == "Good."
@@ -425,7 +426,7 @@ async def test_threads_that_a_module_starts_are_told(
         code(root, saying("Busy.", head=head))
         assert (await exchange(fleet, "agents/one.py")).outcome == "live"
         assert any("busy bee" in record.getMessage() for record in caplog.records)
-        sys.modules["agents.one"].STOP.set()
+        module_at(root, "agents.one").STOP.set()
 
 
 async def test_a_downstream_that_is_away_is_no_difference_in_its_tools(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from pallas.telemetry.event_hub import EventHub
 from .executors import FakeAgent
 from .live import agent_module, write_project
 from .ports import free_ports
+from .project_modules import module_at
 from .scripted import model
 from .waiting import until
 
@@ -266,7 +267,7 @@ async def typed(root: Path) -> AsyncIterator[Subject]:
 
     try:
         async with started(
-            "typed", project, own, make=make, busy=lambda: len(sys.modules["typed_words"].busy)
+            "typed", project, own, make=make, busy=lambda: len(module_at(root, "typed_words").busy)
         ) as subject:
             yield subject
     finally:

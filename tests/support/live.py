@@ -19,6 +19,7 @@ from pallas.model import AgentState
 from pallas.model.fault_rules import FaultPlan
 
 from .ports import free_ports
+from .project_modules import own_modules
 
 ERAS = ("2026-07-28", "legacy")
 
@@ -138,13 +139,14 @@ async def running(
         faults=faults,
         tests=tests,
     )
-    try:
-        await fleet.start()
-        yield fleet
-    finally:
-        await fleet.stop()
-        os.chdir(before)
-        sys.argv = argv
+    with own_modules(project.root):
+        try:
+            await fleet.start()
+            yield fleet
+        finally:
+            await fleet.stop()
+            os.chdir(before)
+            sys.argv = argv
 
 
 @asynccontextmanager

@@ -1,13 +1,14 @@
 """A fleet in which models ask handlers, handlers models, and models each other."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pallas.fleet.fleet import Fleet
 from pallas.model import Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
 from .offline import offline_project
+from .project_modules import module_at
 
 HANDLERS = '''
 """Handlers that models ask, and one that asks a model."""
@@ -159,9 +160,9 @@ def peered_project(root: Path, *, isolation: str = "none", **more: Any) -> Path:
     return offline_project(root, agents, more.pop("script", SCRIPT), keys=keys, files=files, **more)
 
 
-def held() -> list[list[str]]:
+def held(fleet: Fleet) -> list[list[str]]:
     """What the handler ``holder`` of this process was given, and whether it was cancelled."""
-    found: list[list[str]] = sys.modules["hands"].HELD
+    found: list[list[str]] = module_at(fleet.project.root, "hands").HELD
     return found
 
 

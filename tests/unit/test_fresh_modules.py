@@ -11,19 +11,18 @@ import pytest
 
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent.preload import preload
-from pallas.executors.fastagent.reimport import modules_of, reimported
+from pallas.executors.fastagent.reimport import file_of, modules_of, reimported
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "project"
     monkeypatch.syspath_prepend(str(folder))
-    before = dict(sys.modules)
     write(folder, "crew/__init__.py", "")
     yield folder
-    for name in set(sys.modules) - set(before):
-        del sys.modules[name]
-    sys.modules.update(before)
+    for name, module in list(sys.modules.items()):
+        if file_of(module).startswith(f"{tmp_path}/"):
+            del sys.modules[name]
 
 
 def write(root: Path, path: str, text: str) -> None:
