@@ -65,26 +65,38 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, behind: FailingModels)
         yield found
 
 
-async def _failure(fleet: Fleet, name: str, message: str) -> dict[str, Any]:
-    async with client(fleet, name) as connected:
-        result = await connected.call_tool("send_message", {"message": message})
+async def _failures(fleet: Fleet, name: str, *messages: str) -> list[dict[str, Any]]:
+    """The errors that an agent answers to these messages, which it gets at the same time."""
+    async with client(fleet, name) as one:
+        asked = (one.call_tool("send_message", {"message": each}) for each in messages)
+        results = await asyncio.gather(*asked)
+    for result in results:
         assert result.is_error, result
-        body: dict[str, Any] = json.loads(result.content[0].text)  # type: ignore[union-attr]
-        return body
+    return [json.loads(result.content[0].text) for result in results]  # type: ignore[union-attr]
 
 
 async def test_a_failing_call_is_made_as_often_as_llm_retries_says_and_tells_what_it_was(
     fleet: Fleet, behind: FailingModels
 ) -> None:
     # DR-22
-    cases = [(what, name) for name in MODELS for what in EXPECTED if what != "half" or name == "chat"]
-    bodies = await asyncio.gather(*(_failure(fleet, name, f"fail={what} by={name}") for what, name in cases))
+    cases = {name: [what for what in EXPECTED if what != "half" or name == "chat"] for name in MODELS}
+    answers = await asyncio.gather(
+        *(
+            _failures(fleet, name, *(f"fail={what} by={name}" for what in whats))
+            for name, whats in cases.items()
+        )
+    )
+    bodies = {
+        (what, name): body
+        for (name, whats), each in zip(cases.items(), answers, strict=True)
+        for what, body in zip(whats, each, strict=True)
+    }
     found = {
         case: (body["data"]["type"], body["data"]["retryable"], behind.requests[case])
-        for case, body in zip(cases, bodies, strict=True)
+        for case, body in bodies.items()
     }
-    assert found == {case: EXPECTED[case[0]][:3] for case in cases}
-    for (what, _), body in zip(cases, bodies, strict=True):
+    assert found == {case: EXPECTED[case[0]][:3] for case in bodies}
+    for (what, _), body in bodies.items():
         assert EXPECTED[what][3] in body["error"]
         assert "timed out" not in body["error"]
         assert "127.0.0.1" not in body["error"]
@@ -96,8 +108,8 @@ async def test_a_refused_connection_is_no_timeout(tmp_path_factory: pytest.TempP
     agents = {name: agent_module(name, model=model) for name, model in MODELS.items()}
     config = _settings(f"http://127.0.0.1:{nobody}")
     async with running(write_project(tmp_path_factory.mktemp("refused"), agents, config=config)) as fleet:
-        bodies = await asyncio.gather(*(_failure(fleet, name, "hi") for name in MODELS))
-    for body in bodies:
+        answers = await asyncio.gather(*(_failures(fleet, name, "hi") for name in MODELS))
+    for (body,) in answers:
         assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
         assert (
             "the model's provider cannot be reached: connection refused; check its base_url" in body["error"]

@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 
-from pallas.executors.fastagent import seam
+from pallas.executors.fastagent import chat_stream_seam, seam
+from pallas.executors.model_client import aiohttp_transport
 
 _CHUNK = (
     'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'
@@ -98,7 +101,14 @@ async def failing_models() -> AsyncIterator[FailingModels]:
 
 @pytest.fixture(scope="module")
 def soon_again() -> Iterator[None]:
-    """Attempts follow each other at once: the seconds between two are asked of ``seam`` elsewhere."""
+    """Attempts follow each other at once: the seconds between two are asked of ``seam`` elsewhere.
+
+    Nothing counts as late: no connection takes too long, and none is unused for so long that the server may
+    have closed it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seam, "RETRY_SECONDS", 0.02)
+        patch.setattr(aiohttp_transport, "STALE_AFTER", math.inf)
+        for each in (aiohttp_transport, chat_stream_seam):
+            patch.setattr(each, "timeouts", lambda _: aiohttp.ClientTimeout(total=None))
         yield
