@@ -234,7 +234,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "left out": {"seed": NotGiven(), "stop": ["a"]},
     "own headers": {"extra_headers": {"x-team": "a"}},
     "own query": {"extra_query": {"a": "b"}},
-    "own timeout": {"timeout": 3.0},
+    "own timeout": {"timeout": 60.0},
     "the library's types": {"messages": [ChatCompletionMessage(role="assistant", content="a")]},
     "no number": {"extra_body": {"x": float("inf")}, "stop": None},
 }

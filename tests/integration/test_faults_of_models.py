@@ -1,5 +1,6 @@
 """Faults that are injected into requests to models show as real ones do: in answer, feed, health and log."""
 
+import asyncio
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.clocks import expire
 from support.failing_models import failing_models
 from support.failing_models import soon_again as soon_again
 from support.live import ERAS, agent_module, client, running, write_project
@@ -168,15 +170,23 @@ async def test_faults_are_injected_into_one_replay_of_a_recording(tmp_path: Path
         assert "did not answer in time" in outcome.fault
 
 
+def injections(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """What the log says was injected."""
+    return [each for each in caplog.records if each.getMessage().startswith("fault injected: ")]
+
+
 async def test_a_slow_answer_comes_late_and_one_that_is_too_late_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = offline_project(tmp_path / "p", {"desk": None}, SCRIPT, keys={"desk": {"run_timeout": 1}})
+    root = offline_project(tmp_path / "p", {"desk": None}, SCRIPT, keys={"desk": {"run_timeout": 600}})
     rules = FaultRule("scripted", "slow", at=(1,), seconds=0.01), FaultRule("*", "slow", at=(2,), seconds=600)
     with caplog.at_level(logging.INFO, "pallas"):
         async with running(root, faults=FaultPlan(rules)) as fleet:
             assert await ask(fleet) == "three lamps"
-            assert "the run took longer than 1 s" in await ask(fleet)
-    injected = [each for each in caplog.records if each.getMessage().startswith("fault injected: ")]
+            late = asyncio.create_task(ask(fleet))
+            await until(lambda: len(injections(caplog)) == 2)
+            expire(fleet.kernel.in_flight)
+            assert "the run took longer than 600 s" in await late
+    injected = injections(caplog)
     assert injected[0].getMessage() == "fault injected: slow into call 1 of scripted"
     assert injected[0].__dict__["agent"] == "desk"

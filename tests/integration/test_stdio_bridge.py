@@ -232,7 +232,7 @@ async def test_a_page_of_the_web_does_not_reach_it(papers: Program) -> None:
     ids=["ends", "speaks-otherwise"],
 )
 async def test_one_that_is_no_server_says_why(tmp_path: Path, source: str, said: str) -> None:
-    async with served(tmp_path, source, start_timeout=20.0) as program:
+    async with served(tmp_path, source, start_timeout=60.0) as program:
         assert program.state is not AgentState.READY
         assert program.error != ""
         assert "ended with status 1" in program.error or said in program.error

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support.asked import accepting, asked_client, url_of
+from support.clocks import expire
 from support.live import ERAS, ask, client, running, write_project
 from support.offline import offline_project
 from support.processes import gone
@@ -199,8 +200,11 @@ async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled
     with suppress(Fault):
         await first
     assert (await sessions.prompt(session, "and now", ANONYMOUS)).text.endswith("and now")
+    late = asyncio.create_task(sessions.prompt(session, "hold", ANONYMOUS, timeout=600))
+    await until(lambda: _worker(agent.executor).running_calls)
+    expire(fleet.kernel.in_flight)
     with pytest.raises(Fault) as caught:
-        await sessions.prompt(session, "hold", ANONYMOUS, timeout=0.05)
+        await late
     assert caught.value.type is FaultType.TIMEOUT
     heard = (await sessions.delegate("heard", ANONYMOUS, agent="simple")).result
     assert heard is not None
