@@ -149,22 +149,23 @@ class Inside:
 
     def _inside(self, words: list[str]) -> list[str]:
         uid, _, gid = self.user.partition(":")
+        # With -n, mount notes nothing in the machine's /run/mount.
         mounts = [
             "umask 022",
-            "mount --make-rprivate /",
-            f"mount -t tmpfs -o mode=755 none {self._root}",
+            "mount -n --make-rprivate /",
+            f"mount -n -t tmpfs -o mode=755 none {self._root}",
             "mkdir -p " + " ".join(map(self._at, ("/tmp", "/proc", "/opt/pallas", self.folder))),
             *(self._bind(path, path) for path in MACHINE if Path(path).exists()),
-            f"mount -t tmpfs -o mode=1777 none {self._at('/tmp')}",
+            f"mount -n -t tmpfs -o mode=1777 none {self._at('/tmp')}",
             # Devices without the file systems below: the machine's /dev/shm is not the image's.
             self._bind("/dev", "/dev", "--bind"),
-            f"[ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 none {self._at('/dev/shm')}",
-            f"mount -t proc none {self._at('/proc')}",
+            f"[ ! -d /dev/shm ] || mount -n -t tmpfs -o mode=1777 none {self._at('/dev/shm')}",
+            f"mount -n -t proc none {self._at('/proc')}",
             self._bind(str(self._project), self.folder),
             self._bind(str(self._pallas), "/opt/pallas"),
             # The interpreter behind the environment, and code that it was told to find elsewhere.
             *(self._bind(path, path) for path in self._elsewhere()),
-            f"mount -o remount,bind,ro {self._root}",
+            f"mount -n -o remount,bind,ro {self._root}",
         ]
         environ = shlex.join(f"{name}={value}" for name, value in self.environ.items())
         run = (
@@ -194,8 +195,8 @@ class Inside:
 
     def _bind(self, source: str, target: str, how: str = "--rbind") -> str:
         here = self._at(target)
-        bind = f"mkdir -p {here} && mount {how} {shlex.quote(source)} {here}"
-        return f"{bind} && mount -o remount,bind,ro {here}"
+        bind = f"mkdir -p {here} && mount -n {how} {shlex.quote(source)} {here}"
+        return f"{bind} && mount -n -o remount,bind,ro {here}"
 
     def _at(self, path: str) -> str:
         return shlex.quote(f"{self._root}{path}")

@@ -43,6 +43,7 @@ def the_machine_stays_as_it_is() -> Iterator[None]:
 def on_the_machine() -> set[str]:
     """Users, what is in the places of the image, and files of the image's user."""
     entries = {str(path) for place in PLACES for path in Path(place).iterdir()}
+    entries |= {str(path) for path in Path("/run").glob("mount/**")}
     find = ["find", *WRITABLE, *PLACES[1:], "-maxdepth", "3", "-uid", str(USER)]
     # What other tests remove meanwhile is no error.
     found = subprocess.run(find, capture_output=True, text=True, check=False).stdout.splitlines()
