@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.executors import ExecutorTurn, TurnResult
-from pallas.executors.ipc import child_connection
+from pallas.executors.ipc import child_connection, child_process
 from pallas.executors.process import process_executor
 from pallas.executors.process.agent_messages import HistoryPart
 from pallas.executors.process.process_executor import ProcessExecutor
@@ -40,6 +40,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from fast_agent import FastAgent
 
@@ -92,6 +93,7 @@ async def hog(size: int) -> str:
 
 async def block(seconds: float) -> str:
     """Hold up the loop."""
+    Path("blocked").touch()
     time.sleep(seconds)
     return "awake"
 
@@ -183,6 +185,23 @@ def run(executor: ProcessExecutor, heard: Heard, text: str, **more: Any) -> asyn
     return asyncio.create_task(executor.run(ExecutorTurn(number, "frail", text, **more), heard.events.append))
 
 
+type Started = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    """The processes that the test started and that still run; they are killed at its end."""
+    before = {each.pid for each in below()}
+
+    def found() -> list[psutil.Process]:
+        return [each for each in below() if each.pid not in before]
+
+    yield found
+    for each in found():
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
 def alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -203,17 +222,25 @@ def alive(pid: int) -> bool:
     ],
 )
 async def test_all_runs_in_flight_are_told_how_it_ended_and_nothing_is_left(
-    tmp_path: Path, how: str, told: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    how: str,
+    told: str,
+    started: Started,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # How it ended is known when all of it is gone; the one that only hangs up never is.
+    monkeypatch.setattr(child_connection, "_HUNG_UP_TIMEOUT_S", 0.1 if how == "hang up" else 90.0)
+    monkeypatch.setattr(child_process, "_READ_TIMEOUT_S", 90.0)
     async with frail(tmp_path) as (executor, heard):
-        pids = [each.pid for each in below()]
+        pids = [each.pid for each in started()]
         assert executor.pid in pids
         others = [run(executor, heard, call("echo__slow", text="x")) for _ in range(2)]
         await until(heard.started("slow", 2))
         runs = [run(executor, heard, call("die", how=how)), *others]
         for each in runs:
             with pytest.raises(Fault) as caught:
-                await asyncio.wait_for(each, 30)
+                await asyncio.wait_for(each, 90)
             assert caught.value.type is FaultType.TRANSPORT
             assert caught.value.retryable
             assert caught.value.message.startswith(f"frail: its process {told}")
@@ -231,7 +258,7 @@ async def test_all_runs_in_flight_are_told_how_it_ended_and_nothing_is_left(
 async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
     async with frail(tmp_path) as (executor, heard):
         with pytest.raises(Fault, match=r"its process (ran out of memory|ended)") as caught:
-            await asyncio.wait_for(run(executor, heard, call("hog", size=30_000_000)), 60)
+            await asyncio.wait_for(run(executor, heard, call("hog", size=30_000_000)), 90)
         assert caught.value.retryable
         await until(lambda: heard.failed)
 
@@ -255,12 +282,12 @@ async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs
         other = run(executor, heard, call("echo__slow", text="x"))
         await until(heard.started("slow"))
         blocked = run(executor, heard, call("block", seconds=600))
-        await until(heard.started("block"))
+        await until((tmp_path / "blocked").exists)
         blocked.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(blocked, 30)
+            await asyncio.wait_for(blocked, 90)
         with pytest.raises(Fault, match="did not react to a cancel"):
-            await asyncio.wait_for(other, 30)
+            await asyncio.wait_for(other, 90)
         assert executor.pid is None
 
 
@@ -272,7 +299,8 @@ async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
     async with running(root) as fleet, client(fleet, "frail") as asking, client(fleet, "sturdy") as other:
         blocked = asyncio.create_task(ask(asking, call("block", seconds=600)))
         events = lambda: fleet.hub.since(0, 20_000).events  # noqa: E731
-        started = await until(lambda: [e for e in events() if isinstance(e, ToolEvent)])
+        first = await until(lambda: [e for e in events() if isinstance(e, ToolEvent)])
+        await until((tmp_path / "blocked").exists)
         for number in range(20):
             assert str(number) in await ask(other, str(number))
         assert not blocked.done()
@@ -283,11 +311,11 @@ async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(AssertionError, match="ended by SIGKILL"):
             await blocked
-        assert started[0].agent == "frail"
+        assert first[0].agent == "frail"
         assert "still here" in await ask(other, "still here")
 
 
-async def test_a_process_may_end_while_it_loads(tmp_path: Path) -> None:
+async def test_a_process_may_end_while_it_loads(tmp_path: Path, started: Started) -> None:
     root = write_project(
         tmp_path,
         {"frail": "import os, sys\nprint('no reason', file=sys.stderr, flush=True)\nos._exit(7)\n"},
@@ -295,17 +323,19 @@ async def test_a_process_may_end_while_it_loads(tmp_path: Path) -> None:
     )
     loaded = load_project(root, {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
-    # Whoever starts it names it, and knows when it tries again.
+    # Its caller adds its name, and knows when to try again.
     with pytest.raises(
         Fault, match=r"^its process ended with exit status 7; the last on its stderr: no reason$"
     ) as caught:
         await executor.load()
     assert caught.value.retryable
     await executor.close(3.0)
-    await until(lambda: not below())
+    await until(lambda: not started())
 
 
-async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp_path: Path) -> None:
+async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(
+    tmp_path: Path, started: Started
+) -> None:
     root = write_project(
         tmp_path,
         {"frail": "import os\n\ndef lay():\n    raise ValueError('an egg')\n\nlay()\n"},
@@ -315,7 +345,7 @@ async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp
         agent = fleet.agents[0].snapshot()
     assert "agents/frail.py:4: ValueError: an egg" in agent.error.splitlines()[0]
     assert 'frail.py", line 6, in <module>' in agent.error
-    await until(lambda: not below())
+    await until(lambda: not started())
 
 
 @pytest.mark.parametrize("parked", [False, True])
@@ -327,12 +357,12 @@ async def test_one_that_ended_starts_again_with_the_code_that_it_was_loaded_with
         pid, info = executor.pid, executor.info
         assert pid is not None
         if parked:
-            await executor.park(20.0)
+            await executor.park(90.0)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: executor.pid is None)
         if not parked:
             await until(lambda: heard.failed)
-            await executor.park(20.0)
+            await executor.park(90.0)
         # Since then somebody has saved what is no Python.
         (tmp_path / "agents" / "frail.py").write_text("this is no Python")
         await executor.start()
@@ -346,29 +376,29 @@ async def test_one_that_ended_starts_again_with_the_code_that_it_was_loaded_with
         await until(lambda: len(heard.failed) == (1 if parked else 2))
 
 
-async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
+async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path, started: Started) -> None:
     root = project(tmp_path)
     loaded = load_project(root, {**os.environ})
     early = ProcessExecutor(loaded, loaded.agents["frail"])
     loading = asyncio.create_task(early.load())
-    await until(below)
+    await until(started)
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await loading
     await early.close(0.1)
-    await until(lambda: not below())
+    await until(lambda: not started())
     blocked = ProcessExecutor(loaded, loaded.agents["frail"])
     heard = Heard()
     await blocked.load()
     await blocked.start()
     asked = run(blocked, heard, call("block", seconds=600))
-    await until(heard.started("block"))
-    # One that does not react is not waited for, by whoever is patient either.
-    async with asyncio.timeout(60):
+    await until((tmp_path / "blocked").exists)
+    # One that does not react is not waited for, by a patient caller either.
+    async with asyncio.timeout(120):
         await asyncio.gather(blocked.close(600.0), blocked.close(0.5))
     with pytest.raises(Fault):
         await asked
-    await until(lambda: not below())
+    await until(lambda: not started())
     with pytest.raises(Fault, match="loaded already"):
         await blocked.load()
 
@@ -396,7 +426,7 @@ class TestOneThatLives:
             await until(heard.started("slow"))
             slow.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(slow, 30)
+                await asyncio.wait_for(slow, 90)
             # What was under way is told as ended before the run is over.
             assert [e.phase for e in heard.events if isinstance(e, ToolEvent)] == ["started", "failed"]
         assert "hello" in (await run(executor, heard, "hello", lease="cancelled")).texts
@@ -409,7 +439,7 @@ class TestOneThatLives:
         executor, heard = one
         first = await run(executor, heard, "one", lease="parked")
         pid, before = executor.pid, len(below())
-        await executor.park(20.0)
+        await executor.park(90.0)
         await until(lambda: len(below()) < before)
         await executor.start()
         assert executor.pid == pid
@@ -445,7 +475,7 @@ class TestOneThatLives:
 
 
 async def test_a_process_of_another_release_is_not_spoken_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load_project(project(tmp_path), {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
@@ -456,10 +486,10 @@ async def test_a_process_of_another_release_is_not_spoken_to(
         await executor.load()
     assert told.value.type is FaultType.CONFIG
     await executor.close(3.0)
-    await until(lambda: not below())
+    await until(lambda: not started())
 
 
-async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
+async def test_starts_and_ends_leave_nothing(tmp_path: Path, started: Started) -> None:
     root = write_project(tmp_path, {"plain": None}, keys={"plain": {"isolation": "process"}})
     loaded = load_project(root, {**os.environ})
     mine = psutil.Process()
@@ -479,8 +509,8 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
     await cycle()
     before = held()
     await asyncio.gather(*(cycle() for _ in range(2)))
-    assert held() == before
-    await until(lambda: not below())
+    await until(lambda: held() == before)
+    await until(lambda: not started())
 
 
 async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
@@ -490,6 +520,7 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     fleet = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
         command, env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    pids: list[int] = []
     try:
         assert fleet.stdout is not None
         lines: list[str] = []
@@ -506,10 +537,12 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
             or "keeper.py" in " ".join(psutil.Process(pid).cmdline())
         ]
         assert len(theirs) == 3  # the keeper, the interpreter, its stdio server
-    finally:
         fleet.kill()
+        await until(lambda: not any(map(alive, theirs)))
+    finally:
+        pids = pids or [each.pid for each in psutil.Process(fleet.pid).children(recursive=True)]
+        fleet.kill()
+        for pid in pids:  # the other agent's server is deaf
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
         fleet.communicate()
-    await until(lambda: not any(map(alive, theirs)))
-    for pid in pids:  # the other agent's server is deaf: that is this test's own to end
-        if alive(pid):
-            os.kill(pid, signal.SIGKILL)
