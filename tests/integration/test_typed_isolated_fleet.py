@@ -6,9 +6,10 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 from support import pallas_process
@@ -19,6 +20,7 @@ from support.typed import typed_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
+from pallas.messaging.handler_work import MessageTask
 from pallas.model import AgentState, Fault, FaultType, RunRequest
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
@@ -148,7 +150,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "far": {**ORDER, **APART, "env": {"DESK": "window"}},
     "helper": {"payload": "Shout"},
     "other": {"payload": "Shout", "handler": "desk:helper"},
-    "slow": {"payload": "Order", "timeout": 4, **APART, "restart": "never"},
+    "slow": {"payload": "Order", "timeout": 600, **APART, "restart": "never"},
     "patient": {"payload": "Order", "agent": True, "peers": ["slow"]},
     "sync": {"payload": "Order", **APART},
 }
@@ -304,11 +306,26 @@ async def test_failures_are_told_without_their_words(
     assert any("desk.py" in (each.exc_text or "") or each.exc_info for each in logged)
 
 
-async def test_one_that_never_lets_go_is_ended_and_its_caller_goes_on(fleet: Fleet) -> None:
+async def test_one_that_never_lets_go_is_ended_and_its_caller_goes_on(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # HC-32
     pid = next(each for each in fleet.snapshot().agents if each.name == "slow").pid
     assert pid is not None
-    assert await say(fleet, "patient", "loop") == "timeout True back"
+    process, overdue = psutil.Process(pid), list[Callable[[], None]]()
+    idle = process.cpu_times().user
+
+    def within(work: MessageTask, seconds: float, tell: Callable[[MessageTask], None]) -> None:
+        """A limit that passes when the test says so."""
+        if work.agent == "slow":
+            assert seconds == 600
+            overdue.append(lambda: tell(work))
+
+    monkeypatch.setattr(MessageTask, "within", within)
+    asking = asyncio.create_task(say(fleet, "patient", "loop"))
+    await until(lambda: process.cpu_times().user > idle + 0.2)
+    overdue[0]()
+    assert await asking == "timeout True back"
     await until(lambda: gone(pid))
     slow = next(each for each in fleet.snapshot().agents if each.name == "slow")
     assert slow.state is AgentState.READY
