@@ -115,8 +115,20 @@ def no_records() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-async def level_now(root: Path) -> Level:
-    """The level without what cancelled timers hold."""
+def _at_rest(fleet: Fleet) -> bool:
+    """Whether no instance is made or ended, and each is connected to its servers."""
+    executors: list[Any] = [agent.executor for agent in fleet.agents]
+    instances = [each for executor in executors for each in executor._instances.values()]
+    return not (
+        any(executor._pool._tasks for executor in executors)
+        or any(each.servers.missing() for each in instances)
+        or any(not task.done() for each in instances for task in each.servers._attempts.values())
+    )
+
+
+async def level_now(fleet: Fleet, root: Path) -> Level:
+    """The level at rest, without what cancelled timers hold."""
+    await until(lambda: _at_rest(fleet))
     drop_cancelled_timers()
     await asyncio.sleep(0.01)
     return level(root)
@@ -132,7 +144,7 @@ async def back_to(root: Path, before: Level) -> None:
         return not more
 
     try:
-        await until(settled, timeout=60)
+        await until(settled)
     except AssertionError:
         pytest.fail(f"more than before (before, now): {more}")
 
@@ -145,7 +157,7 @@ async def test_many_versions_leave_nothing_behind(root: Path) -> None:
 
         await rounds(fleet, root, range(19, 23), say)  # with a program once: what that needs is imported
         await until(lambda: level(root)["children"] == 0)
-        before = await level_now(root)
+        before = await level_now(fleet, root)
         await rounds(fleet, root, range(100, 113), say)
         await back_to(root, before)
         assert fleet.snapshot().agents[0].version == 18
@@ -167,7 +179,7 @@ async def test_versions_that_failed_and_ways_back_leave_nothing_behind(
         await rounds(fleet, root, range(1, 4), say)
         await rounds(fleet, root, range(1, 4), say, "failed")
         await there_and_back()
-        before = await level_now(root)
+        before = await level_now(fleet, root)
         for first in range(101, 110, 3):
             await rounds(fleet, root, range(first, first + 2), say, "failed")
             await there_and_back()
@@ -201,7 +213,7 @@ async def test_saves_that_a_watcher_hears_of_leave_nothing_behind(root: Path) ->
                 await until(lambda: not (watch := fleet.snapshot().watch) or not watch.reloading)
 
         await saved(range(14, 17))  # the last one moves nothing: what calls it is connected
-        before = await level_now(root)
+        before = await level_now(fleet, root)
         await saved(range(100, 106))
         await back_to(root, before)
 

@@ -283,13 +283,11 @@ async def test_a_form_that_is_long_in_coming_says_what_is_waited_for(monkeypatch
 
     monkeypatch.setattr(fleet, "describe", later)
     app = workbench(fleet)
+    notify, said = app.notify, list[str]()
+    monkeypatch.setattr(app, "notify", lambda text, **how: said.append(text) or notify(text, **how))
     async with app.run_test(size=SIZE) as pilot:
         await opened(app, pilot, "home", "s")
-        await until(
-            lambda: [e.message for e in app._notifications] == ["greeter is asked what it takes."],
-            pilot,
-            timeout=5,
-        )
+        await until(lambda: said == ["greeter is asked what it takes."], pilot)
         answers.set()
         await until(lambda: isinstance(app.screen, SendScreen), pilot)
 

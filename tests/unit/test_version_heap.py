@@ -40,10 +40,13 @@ class Runs(InFlight):
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    usual = gc.get_threshold()
+    usual, frozen = gc.get_threshold(), gc.get_freeze_count()
     yield
     gc.set_threshold(*usual)
     gc.unfreeze()
+    if frozen:
+        gc.collect()
+        gc.freeze()
 
 
 def test_during_a_start_garbage_is_looked_for_seldom_and_afterwards_as_usual() -> None:
