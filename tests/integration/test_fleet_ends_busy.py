@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx2
@@ -24,6 +25,8 @@ from support.waiting import until
 from support.workers import SIMPLE
 
 from pallas.cli.exit_status import CUT
+from pallas.fleet import shutdown
+from pallas.fleet.fleet import Fleet
 
 SCRIPT = """
 rules:
@@ -66,6 +69,15 @@ BUSY = {
     "far": "wait",
     "front": "stubborn",
 }
+LONG = 120
+"""Seconds within which twenty callers ask, or read their answers."""
+PATIENT = {
+    "pallas.cli.served_fleet.PATIENCE": LONG,
+    "pallas.fleet.fleet.STOP_WITHIN": LONG,
+    "pallas.fleet.shutdown.STOP_TIMEOUT": LONG,
+    "pallas.fleet.shutdown.HELPERS_TIMEOUT": LONG,
+}
+"""A fleet that stops waits until ``Stubborn`` has had its time; meanwhile callers read their answers."""
 PROMPTS = 20
 ROUTED = sum(list(BUSY)[number % len(BUSY)] == "front" for number in range(PROMPTS))
 
@@ -90,7 +102,7 @@ def project(root: Path, url: str) -> Path:
 
 
 async def prompted(url: str, number: int) -> dict[str, Any]:
-    """What a caller of the bridge is told of its prompt."""
+    """What a caller of the bridge gets as the answer to its prompt."""
     agent, text = list(BUSY.items())[number % len(BUSY)]
     async with (
         create_mcp_http_client() as http,
@@ -111,7 +123,7 @@ async def busy(url: str, counted: Callable[[], Awaitable[int]]) -> AsyncIterator
     """``PROMPTS`` callers of the bridge at ``url``, all of them waiting for an answer."""
     callers = {asyncio.create_task(prompted(url, number)) for number in range(PROMPTS)}
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LONG):
             while await counted() < PROMPTS:
                 assert not any(each.done() for each in callers), [each for each in callers if each.done()]
                 await asyncio.sleep(0.05)
@@ -119,7 +131,22 @@ async def busy(url: str, counted: Callable[[], Awaitable[int]]) -> AsyncIterator
     finally:
         for each in callers:
             each.cancel()
-        await asyncio.wait(callers, timeout=10)
+        await asyncio.wait(callers, timeout=LONG)
+
+
+def wait_for_readers(fleet: Fleet, callers: set[asyncio.Task[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its runs are cut short, the fleet's end and its clock stand still until all callers know."""
+    waited, close = 0.0, fleet.kernel.close
+
+    async def closed(**limits: float) -> int:
+        nonlocal waited
+        cut, began = await close(**limits), monotonic()
+        await asyncio.wait(callers, timeout=LONG)
+        waited = monotonic() - began
+        return cut
+
+    monkeypatch.setattr(fleet.kernel, "close", closed)
+    monkeypatch.setattr(shutdown, "monotonic", lambda: monotonic() - waited)
 
 
 def below() -> set[psutil.Process]:
@@ -127,7 +154,10 @@ def below() -> set[psutil.Process]:
     return {each for each in pallas_process.below() if not gone(each.pid)}
 
 
-async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_takes(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # PR-33, DR-16
     children, tasks = below(), asyncio.all_tasks()
     async with other() as there, AsyncExitStack() as stack:
@@ -139,8 +169,9 @@ async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_take
             return sum(run.agent != "stays" or run.surface != "router" for run in fleet.kernel.in_flight)
 
         async with busy(f"{fleet.ports.origin}/mcp", in_flight) as callers:
+            wait_for_readers(fleet, callers, monkeypatch)
             await fleet.stop()
-            done, late = await asyncio.wait(callers, timeout=20)
+            done, late = await asyncio.wait(callers, timeout=LONG)
             assert not late
             for each in done:
                 assert "the fleet is stopping" in each.result()["error"]
@@ -161,14 +192,15 @@ async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_take
                     await http.get(agent.url)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_signal_in_the_middle_of_it_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     # PR-33, DR-28
     async with other() as there:
         root = project(tmp_path / "p", there.url)
-        with served(root) as fleet:
+        with served(root, constants=PATIENT) as fleet:
             await fleet.says("] running")
-            async with httpx2.AsyncClient(base_url=fleet.registry, trust_env=False, timeout=20) as http:
+            async with httpx2.AsyncClient(base_url=fleet.registry, trust_env=False, timeout=LONG) as http:
 
                 async def in_flight() -> int:
                     lines = (await http.get("/metrics")).text.splitlines()
@@ -180,11 +212,11 @@ async def test_a_signal_in_the_middle_of_it_leaves_no_process(tmp_path: Path, nu
                     workers = fleet.children()
                     assert len(workers) >= 4  # two workers, each below a keeper
                     fleet.send(number)
-                    assert await fleet.ended() == (CUT if number is signal.SIGTERM else -signal.SIGKILL), (
-                        fleet.err
-                    )
+                    assert await fleet.ended(timeout=2 * LONG) == (
+                        CUT if number is signal.SIGTERM else -signal.SIGKILL
+                    ), fleet.err
                     await until(lambda: all(map(gone, workers)))
-                    done, late = await asyncio.wait(callers, timeout=20)
+                    done, late = await asyncio.wait(callers, timeout=LONG)
                     assert not late
                     if number is signal.SIGTERM:
                         told = [each.result()["error"] for each in done if each.exception() is None]
