@@ -91,6 +91,14 @@ def _idle(fleet: Fleet) -> bool:
     )
 
 
+def _port_is_quiet(fleet: Fleet, name: str) -> bool:
+    """Whether no request is served at the agent's port, and no connection is left there."""
+    listener = fleet.ports._ports[fleet.project.agents[name].port].listener
+    assert listener is not None
+    served = listener._server.server_state
+    return not served.connections and not served.tasks
+
+
 @asynccontextmanager
 async def _open_sockets(fleet: Fleet, agent: str, era: str, message: str, count: int) -> AsyncIterator[None]:
     """``count`` calls over sockets of our own, cut without a word at the end of the block."""
@@ -186,7 +194,7 @@ async def _ten(callers: Sequence[Client], fleet: Fleet, since: int) -> None:
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    await until(lambda: _idle(fleet), timeout=60)
+    await until(lambda: _idle(fleet))
 
 
 async def test_thirty_cancels_leave_descriptors_children_and_instances_as_they_were(fleet: Fleet) -> None:
@@ -210,7 +218,7 @@ async def test_thirty_cancels_leave_descriptors_children_and_instances_as_they_w
             now = _footprint()
             return _idle(fleet) and now[0] <= descriptors and now[1] <= children
 
-        await until(as_before, timeout=30)
+        await until(as_before)
         assert all(size <= 1 for size in _sizes(fleet))
 
 
@@ -228,7 +236,7 @@ async def test_abrupt_disconnects_under_load_leave_no_task_lock_session_or_child
                         for e in fleet.hub.since(before).events
                     )
                 )
-        await until(lambda: _idle(fleet), timeout=60)
+        await until(lambda: _port_is_quiet(fleet, "boss") and _idle(fleet))
         for agent in fleet.agents:
             await _executor(fleet, agent.name)._pool.trim(older_than=0)
         await until(lambda: _idle(fleet))
@@ -242,9 +250,9 @@ async def test_abrupt_disconnects_under_load_leave_no_task_lock_session_or_child
         now = _footprint()
         return now[0] <= descriptors + INSTANCE_DESCRIPTORS and now[1] <= children + INSTANCE_CHILDREN
 
-    await until(as_before, timeout=30)
+    await until(as_before)
     if era == ERAS[0]:  # a session of the older era lives until it is idle: one task group each
-        await until(lambda: len(asyncio.all_tasks()) <= tasks, timeout=30)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
     assert not any(each.busy for each in fleet.kernel._conversations["boss"]._all.values())
     async with client(fleet, "boss", era=era) as boss:
         assert await ask(boss, "still there?", conversation_id=f"abrupt-{era}") == "turn 1"
