@@ -114,15 +114,14 @@ async def talk(pilot: Pilot[Any]) -> None:
     """A conversation with an answer, an error, and a run in the middle of its work."""
     app, view = pilot.app, await current(pilot)
     assert isinstance(app, PaneApp)
-    slow = 120  # the next painting waits four times as long as the last one took, on a busy machine for long
     await ask(pilot, view, "Which customers were hit by the May invoice bug?")
-    await until(lambda: view.conversation.run is None and "ticket 1182" in app.screen_text(), pilot, slow)
+    await until(lambda: view.conversation.run is None and "ticket 1182" in app.screen_text(), pilot)
     await ask(pilot, view, "Is there a ticket?")
-    await until(lambda: view.conversation.run is None and "overloaded" in app.screen_text(), pilot, slow)
+    await until(lambda: view.conversation.run is None and "overloaded" in app.screen_text(), pilot)
     await ask(pilot, view, "How often was Acme?")
-    await until(lambda: "Acme was hit twice" in app.screen_text(), pilot, slow)
+    await until(lambda: "Acme was hit twice" in app.screen_text(), pilot)
     app.feed(later=2)
-    await until(lambda: "2.0 s" in app.screen_text() and view.transcript.at_end, pilot, slow)
+    await until(lambda: "2.0 s" in app.screen_text() and view.transcript.at_end, pilot)
     still(app)
     await pilot.pause()
 

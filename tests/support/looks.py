@@ -25,10 +25,12 @@ from syrupy.assertion import SnapshotAssertion
 from textual.app import App
 from textual.pilot import Pilot
 
+from pallas_tui.widgets.chat import conversation_view
+
 CONTRAST: Final = "pallas-contrast-dark"
 THEMES: Final = {"": "textual-dark", "light": "textual-light", "contrast": CONTRAST}
 STEADY: Final = 5
-"""A picture that was taken so often without a change is finished, right or wrong."""
+"""A picture that was taken so often without a change, while no thread works, is finished, right or wrong."""
 
 Before = Callable[[Pilot[Any]], Awaitable[None]]
 
@@ -138,21 +140,33 @@ def _kept(snapshot: SnapshotAssertion) -> str:
     return normalize_svg(path.read_text(encoding="utf-8")) if path.exists() else ""
 
 
-async def _finished(pilot: Pilot[Any], kept: str, timeout: float = 20) -> str:
-    """The picture as soon as it is the kept one, or when it has not changed for a while."""
+async def _finished(pilot: Pilot[Any], kept: str, timeout: float = 60) -> str:
+    """The picture as soon as it is the kept one, or when nothing is left that may change it."""
     app, last, same = pilot.app, "", 0
     deadline = monotonic() + timeout
     while True:
         await pilot.pause()
         picture = normalize_svg(app.export_screenshot(title=app.title, simplify=True))
-        same = same + 1 if picture == last else 0
+        same = same + 1 if picture == last and _threads_are_idle() else 0
         if picture == kept or same == STEADY or monotonic() > deadline:
             return picture
         last = picture
         await asyncio.sleep(0.05)
 
 
+def _threads_are_idle() -> bool:
+    """Whether nothing is left to do for the threads in which the application reads, parses and waits."""
+    pool: Any = getattr(asyncio.get_running_loop(), "_default_executor", None)
+    return pool is None or pool._idle_semaphore._value >= len(pool._threads)
+
+
 @pytest.fixture
-def pictures(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) -> Iterator[Pictures]:
-    """Pictures of this test; update them with ``pytest tests/snapshot --snapshot-update``."""
+def pictures(
+    snapshot: SnapshotAssertion, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pictures]:
+    """Pictures of this test; update them with ``pytest tests/snapshot --snapshot-update``.
+
+    A conversation paints each change at once. Otherwise it pauses for up to two seconds between two paints.
+    """
+    monkeypatch.setattr(conversation_view, "MAX_PAUSE", 0.0)
     yield Pictures(snapshot, request.node)
