@@ -85,7 +85,7 @@ async def kill_again_and_again(url: str, times: int) -> int:
 async def one_life(said: StreamReader, enough: int, kept: dict[tuple[str, int], str]) -> None:
     """One child, killed when it has kept so many turns."""
     pid, seen = 0, 0
-    async with timeout(60):
+    async with timeout(120):
         while True:
             word, *rest = (await said.readline()).decode().split()
             if word == "pid":
@@ -113,7 +113,7 @@ async def inherit_all(ledger: Ledger) -> None:
             await go_on_with(ledger, claimed)
         return not (await ledger.runs.list(status="running")).items
 
-    await poll(nothing_is_left, timeout=30)
+    await poll(nothing_is_left, timeout=90)
 
 
 def names_in(folder: Path) -> list[str]:
