@@ -10,10 +10,12 @@ from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
+from textual.widgets import Input, OptionList
 
 from pallas.model import AgentSnapshot, AgentState, Fault, FaultType, Health, HealthStatus, Image
 from pallas_tui.chat_client import AgentReply, OnProgress
 from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.agent_chooser import AgentChooser
 from pallas_tui.widgets.chat.conversation_view import ConversationView
 from pallas_tui.widgets.chat.prompt_area import PathLine
 
@@ -193,9 +195,14 @@ async def test_saved_prompts(pictures: Pictures) -> None:
 async def test_choosing_an_agent(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await current(pilot)
-        await pilot.press("ctrl+t", "down")
         app = pilot.app
         assert isinstance(app, PaneApp)
+        await pilot.press("ctrl+t")
+        await until(lambda: app.screen.query_one(AgentChooser).query_one(Input).has_focus, pilot)
+        options = app.screen.query_one(OptionList)
+        await until(lambda: options.highlighted == 0, pilot)
+        await pilot.press("down")
+        await until(lambda: options.highlighted == 1, pilot)
         await until(lambda: "Looks at pictures" in app.screen_text(), pilot)
         still(app)
         await pilot.pause()
@@ -232,6 +239,7 @@ async def test_an_image_for_an_agent_that_is_degraded_and_blind(pictures: Pictur
         view = await current(pilot)
         view._prompt.insert("What is wrong\nwith this invoice?")
         await pilot.press("ctrl+o")
+        await until(lambda: view.query_one(PathLine).has_focus, pilot)
         view.query_one(PathLine).value = "invoice.png"
         await pilot.press("enter")
         await until(lambda: "invoice.png 84 KB" in app.screen_text() and view._prompt.has_focus, pilot)
