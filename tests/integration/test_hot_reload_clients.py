@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -61,50 +60,32 @@ class Talker:
             assert said == [f"{self.name} {turn}" for turn in range(self.turns)]
 
 
-async def connecting(port: int, stop: asyncio.Event) -> int:
-    """Open connections to a port all the time; how many there were. Raises where one is refused."""
-    count = 0
+async def connecting(port: int, stop: asyncio.Event) -> None:
+    """Open connections to a port all the time. Raises where one is refused."""
     while not stop.is_set():
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
-        count += 1
         await asyncio.sleep(0.02)
-    return count
 
 
-async def test_twenty_clients_talk_while_their_agent_is_saved_thirty_times(
-    tmp_path: Path, record_property: Any
-) -> None:
+async def test_twenty_clients_talk_while_their_agent_is_saved_thirty_times(tmp_path: Path) -> None:
     script = saying(*(version(number) for number in range(SAVES + 1)))
     async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
         talkers = [Talker(number) for number in range(CLIENTS)]
         stop, free = asyncio.Event(), asyncio.Semaphore(AT_A_TIME)
-        took: list[float] = []
         async with asyncio.TaskGroup() as group:
             for talker in talkers:
                 group.create_task(talker.talk(saves, stop, free))
-            knocks = group.create_task(connecting(saves.fleet.agents[0].config.port, stop))
+            group.create_task(connecting(saves.fleet.agents[0].config.port, stop))
             await until(lambda: all(talker.turns for talker in talkers), timeout=60)
             for number in range(1, SAVES + 1):
-                began = perf_counter()
                 saves.write("agents/one.py", module("one", version(number)))
                 await until(lambda number=number: saves.versions()["one"] == number + 1)
-                took.append(perf_counter() - began)
             await until(lambda: all(talker.seen[-1] == SAVES for talker in talkers), timeout=60)
             stop.set()
         await until(lambda: len(saves.told()) >= SAVES)  # a version answers a moment before that is told
         assert [each.outcome for each in saves.told()] == ["live"] * SAVES
-        answered = sum(talker.turns for talker in talkers)
         assert len({number for talker in talkers for number in talker.seen}) > SAVES // 4
-        took.sort()
-        record_property("calls", answered)
-        record_property("save_to_live_p50", took[SAVES // 2])
-        record_property("save_to_live_p95", took[SAVES * 95 // 100])
-        record_property("connections", knocks.result())
-        print(
-            f"{answered} calls, {knocks.result()} connections, save to live p50 {took[SAVES // 2]:.3f} s, "
-            f"p95 {took[SAVES * 95 // 100]:.3f} s, most {took[-1]:.3f} s"
-        )
 
 
 @pytest.mark.parametrize("era", ERAS)
