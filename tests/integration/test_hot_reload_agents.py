@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.live import ERAS, ask, client
+from support.live import ERAS, all_ready, ask, client
 from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
 from support.turnstile import turnstile
 from support.waiting import until
 
+from pallas.fleet.reload import applier
 from pallas.model import AgentState
 
 SCRIPT = saying(
@@ -344,12 +345,17 @@ async def test_one_agent_served_alone_watches_its_own_files(tmp_path: Path) -> N
         assert [agent.name for agent in fleet.agents] == ["one"]
 
 
-async def test_a_fleet_that_does_not_watch_reloads_what_is_different_when_it_is_asked(tmp_path: Path) -> None:
+async def test_a_fleet_that_does_not_watch_reloads_what_is_different_when_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from support.live import running
     from support.offline import offline_project
 
-    root = offline_project(tmp_path, agents(one="Apple.", two="Birch."), SCRIPT)
+    monkeypatch.setattr(applier, "DEADLINE", 600.0)
+    patient = {name: {"start_timeout": 600} for name in ("one", "two")}
+    root = offline_project(tmp_path, agents(one="Apple.", two="Birch."), SCRIPT, keys=patient)
     async with running(root) as fleet:
+        await until(lambda: all_ready(fleet))
         saves = Saves(fleet, root)
         assert fleet.snapshot().watch is None
         saves.write("agents/two.py", module("two", "Cedar."))
