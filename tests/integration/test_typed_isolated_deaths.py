@@ -300,9 +300,11 @@ asyncio.run(main())
 
 async def test_nothing_of_it_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     path = os.pathsep.join(str(Path(__file__).parents[each]) for each in (1, 2))
+    # A killed fleet removes no temporary folders: they are in the test's own.
+    (temporary := tmp_path / "tmp").mkdir()
     fleet = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", FLEET, str(tmp_path)),
-        env={**os.environ, "PYTHONPATH": path},
+        *(sys.executable, "-c", FLEET, str(tmp_path / "project")),
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
         stdout=asyncio.subprocess.PIPE,
     )
     assert fleet.stdout is not None

@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-import uuid
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +14,19 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Terminal:
-    """One tmux session on a server of its own."""
+    """One tmux session on a server of its own, which listens at ``socket``."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     def tmux(self, *arguments: str) -> str:
         """Run a tmux command; returns what it prints."""
         done = subprocess.run(
-            ["tmux", "-L", self._socket, *arguments], capture_output=True, text=True, timeout=60, check=False
+            ["tmux", "-S", str(self._socket), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         if done.returncode and arguments[0] != "kill-server":
             raise AssertionError(f"tmux {arguments}: {done.stderr}")
@@ -66,18 +70,20 @@ def terminal(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Terminal]:
     """A shell in a terminal of that size, in which ``command`` was typed."""
-    this = Terminal(f"pallas-{uuid.uuid4().hex[:8]}")
     settings = [
         argument for name, value in (environment or {}).items() for argument in ("-e", f"{name}={value}")
     ]
-    this.tmux(
-        "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), *settings,
-        *(["-c", str(cwd)] if cwd else []), "env", "PS1=$ ", "bash", "--norc", "--noprofile",
-    )  # fmt: skip
-    try:
-        this.until("$")
-        this.type(command)
-        this.keys("Enter")
-        yield this
-    finally:
-        this.tmux("kill-server")
+    with tempfile.TemporaryDirectory(prefix="pallas-tmux-", ignore_cleanup_errors=True) as folder:
+        this = Terminal(Path(folder) / "socket")
+        # Without a name for its history, bash writes none to the user's.
+        this.tmux(
+            "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), *settings,
+            *(["-c", str(cwd)] if cwd else []), "env", "PS1=$ ", "HISTFILE=", "bash", "--norc", "--noprofile",
+        )  # fmt: skip
+        try:
+            this.until("$")
+            this.type(command)
+            this.keys("Enter")
+            yield this
+        finally:
+            this.tmux("kill-server")

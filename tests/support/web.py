@@ -5,8 +5,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,18 +176,7 @@ class Page:
 @asynccontextmanager
 async def browser(folder: Path) -> AsyncIterator[Page]:
     """A new page in a headless browser of its own."""
-    assert CHROMIUM is not None
-    process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
-        [
-            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--no-first-run", "--disable-background-networking", "--disable-component-update",
-            "--disable-sync",
-            "--window-size=1280,900", "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    with _chromium(folder):
         place = folder / "DevToolsActivePort"
         await until(lambda: place.exists() and place.read_text().count("\n") >= 1, timeout=60)
         port, path = place.read_text().split("\n")[:2]
@@ -207,10 +197,31 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
                 yield page
             finally:
                 listening.cancel()
-    finally:
-        process.terminate()
+
+
+@contextmanager
+def _chromium(folder: Path) -> Iterator[None]:
+    """The browser's process, with its profile in ``folder``."""
+    assert CHROMIUM is not None
+    # It leaves files in both. In the test's folder the path of its socket would be too long.
+    with tempfile.TemporaryDirectory(prefix="pallas-browser-", ignore_cleanup_errors=True) as home:
+        process = subprocess.Popen(
+            [
+                CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--no-first-run", "--disable-background-networking", "--disable-component-update",
+                "--disable-sync", "--window-size=1280,900", "--remote-debugging-port=0",
+                f"--user-data-dir={folder}", "about:blank",
+            ],
+            env={**os.environ, "HOME": home, "TMPDIR": home},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(60)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(60)
