@@ -416,4 +416,4 @@ def ready(registry: str) -> bool:
     """Whether a fleet takes runs."""
     import httpx2
 
-    return httpx2.get(f"{registry}/readyz", trust_env=False, timeout=5).status_code == 200
+    return httpx2.get(f"{registry}/readyz", trust_env=False, timeout=60).status_code == 200

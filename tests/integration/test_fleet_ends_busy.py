@@ -188,7 +188,7 @@ async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_take
         )
         for agent in fleet.agents:
             with pytest.raises(httpx2.ConnectError):
-                async with httpx2.AsyncClient(trust_env=False) as http:
+                async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                     await http.get(agent.url)
 
 

@@ -32,7 +32,7 @@ async def test_all_agents_and_the_registry_answer(tmp_path: Path) -> None:
     async with running(tmp_path) as fleet:
         assert all_ready(fleet)
         assert fleet.state is FleetState.RUNNING
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             body = (await http.get(fleet.registry_url)).json()
         assert [entry["server"]["name"] for entry in body["servers"]] == [
             "local.pallas/one",
@@ -191,7 +191,7 @@ async def test_the_bind_address_follows_mode_and_configuration(tmp_path: Path) -
 async def test_every_port_refuses_a_foreign_host_and_origin(tmp_path: Path) -> None:
     # PR-8
     write_project(tmp_path, {"one": None}, top={"host": "desk.example", "allowed_hosts": ["also.example"]})
-    async with running(tmp_path) as fleet, httpx2.AsyncClient() as http:
+    async with running(tmp_path) as fleet, httpx2.AsyncClient(timeout=60) as http:
         for url in (fleet.agents[0].url, fleet.registry_url):
             for headers, refused in (
                 ({"Host": "evil.example"}, 421),
@@ -346,7 +346,7 @@ def test_it_runs_from_another_folder_with_a_project_given(tmp_path: Path) -> Non
     try:
         _read_until(process, "running")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=15)
+        process.communicate(timeout=60)
         assert process.returncode == 0
         assert list(elsewhere.iterdir()) == [elsewhere / "pallas.log"]
     finally:

@@ -343,7 +343,7 @@ async def test_a_key_that_is_revoked_while_the_fleet_runs_degrades_its_agents_un
             await until(lambda: changes(fleet) == [("degraded", refused)])
             for era in ERAS:
                 assert (await health(fleet, era))["message"] == refused
-            async with httpx2.AsyncClient(trust_env=False) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 url = fleet.registry_url.partition("/.well-known")[0]
                 (report,) = (await http.get(f"{url}/healthz")).json()["providers"]
                 assert report == {

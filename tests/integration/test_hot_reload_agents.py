@@ -30,7 +30,7 @@ def agents(**instructions: str) -> dict[str, str | None]:
 
 async def listed(saves: Saves) -> dict[str, str]:
     """What the registry publishes now: URLs by name."""
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         answer = await http.get(saves.fleet.registry_url)
     servers = [each["server"] for each in answer.json()["servers"]]
     return {each["name"].partition("/")[2]: each["remotes"][0]["url"] for each in servers}

@@ -72,7 +72,7 @@ async def test_a_port_ends_when_it_is_told_to_and_waits_for_no_tick(monkeypatch:
     monkeypatch.setattr(listeners, "_TICK", HOUR)
     listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False)
     await listener.start()
-    async with httpx2.AsyncClient(trust_env=False) as http:  # its connection stays open
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:  # its connection stays open
         answer = await http.get(f"http://127.0.0.1:{listener.port}/")
         assert (answer.text, answer.headers["date"][-3:]) == ("hello", "GMT")
         await listener.stop()

@@ -196,7 +196,7 @@ def test_it_is_waited_for_and_hears_signals(options: dict[str, Any]) -> None:
     assert process.stdout is not None
     assert process.stdout.readline()
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.01)
+        process.wait(0.01)  # subject: a wait that ends before the process
     assert process.poll() is None
     process.terminate()
     assert process.wait(LONG) == -signal.SIGTERM
