@@ -13,6 +13,7 @@ import yaml
 from support import pallas_process
 from support.executors import FakeExecutor
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.ports import free_ports
 from support.project_modules import module_at
 from support.turnstile import turnstile
 from support.waiting import until
@@ -214,13 +215,13 @@ async def test_the_configuration_is_read_anew_and_a_mistake_in_it_changes_nothin
     async with running(root) as fleet, client(fleet, "one") as caller:
         path = root / "agents.yaml"
         good = yaml.safe_load(path.read_text())
-        port = good["agents"]["one"]["port"]
+        port, other_ports = good["agents"]["one"]["port"], free_ports(2)
         path.write_text(path.read_text() + "nonsense: 1\n")
         for verb in ("reload", "restart"):
             await done(fleet, "one", verb)  # type: ignore[arg-type]
             assert "agents.yaml:" in notices(fleet)[-1]
             assert state(fleet) is AgentState.READY
-        good["agents"]["one"] |= {"title": "Another", "description": "Other words", "port": port + 1}
+        good["agents"]["one"] |= {"title": "Another", "description": "Other words", "port": other_ports[0]}
         path.write_text(yaml.safe_dump(good, sort_keys=False))
         await done(fleet, "one", "reload")
         agent = fleet.snapshot().agents[0]
@@ -237,7 +238,7 @@ async def test_the_configuration_is_read_anew_and_a_mistake_in_it_changes_nothin
         await done(fleet, "one", "reload")
         assert [each.name for each in fleet.snapshot().agents[0].downstreams] == ["echo", "other"]
         del good["agents"]["one"]
-        good["agents"]["two"] = {"module": "agents.one", "port": port + 2}
+        good["agents"]["two"] = {"module": "agents.one", "port": other_ports[1]}
         path.write_text(yaml.safe_dump(good, sort_keys=False))
         await done(fleet, "one", "reload")
         assert "does not have it any more" in notices(fleet)[-1]
