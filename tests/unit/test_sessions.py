@@ -663,9 +663,8 @@ async def test_whatever_is_done_at_once_each_session_begins_and_ends_once(seed: 
                 house.clock.now += chance.randrange(20)
                 await house.sessions.reap()
             case 6:
-                await asyncio.wait_for(
-                    house.sessions.prompt(id_, "x", ME, queue=True), 0.001
-                )  # subject: a caller that goes away
+                async with asyncio.timeout(0.001):  # subject: a caller that goes away
+                    await house.sessions.prompt(id_, "x", ME, queue=True)
             case _:
                 await house.sessions.prompt(id_, "x", ME)
 
