@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import asyncio
+import faulthandler
 import gc
 import os
 import sys
@@ -14,11 +15,14 @@ import pytest
 from _pytest.assertion import rewrite
 from hypothesis import settings
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
+from support.leftovers import Leftovers
 
 # All objects are searched for garbage a tenth as often as usual: it took a fifth of the time of screen tests.
 # This comes before the first import of Pallas, which takes what it finds as the usual setting.
 gc.set_threshold(*gc.get_threshold()[:2], 100)
 
+PAST_LIMIT_S = 60
+"""Seconds past its time limit after which a test's process is ended."""
 LONGEST_ID = 100
 """Characters of a value in a test's name: some values are a megabyte, and each report repeats the name."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
@@ -28,8 +32,35 @@ REFERENCE_FILES = Path(__file__).parents[2] / "shared"
 # The share of the examples that properties name (``support.properties``), in per cent.
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.register_profile("lean", max_examples=25, deadline=None)
-if not IN_CI:
-    settings.load_profile("lean")
+# The same examples each time: a new one that fails must not stop a change that has nothing to do with it.
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+settings.load_profile("ci" if IN_CI else "lean")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a test leaves behind fails it."""
+    config.pluginmanager.register(Leftovers(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """End a worker process whose test no signal ends; pytest-xdist reports the test and starts another."""
+    if not hasattr(item.config, "workerinput") or not (limit := _time_limit(item)):
+        return (yield)
+    faulthandler.dump_traceback_later(limit + PAST_LIMIT_S, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _time_limit(item: pytest.Item) -> float:
+    """Seconds after which pytest-timeout ends a test; 0 where that is switched off or not there."""
+    if mark := item.get_closest_marker("timeout"):
+        return float(mark.args[0])
+    with suppress(ValueError):
+        return float(os.environ.get("PYTEST_TIMEOUT") or item.config.getini("timeout") or 0)
+    return 0
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,6 +137,10 @@ def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         # What somebody zoomed or chose in a workbench of theirs is no business of a test.
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        # As fleets set them for their process, which is this one for many.
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        patch.setenv("PALLAS_SSL_CERTFILE", "")
+        patch.setenv("PALLAS_SSL_KEYFILE", "")
         yield
 
 

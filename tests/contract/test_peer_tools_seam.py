@@ -14,6 +14,7 @@ from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.types import RequestParams
 from fastmcp.tools import FunctionTool
 from support.live import agent_module, write_project
+from support.project_modules import own_modules
 
 from pallas.config import load_project
 from pallas.executors import Emit, ExecutorTurn
@@ -93,9 +94,10 @@ async def started(
     executor.call_peers(calls)
     try:
         os.chdir(root)
-        await executor.load()
-        await executor.start()
-        yield executor
+        with own_modules(root):
+            await executor.load()
+            await executor.start()
+            yield executor
     finally:
         await executor.close(4)
         os.chdir(before)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.ports import free_ports
+from support.project_modules import own_modules
 from support.recording import Recorder, recording
 from support.waiting import until
 
@@ -102,7 +103,8 @@ async def test_one_shared_connection_carries_fifty_bearers_at_once(
     monkeypatch.chdir(tmp_path)
     async with recording() as recorder:
         loaded = load_project(project(tmp_path, recorder, down))
-        fast = load(loaded, loaded.agents["one"])
+        with own_modules(tmp_path):
+            fast = load(loaded, loaded.agents["one"])
         forward_to(fast, ["rec"])
         async with fast.harness() as harness:
             agent: Any = (await harness.session("shared")).agent_app.get_agent("one")

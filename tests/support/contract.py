@@ -36,7 +36,7 @@ from pallas.telemetry.event_hub import EventHub
 from .executors import FakeAgent
 from .live import agent_module, write_project
 from .ports import free_ports
-from .project_modules import module_at
+from .project_modules import module_at, own_modules
 from .scripted import model
 from .waiting import until
 
@@ -185,15 +185,17 @@ async def fastagent(root: Path) -> AsyncIterator[Subject]:
             )
             project = load_project(root, {**os.environ})
             os.chdir(root)
-            async with started(
-                "fastagent",
-                project,
-                project.agents["words"],
-                busy=lambda: served.record.active,
-                break_it=_break_harness,
-            ) as subject:
-                yield subject
+            with own_modules(root):
+                async with started(
+                    "fastagent",
+                    project,
+                    project.agents["words"],
+                    busy=lambda: served.record.active,
+                    break_it=_break_harness,
+                ) as subject:
+                    yield subject
     finally:
+        forget(root)
         os.chdir(before)
         sys.argv = argv
 
@@ -266,10 +268,11 @@ async def typed(root: Path) -> AsyncIterator[Subject]:
         return executor
 
     try:
-        async with started(
-            "typed", project, own, make=make, busy=lambda: len(module_at(root, "typed_words").busy)
-        ) as subject:
-            yield subject
+        with own_modules(root):
+            async with started(
+                "typed", project, own, make=make, busy=lambda: len(module_at(root, "typed_words").busy)
+            ) as subject:
+                yield subject
     finally:
         forget(root)
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ def module_at(root: Path, name: str) -> Any:
 def own_modules(root: Path) -> Iterator[None]:
     """Hide other modules of the names that the project at ``root`` has: of other projects, of the checkout.
 
-    Afterwards those are back, and none of the project's is left.
+    Afterwards those are back, and nothing of the project is left, also in ``sys.path``.
     """
     names = {path.stem for path in root.iterdir() if path.suffix == ".py" or path.is_dir()} - _NEVER_HIDDEN
     tops = {name for name in names if name in sys.modules and _is_elsewhere(root, name)}
@@ -34,6 +34,8 @@ def own_modules(root: Path) -> Iterator[None]:
     finally:
         for name in modules_of(root):
             sys.modules.pop(name, None)
+        with suppress(ValueError):
+            sys.path.remove(str(root))
         sys.modules.update(hidden)
 
 

@@ -12,6 +12,12 @@ from pallas.cli.serve import serve
 from pallas.telemetry.log.server_output import VARIABLE, is_logged
 
 
+@pytest.fixture(autouse=True)
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command sets the variable for its process."""
+    monkeypatch.setenv(VARIABLE, "")
+
+
 @pytest.mark.parametrize(("chosen", "on"), [(None, True), ("0", False), ("1", True)])
 def test_the_output_of_servers_is_logged_unless_the_user_says_no(
     chosen: str | None, on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,9 @@
 """Evaluators of pydantic-evals as scorers of a test."""
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -81,7 +83,10 @@ def recording() -> Recording:
         ("broken", ["checks:broken: it raised ValueError: no idea"]),
     ],
 )
-async def test_an_evaluator_judges_a_run(tmp_path: Path, name: str, failures: list[str]) -> None:
+async def test_an_evaluator_judges_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, failures: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pallas_scorer_checks", ModuleType("replaced"))
     (tmp_path / "checks.py").write_text(CHECKS)
     test = AgentTest("seen", "lead", (), Where("seen.yaml", 1), (f"checks:{name}",))
     found = [str(each) for each in await Scorers(tmp_path).failures(test, recording())]
