@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.live import agent_module, running
+from support.project_modules import own_modules
 from support.typed import typed_project
 from support.waiting import until
 
@@ -86,9 +87,10 @@ async def test_it_has_them_though_a_reload_of_the_first_ends_after_its_fleet(
         (root / "desk.py").write_text(f"# Changed.\n{(root / 'desk.py').read_text()}")
         await until(lambda: len(gate.words) == 2)
     gate.go.set()
-    async with running(project(tmp_path / "second", kind)) as fleet:
-        assert {each.state for each in fleet.agents} == {AgentState.READY}
-        assert gate.words == ["first", "first", "second"]
-        assert str(root) not in sys.path
-        assert Path.cwd() == fleet.project.root
+    with own_modules(root):  # that reload imports them again
+        async with running(project(tmp_path / "second", kind)) as fleet:
+            assert {each.state for each in fleet.agents} == {AgentState.READY}
+            assert gate.words == ["first", "first", "second"]
+            assert str(root) not in sys.path
+            assert Path.cwd() == fleet.project.root
     assert Path.cwd() == folder
