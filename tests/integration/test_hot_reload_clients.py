@@ -154,6 +154,7 @@ async def test_however_an_editor_saves_the_new_version_is_live_and_no_attempt_fa
                     await _moment()
                     file.write_text(text)
             await until(lambda number=number: saves.instruction("one") == version(number))
+            await until(lambda: not saves.busy())  # the next save is one of its own
         assert {each.outcome for each in saves.told()} == {"live"}
         async with client(saves.fleet, "one") as caller:
             assert await ask(caller, "hello") == "Version 2. 1"

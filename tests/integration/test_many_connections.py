@@ -6,6 +6,7 @@ import resource
 import select
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ from support.waiting import until
 from pallas.config.models import TlsConfig
 from pallas.surfaces import connections
 from pallas.surfaces import listener as listening
-from pallas.surfaces.connections import Bounds, ConnectionLimits
+from pallas.surfaces.connections import Bounds, ClientConnection, ConnectionLimits
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.tls_certificate import Certificate
 
@@ -153,6 +154,20 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return pass_
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[ClientConnection]:
+    """How often each connection was looked at: what it does counts since the first look that sees it."""
+    counts: Counter[ClientConnection] = Counter()
+    look = ClientConnection.look
+
+    def counted(connection: ClientConnection, now: float, bounds: Bounds) -> str:
+        counts[connection] += 1
+        return look(connection, now, bounds)
+
+    monkeypatch.setattr(ClientConnection, "look", counted)
+    return counts
+
+
 class Counting:
     """An application that says hello, streams for ever at ``/stream`` and reads bodies at ``/body``."""
 
@@ -234,7 +249,7 @@ class Drip:
     ids=["head", "body", "second request"],
 )
 async def test_a_client_that_sends_a_byte_now_and_then_is_told_and_let_go(
-    head: bytes, later: Callable[[float], None]
+    head: bytes, later: Callable[[float], None], looks: Counter[ClientConnection]
 ) -> None:
     app = Counting()
     async with serving(app, bounds=replace(PATIENT, linger=0.5)) as listener:
@@ -244,6 +259,8 @@ async def test_a_client_that_sends_a_byte_now_and_then_is_told_and_let_go(
         try:
             for _ in range(2):  # neither is as long as it has, and bytes come after each
                 await drip.some()
+                before = sum(looks.values())
+                await until(lambda before=before: sum(looks.values()) > before + 1)
                 await hello(listener)
                 later(400)
             async with asyncio.timeout(90):

@@ -51,14 +51,14 @@ class Served:
         """The registry's origin."""
         return f"http://127.0.0.1:{self.entries['registry_port']}"
 
-    async def says(self, text: str, timeout: float = 60) -> str:
+    async def says(self, text: str, timeout: float = 180) -> str:
         """The first line of its output, from now or before, with ``text`` in it."""
         found: str = await until(
             lambda: next((line for line in (*self.out, *self.err) if text in line), ""), timeout=timeout
         )
         return found
 
-    async def logs(self, text: str, timeout: float = 60) -> dict[str, Any]:
+    async def logs(self, text: str, timeout: float = 180) -> dict[str, Any]:
         """The first record of its log with ``text`` in it."""
 
         def found() -> str:  # the last line may be in the middle of being written
@@ -72,7 +72,7 @@ class Served:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    async def ended(self, timeout: float = 60) -> int:
+    async def ended(self, timeout: float = 180) -> int:
         """Its exit status, when it has ended and all that it wrote is in ``out`` and ``err``."""
         await until(lambda: self.process.poll() is not None, timeout=timeout)
         await until(lambda: all(reader.has_all for reader in self.readers))
