@@ -52,6 +52,7 @@ def test_what_the_seam_returns_is_what_the_http_client_is_made_of() -> None:
     assert "auth=prepared_auth.oauth_provider" in source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) -> None:
     # PR-26

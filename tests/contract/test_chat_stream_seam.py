@@ -388,6 +388,7 @@ def test_the_usage_of_an_answer_is_found_wherever_a_server_puts_it() -> None:
     assert hooked(None) is None
 
 
+@pytest.mark.slow
 async def test_no_credential_of_fifty_reaches_the_connection_of_another() -> None:
     async with serving(ANSWERS["text"]) as server:
         clients = [client_of(server.url, f"key-{number}") for number in range(50)]

@@ -19,6 +19,7 @@ def test_the_command_is_looked_up_where_we_replace_it() -> None:
     assert commands_seam.COMMAND in inspect.getsource(LlmDecorator._persist_history)
 
 
+@pytest.mark.slow
 def test_nothing_else_that_an_agent_runs_knows_the_command() -> None:
     places = {
         found.name

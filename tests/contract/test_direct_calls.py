@@ -454,6 +454,7 @@ _NAMES = st.sampled_from(["accept", "content-type", "mcp-method", "mcp-name", "m
 _TEXTS = st.sampled_from(["", "*/*", "application/json", "tools/call", "send_message", VERSION])
 
 
+@pytest.mark.slow
 @given(
     tool=st.sampled_from(["send_message", "get_health", "echo", "nothing"]),
     message=st.sampled_from(["hi", "steps", "usage", "fault", "crash"]) | st.text(),

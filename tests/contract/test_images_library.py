@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
 from textual_image import _terminal
 
 PROGRAM = """
@@ -47,6 +48,7 @@ def test_the_names_that_are_preset_are_there() -> None:
     assert callable(_terminal.probe_terminal)
 
 
+@pytest.mark.slow
 def test_nothing_of_the_workbench_loads_it_before_it_is_needed() -> None:
     program = (
         "import sys, pallas_tui.launch, pallas_tui.app, pallas_tui.widgets.chat;"

@@ -224,6 +224,7 @@ def _names(package: str) -> dict[str, tuple[str, str]]:
     return names
 
 
+@pytest.mark.slow
 def test_the_names_of_a_lazy_package_are_those_that_it_has_without_us() -> None:
     names = json.dumps({package: sorted(_names(package)) for package in LAZY_PACKAGES})
     ours = _ran(_ALL, "postponed", "forwards", names)
@@ -251,6 +252,7 @@ except ImportError as error:
     assert _ran(code).strip() == "openai.types"
 
 
+@pytest.mark.slow
 def test_models_of_libraries_are_built_when_they_are_used_and_those_of_users_at_once() -> None:
     assert _ran(_MODELS).strip() == "PydanticSchemaGenerationError"
 
@@ -283,6 +285,7 @@ def test_what_is_called_later_is_only_called_and_only_in_functions() -> None:
             )
 
 
+@pytest.mark.slow
 def test_what_is_called_later_is_itself_to_all_others() -> None:
     code = """
 from pallas import import_seam; import_seam.install()
@@ -325,6 +328,7 @@ def test_a_package_that_does_more_is_executed(source: bytes) -> None:
     assert exports_of(source) is None
 
 
+@pytest.mark.slow
 def test_methods_of_dataclasses_are_the_same_when_they_are_compiled_later() -> None:
     ours = json.loads(_ran(_DATACLASSES, "postponed"))
     assert len(ours) > 500
@@ -340,5 +344,6 @@ def test_a_dataclass_with_late_methods_behaves_as_any_other(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_models_of_a_protocol_version_are_the_same_when_they_are_made_later() -> None:
     assert json.loads(_ran(_TABLES, "late")) == json.loads(_ran(_TABLES, "at once"))

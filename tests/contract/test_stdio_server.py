@@ -66,6 +66,7 @@ server.run("stdio")
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_it_says_what_one_of_the_sdk_says(tmp_path: Path, era: str) -> None:
     assert await _heard(tmp_path, OURS, era) == await _heard(tmp_path, OF_THE_SDK, era)

@@ -405,6 +405,7 @@ async def test_runs_in_flight_finish_on_the_executor_that_began_them(tmp_path: P
         assert [each.closed for each in made] == [1, 1, 1, 0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "servers"), [(8, ()), (3, ("echo",))])
 async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
     tmp_path: Path, times: int, servers: tuple[str, ...]
@@ -452,6 +453,7 @@ async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
         await until(lambda: len(asyncio.all_tasks()) <= tasks + 4 + 6 * most, timeout=60)
 
 
+@pytest.mark.slow
 async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": None})
     async with running(root) as fleet:

@@ -33,6 +33,7 @@ def write(fleet: Served, name: str, **document: Any) -> None:
     path.write_text(yaml.safe_dump({"agent": "clerk", **document}, sort_keys=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_run_is_kept_as_a_test_that_passes(fleet: Served, era: str) -> None:
     image = {"data": PICTURE, "mime_type": "image/png"}
@@ -86,6 +87,7 @@ async def test_what_is_not_as_expected_is_said_and_reported(fleet: Served, tmp_p
     assert "nine" in str(case[0].text)
 
 
+@pytest.mark.slow
 async def test_a_test_that_is_repeated_has_a_rate_with_its_interval(fleet: Served) -> None:
     write(fleet, "often", ask="find lamps", expect={"answer": {"contains": "three"}})
     status, out, _ = await pallas(fleet, "test", "often", "--live", "--repeat", "8", "-o", "json")
@@ -128,6 +130,7 @@ async def test_a_scorer_of_the_project_judges_a_run(fleet: Served) -> None:
     assert "nowhere:x: it raised ModuleNotFoundError: there is no nowhere.py in the project's folder" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [500, "garbage"])
 async def test_faults_of_a_tool_are_injected_in_a_fleet_of_its_own(fleet: Served, what: Any) -> None:
     # The model looks at the lamps only once they are found.

@@ -50,6 +50,7 @@ async def verdicts(root: Path, *words: str) -> dict[str, str]:
     return {test["name"]: test["verdict"] for test in json.loads(out)["tests"]}
 
 
+@pytest.mark.slow
 async def test_kept_runs_pass_without_model_and_tools(root: Path) -> None:
     status, out, err = await pallas(root, "test")
     assert (status, err) == (0, "")
@@ -59,6 +60,7 @@ async def test_kept_runs_pass_without_model_and_tools(root: Path) -> None:
     assert out.splitlines()[-1].startswith("5 passed in ")
 
 
+@pytest.mark.slow
 async def test_a_test_that_passes_passes_each_time(root: Path) -> None:
     entry = yaml.safe_load((root / "tests" / "agents" / "lamps.yaml").read_text())
     cases = [json.dumps({"ask": entry["ask"], "recording": entry["recording"]})] * 50
@@ -73,6 +75,7 @@ async def test_a_test_that_passes_passes_each_time(root: Path) -> None:
     assert list(found.values()) == ["passed"] * 50
 
 
+@pytest.mark.slow
 async def test_recordings_with_other_tools_of_the_same_name_are_replayed_too(root: Path) -> None:
     tests = root / "tests" / "agents"
     older = tests / "older.recording"
@@ -131,6 +134,7 @@ async def test_what_is_expected_is_checked_in_a_replay(root: Path, expect: Any, 
     assert said in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "expect", "said"),
     [
@@ -159,6 +163,7 @@ async def test_a_test_asks_whether_the_agent_copes_with_faults(
     assert "passed   hello" in out
 
 
+@pytest.mark.slow
 async def test_faults_of_a_test_are_not_injected_live(root: Path) -> None:
     path = root / "tests" / "agents" / "cut.yaml"
     path.write_text("agent: keeper\nask: hello\nfaults: [{to: scripted, what: cut, at: 1}]\n")
@@ -212,6 +217,7 @@ async def pytest_in(root: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.slow
 async def test_pytest_runs_them(root: Path) -> None:
     status, out = await pytest_in(root, "--pallas", "tests")
     assert status == 0, out

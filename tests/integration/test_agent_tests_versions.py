@@ -37,6 +37,7 @@ async def against(root: Path, version: str, *more: str) -> tuple[int, str, str]:
     return await command("test", "--against", version, *more, "-p", str(root))
 
 
+@pytest.mark.slow
 async def test_a_version_that_is_worse_is_told_and_ends_with_1(root: Path, tmp_path: Path) -> None:
     clean = (root / "model.yaml").read_text()
     (root / "model.yaml").write_text(clean.replace("text: three lamps, system", "text: four lamps, system"))
@@ -80,6 +81,7 @@ async def test_a_project_without_tests_has_nothing_to_compare(root: Path) -> Non
     assert err.startswith("pallas test: there is no folder tests/agents in ")
 
 
+@pytest.mark.slow
 async def test_tests_of_another_version_that_are_elsewhere_stay_there(root: Path, tmp_path: Path) -> None:
     other, elsewhere = tmp_path / "other", tmp_path / "elsewhere"
     shutil.copytree(root, other)

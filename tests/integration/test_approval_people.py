@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from support.approvals import answer, api, approvals_project, open_questions, say
 from support.granted import TOKENS, auth, rules
 from support.live import all_ready, running
@@ -53,6 +54,7 @@ async def test_only_the_caller_and_who_has_the_grant_answer(tmp_path: Path) -> N
         await asking
 
 
+@pytest.mark.slow
 async def test_questions_are_listed_and_answered_on_the_command_line(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p", database=f"sqlite:///{tmp_path}/ledger.sqlite3")
     with served(root) as fleet:

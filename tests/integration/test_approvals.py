@@ -14,6 +14,7 @@ from pallas.model import Principal, RunRequest
 NOTED = '{"result":"noted it"}'
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_question_three_agents_deep_reaches_the_caller_over_rest(
@@ -57,6 +58,7 @@ async def test_nobody_answers_and_the_model_is_told_so(tmp_path: Path) -> None:
         assert effects(root) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("isolation", ["none", "process"])
 @pytest.mark.parametrize("agent", ["front", "clerk"])

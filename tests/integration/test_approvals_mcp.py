@@ -180,6 +180,7 @@ async def test_no_other_caller_answers_or_joins(tmp_path: Path) -> None:
         assert (await _retried(ben, again.request_state, {}, message)).is_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_call_that_waits_survives_a_restart_of_the_fleet(tmp_path: Path, how: signal.Signals) -> None:
     root = approvals_project(tmp_path / "p", database=f"sqlite:///{tmp_path}/ledger.sqlite3")

@@ -50,6 +50,7 @@ async def answered_meanwhile(url: str, id: str, **values: Any) -> None:  # noqa:
     await ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["accept", "decline"])
 async def test_a_question_is_asked_again_after_a_kill_and_the_call_is_made_once(
     tmp_path: Path, action: str
@@ -69,6 +70,7 @@ async def test_a_question_is_asked_again_after_a_kill_and_the_call_is_made_once(
     assert "outcome unknown" not in "".join(said)
 
 
+@pytest.mark.slow
 async def test_a_yes_that_came_while_no_fleet_ran_holds(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     root = approvals_project(tmp_path / "p", database=url)
@@ -81,6 +83,7 @@ async def test_a_yes_that_came_while_no_fleet_ran_holds(tmp_path: Path) -> None:
     assert "noted it" in "".join(said)
 
 
+@pytest.mark.slow
 async def test_a_question_that_expired_meanwhile_is_a_no(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     root = approvals_project(tmp_path / "p", database=url, top={"approvals": {"timeout": 10}})
@@ -92,6 +95,7 @@ async def test_a_question_that_expired_meanwhile_is_a_no(tmp_path: Path) -> None
     assert "nobody answered within 10 s" in "".join(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tell", "ask"])
 async def test_a_used_yes_does_not_make_the_call_twice(tmp_path: Path, policy: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
@@ -126,6 +130,7 @@ async def test_a_used_yes_does_not_make_the_call_twice(tmp_path: Path, policy: s
     assert ("outcome unknown" in "".join(said)) is (policy == "tell")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_answer_at_another_replica_reaches_the_run(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest

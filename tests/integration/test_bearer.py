@@ -72,6 +72,7 @@ async def test_a_connection_that_was_warm_before_carries_each_runs_own_bearer(
         assert recorder.calls()[-1].authorization == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("down", "era"), [("modern", ERAS[0]), ("legacy", ERAS[1])])
 async def test_fifty_runs_at_once_each_carry_their_own_bearer(tmp_path: Path, down: str, era: str) -> None:
     # PR-26
@@ -122,6 +123,7 @@ async def test_one_shared_connection_carries_fifty_bearers_at_once(
         assert all(not each.authorization for each in recorder.requests if each.what != "tools/call")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("down", "era"), [("modern", ERAS[0]), ("legacy", ERAS[1])])
 async def test_no_container_of_the_process_holds_tokens_of_two_callers(
     tmp_path: Path, down: str, era: str

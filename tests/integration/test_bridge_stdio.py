@@ -174,6 +174,7 @@ def call(id: int, tool: str, **arguments: Any) -> dict[str, Any]:  # noqa: A002
     return {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
+@pytest.mark.slow
 async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path) -> None:
     # DR-1
     began, cancelled = anew(hands)
@@ -201,6 +202,7 @@ async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path)
         await until(cancelled.read_text)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_bridges")
 async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_next(hands: Path) -> None:
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -316,6 +318,7 @@ async def test_the_end_of_stdin_waits_for_no_agent_that_goes_on_when_cancelled(t
         await until(lambda: all(gone(pid) for pid in below))
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_stays_is_told_when_stdin_ends(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("slow",), top={"bind": "127.0.0.1"})
     with served(root, XDG_STATE_HOME=str(tmp_path / "state")) as fleet:
@@ -375,6 +378,7 @@ async def test_a_fleet_that_cannot_be_started_says_why_to_every_call(tmp_path: P
         assert json.loads(result["content"][0]["text"])["data"] == {"type": "CONFIG", "retryable": False}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_bridges")
 async def test_a_fleet_that_runs_is_spoken_to_and_may_start_anew(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("upper",), top={"bind": "127.0.0.1"})

@@ -197,6 +197,7 @@ async def _ten(callers: Sequence[Client], fleet: Fleet, since: int) -> None:
     await until(lambda: _idle(fleet))
 
 
+@pytest.mark.slow
 async def test_thirty_cancels_leave_descriptors_children_and_instances_as_they_were(fleet: Fleet) -> None:
     async with client(fleet, "boss", era=ERAS[0]) as boss, client(fleet, "boss", era=ERAS[1]) as elder:
         await _ten((boss, elder), fleet, fleet.hub.seq)
@@ -222,6 +223,7 @@ async def test_thirty_cancels_leave_descriptors_children_and_instances_as_they_w
         assert all(size <= 1 for size in _sizes(fleet))
 
 
+@pytest.mark.slow
 @both_eras
 async def test_abrupt_disconnects_under_load_leave_no_task_lock_session_or_child(
     fleet: Fleet, era: str

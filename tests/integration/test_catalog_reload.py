@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import yaml
 from support.live import ERAS, ask, client
 from support.ports import free_ports
@@ -61,6 +62,7 @@ async def printed(saves: Saves, output: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 async def test_files_that_are_read_anew_leave_them_as_they_are(tmp_path: Path) -> None:
     async with watched(tmp_path, {"one": module("one", "Apple.")}, SCRIPT, database=DATABASE) as saves:
         catalog = catalog_of(saves)

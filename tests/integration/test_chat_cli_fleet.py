@@ -142,6 +142,7 @@ def test_agents_and_threads_are_completed_by_the_shell(fleet: Desk) -> None:
     assert thread in completed("research --thread conv")
 
 
+@pytest.mark.slow
 def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(idle: Desk) -> None:
     # AG-25, AG-27
     first = idle.chat("research", "-m", "use your tool")
@@ -170,6 +171,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 def test_agents_that_the_asked_one_reaches_are_started_with_it(tmp_path: Path) -> None:
     # One is a peer, the other a server; neither is in depends_on.
     shelf = free_ports(1)[0]

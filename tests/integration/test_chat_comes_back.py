@@ -27,6 +27,7 @@ async def ask(client: ChatClient, heard: list[str], key: str = "a key") -> Agent
     return await client.send("tell me", on_progress=heard.append, key=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_again(
     tmp_path: Path, era: str
@@ -73,6 +74,7 @@ async def test_cancelling_a_question_cancels_its_run_although_it_has_a_key(tmp_p
         assert run.status == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_cancelling_while_the_fleet_is_away_cancels_the_run_when_it_is_back(
     tmp_path: Path, era: str
@@ -96,6 +98,7 @@ async def test_cancelling_while_the_fleet_is_away_cancels_the_run_when_it_is_bac
         await client.close()
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_not_found_again_is_told_and_asking_again_joins_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_it_proves_every_downstream_with_a_url_and_shows_no_token(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

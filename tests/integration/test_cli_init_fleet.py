@@ -48,6 +48,7 @@ async def test_the_project_it_writes_answers_offline(tmp_path: Path) -> None:
     assert is_right(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["openai", "generic"])
 async def test_a_project_with_a_model_answers_with_its_tool(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def test_the_command_serves_a_file_and_ends_with_it(root: Path, tmp_path: Path, 
     assert out.decode().splitlines() == (['{"value": 42}', '{"value": 3}'] if said else [])
 
 
+@pytest.mark.slow
 def test_an_input_that_was_closed_before_is_at_its_end(root: Path) -> None:
     # HC-26
     with started(root, stdin=None, preexec_fn=lambda: os.close(0)) as console:

@@ -105,6 +105,7 @@ async def measured(fleet: Fleet, agent: str, total: int) -> ContextBill:
     return bill_of(fleet, agent)
 
 
+@pytest.mark.slow
 async def test_each_part_of_a_request_takes_its_share_of_the_providers_count(tmp_path: Path) -> None:
     """With four kinds of providers; no part is wrong by more than a tenth of the whole."""
     agents = {name: (model, PROSE * 12, 6) for name, model in MODELS.items()}
@@ -222,6 +223,7 @@ async def test_a_reload_says_what_its_instruction_and_tools_take_more(tmp_path: 
         assert abs((new.total - old.total) - more) < new.total / 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_the_rest_api_gives_the_bill_of_an_agent_with_the_agents_that_are_its_tools(
     tmp_path: Path, isolation: str

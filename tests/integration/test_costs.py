@@ -146,6 +146,7 @@ def metric(fleet: Fleet, name: str) -> float:
     return sum(float(each.rpartition(" ")[2]) for each in lines if each.startswith(f"pallas_{name}{{"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_sums_are_those_of_steps_on_every_surface(fleet: Fleet, era: str) -> None:
     before, paid = fleet.hub.seq, metric(fleet, "cost_usd_total")

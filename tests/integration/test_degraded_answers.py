@@ -68,6 +68,7 @@ def health(fleet: Fleet) -> Health:
     return fleet.snapshot().agents[0].health
 
 
+@pytest.mark.slow
 @ISOLATION
 async def test_an_agent_started_without_a_server_answers_and_uses_it_when_it_returns(
     tmp_path: Path, isolation: str
@@ -92,6 +93,7 @@ async def test_an_agent_started_without_a_server_answers_and_uses_it_when_it_ret
             await until(lambda: health(fleet).status is HealthStatus.OK)
 
 
+@pytest.mark.slow
 @ISOLATION
 async def test_an_outage_in_the_middle_costs_the_tools_of_that_server_alone(
     tmp_path: Path, isolation: str
@@ -190,6 +192,7 @@ async def test_servers_are_connected_at_once(tmp_path: Path) -> None:
                     assert missing == {}
 
 
+@pytest.mark.slow
 @ISOLATION
 async def test_an_agent_does_not_answer_without_a_server_that_it_requires(
     tmp_path: Path, isolation: str
@@ -269,6 +272,7 @@ async def test_a_server_that_cannot_list_its_tools_is_missing_until_it_can(tmp_p
             await answer_with(one, "right")
 
 
+@pytest.mark.slow
 @ISOLATION
 async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, isolation: str) -> None:
     # PI-12, PI-17
@@ -288,6 +292,7 @@ async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, iso
             await answer_with(one, "right")
 
 
+@pytest.mark.slow
 @ISOLATION
 async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_before_the_next(
     tmp_path: Path, isolation: str

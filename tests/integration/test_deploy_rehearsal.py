@@ -87,6 +87,7 @@ def test_it_runs_as_the_images_user_and_writes_to_tmp_alone(tmp_path: Path) -> N
     assert not (root / "x").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(480)
 async def test_a_project_is_served_by_the_images_steps_and_drained_by_its_signal(tmp_path: Path) -> None:
     root = project(tmp_path)

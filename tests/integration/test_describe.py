@@ -314,6 +314,7 @@ def _thread(root: Path) -> ThreadedFleet:
     return ThreadedFleet(root)
 
 
+@pytest.mark.slow
 async def test_the_workbench_asks_from_another_thread_and_a_cancel_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

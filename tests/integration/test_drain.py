@@ -126,6 +126,7 @@ async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: P
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(tmp_path: Path, isolation: str) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"

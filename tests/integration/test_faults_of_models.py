@@ -127,6 +127,7 @@ async def ask(fleet: Fleet, era: str = ERAS[0]) -> str:
     return "".join(getattr(block, "text", "") for block in result.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_an_agent_copes_with_a_fault_of_one_call(tmp_path: Path, isolation: str) -> None:
     rules = FaultRule("scripted", "429", at=(1, 3), retry_after=0.0), FaultRule("generic.*", "cut", at=(5,))
@@ -148,6 +149,7 @@ async def test_an_agent_copes_with_a_fault_of_one_call(tmp_path: Path, isolation
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_faults_are_injected_into_one_replay_of_a_recording(tmp_path: Path, isolation: str) -> None:
     root = offline_project(tmp_path / "p", {"desk": None}, SCRIPT, keys={"desk": {"isolation": isolation}})

@@ -193,6 +193,7 @@ async def test_a_program_that_is_slower_than_it_may_be_fails_after_that_time(
     assert waited == [LIMIT, 80]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_fault_of_a_fleet_reaches_its_agents(tmp_path: Path, isolation: str) -> None:
     root = write_project(

@@ -154,6 +154,7 @@ def below() -> set[psutil.Process]:
     return {each for each in pallas_process.below() if not gone(each.pid)}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +193,7 @@ async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_take
                     await http.get(agent.url)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_signal_in_the_middle_of_it_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:

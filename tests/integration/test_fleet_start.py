@@ -285,6 +285,7 @@ def _read_until(process: subprocess.Popen[str], text: str, timeout: float = 60) 
     raise AssertionError(f"{text!r} did not come: {lines} {process.stderr and process.stderr.read()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     # PR-4

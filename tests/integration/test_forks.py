@@ -226,6 +226,7 @@ async def test_a_workbench_goes_on_from_a_run_of_a_fleet_elsewhere(fleet: Served
         elsewhere.stop()
 
 
+@pytest.mark.slow
 async def test_a_workbench_goes_on_from_a_run_of_its_own_fleet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ async def test_the_run_of_another_caller_is_not_found(fleet: Served) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_the_command_goes_on_in_the_running_fleet(fleet: Served, tmp_path: Path) -> None:
     run = await asked(fleet, "How many?")
     call = step(await recording_of(fleet, run), "keeper").step.number
@@ -273,6 +275,7 @@ async def test_the_command_goes_on_in_the_running_fleet(fleet: Served, tmp_path:
     assert re.search(rf"^Forked from: +{run}\nForked at step: +{call}$", described, re.MULTILINE)
 
 
+@pytest.mark.slow
 async def test_the_command_goes_on_from_a_recording_without_a_fleet(fleet: Served, tmp_path: Path) -> None:
     run = await asked(fleet, "find lamps", "clerk")
     await typed("record", run, "-o", str(tmp_path / "old"), "-p", str(fleet.root))

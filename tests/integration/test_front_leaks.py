@@ -60,6 +60,7 @@ def held() -> tuple[int, int, int]:
     return len(asyncio.all_tasks()), here.num_fds(), len(below())
 
 
+@pytest.mark.slow
 async def test_sessions_and_prompts_leave_nothing(fleet: Fleet) -> None:
     # DR-9, DR-12
     sessions, room = fleet.surfaces.sessions, asyncio.Semaphore(AT_ONCE)

@@ -185,6 +185,7 @@ def _reloaded(fleet: Fleet, since: int) -> dict[str, str]:
     return {event.agent: event.outcome for event in found if isinstance(event, Reloaded)}
 
 
+@pytest.mark.slow
 async def test_a_fleet_of_handlers_starts_without_fast_agent(tmp_path: Path) -> None:
     root = handlers(tmp_path, low={"handler": "lower:answer"})
     program = (

@@ -139,6 +139,7 @@ async def test_a_key_of_one_agent_concerns_that_one(saves: Saves) -> None:
     assert saves.fleet.project.agents["tools"].max_instances == 3
 
 
+@pytest.mark.slow
 async def test_titles_and_limits_are_taken_over_without_a_new_version(saves: Saves) -> None:
     def retitle(content: dict[str, Any]) -> None:
         content["agents"]["tools"] |= {"title": "Toolbox", "run_timeout": 77}

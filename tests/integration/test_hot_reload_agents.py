@@ -290,6 +290,7 @@ server.run("streamable-http", port=int(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 async def test_a_file_of_a_program_restarts_it_and_then_the_agents_that_use_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ async def connecting(port: int, stop: asyncio.Event) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_twenty_clients_talk_while_their_agent_is_saved_thirty_times(tmp_path: Path) -> None:
     script = saying(*(version(number) for number in range(SAVES + 1)))
     async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
@@ -219,6 +220,7 @@ async def test_an_agent_that_writes_a_file_it_reads_is_not_reloaded_for_ever(tmp
         await until(lambda: saves.instruction("one") == version(1))
 
 
+@pytest.mark.slow
 async def test_with_many_versions_in_use_the_next_one_follows_when_one_is_done(tmp_path: Path) -> None:
     script = saying(*(version(number) for number in range(7)), more=HELD)
 

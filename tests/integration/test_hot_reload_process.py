@@ -39,6 +39,7 @@ def _card_for(root: Path) -> None:
     path.write_text(yaml.safe_dump(topology, sort_keys=False))
 
 
+@pytest.mark.slow
 async def test_an_agent_in_its_own_process_is_reloaded_kept_and_moved_out_and_in(tmp_path: Path) -> None:
     isolated = {"isolation": "process"}
     async with watched(

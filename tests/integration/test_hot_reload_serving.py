@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from support.live import ERAS, ask, write_project
 from support.offline import offline_project
 from support.reloading import module, saying
@@ -18,6 +19,7 @@ async def says(fleet: Served, era: str) -> str:
         return await ask(caller, "hello")
 
 
+@pytest.mark.slow
 async def test_a_person_who_saves_reads_what_came_of_it(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "p", {"one": module("one", "Apple.")}, saying("Apple.", "Birch."))
     file = root / "agents" / "one.py"
@@ -56,6 +58,7 @@ async def test_a_person_who_saves_reads_what_came_of_it(tmp_path: Path) -> None:
         assert len(told) == 5
 
 
+@pytest.mark.slow
 async def test_a_save_during_the_start_and_a_hangup_then_are_acted_on_after_it(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": SLOW + module("one", "Apple.")})
     with served(root, "--watch") as fleet:

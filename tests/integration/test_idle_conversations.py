@@ -95,6 +95,7 @@ def _descriptors() -> int:
 MANY = 150  # more than twice as many as the descriptors that may be open meanwhile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", ["pooled", "conversation"])
 async def test_hundreds_of_conversations_left_alone_cost_no_process_and_no_descriptor(
     tmp_path: Path, scope: str
@@ -119,6 +120,7 @@ async def test_hundreds_of_conversations_left_alone_cost_no_process_and_no_descr
         assert await ask(caller, "still there", conversation_id="c0") == "still there"
 
 
+@pytest.mark.slow
 async def test_sessions_opened_and_left_cost_no_descriptor(tmp_path: Path) -> None:
     # PR-19
     root = write_project(tmp_path, {"harper": None})

@@ -209,6 +209,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -255,6 +256,7 @@ async def test_all_runs_in_flight_are_told_how_it_ended_and_nothing_is_left(
     assert len(heard.failed) == 1
 
 
+@pytest.mark.slow
 async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
     async with frail(tmp_path) as (executor, heard):
         with pytest.raises(Fault, match=r"its process (ran out of memory|ended)") as caught:
@@ -265,6 +267,7 @@ async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
         await until(lambda: heard.failed)
 
 
+@pytest.mark.slow
 async def test_whatever_an_agent_started_ends_with_it(tmp_path: Path) -> None:
     async with frail(tmp_path) as (executor, heard):
         result = await run(executor, heard, call("leave_behind"))
@@ -276,6 +279,7 @@ async def test_whatever_an_agent_started_ends_with_it(tmp_path: Path) -> None:
         await until(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.slow
 async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +297,7 @@ async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs
         assert executor.pid is None
 
 
+@pytest.mark.slow
 async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,6 +322,7 @@ async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
         assert "still here" in await ask(other, "still here")
 
 
+@pytest.mark.slow
 async def test_a_process_may_end_while_it_loads(tmp_path: Path, started: Started) -> None:
     root = write_project(
         tmp_path,
@@ -335,6 +341,7 @@ async def test_a_process_may_end_while_it_loads(tmp_path: Path, started: Started
     await until(lambda: not started())
 
 
+@pytest.mark.slow
 async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(
     tmp_path: Path, started: Started
 ) -> None:
@@ -350,6 +357,7 @@ async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(
     await until(lambda: not started())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parked", [False, True])
 async def test_one_that_ended_starts_again_with_the_code_that_it_was_loaded_with(
     tmp_path: Path, parked: bool
@@ -378,6 +386,7 @@ async def test_one_that_ended_starts_again_with_the_code_that_it_was_loaded_with
         await until(lambda: len(heard.failed) == (1 if parked else 2))
 
 
+@pytest.mark.slow
 async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path, started: Started) -> None:
     root = project(tmp_path)
     loaded = load_project(root, {**os.environ})
@@ -435,6 +444,7 @@ class TestOneThatLives:
         assert executor.pid == pid
         assert heard.failed == []
 
+    @pytest.mark.slow
     async def test_a_parked_process_lets_go_of_its_servers_and_starts_again(
         self, one: tuple[ProcessExecutor, Heard]
     ) -> None:
@@ -476,6 +486,7 @@ class TestOneThatLives:
         assert given == [2, 10]
 
 
+@pytest.mark.slow
 async def test_a_process_of_another_release_is_not_spoken_to(
     tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,6 +502,7 @@ async def test_a_process_of_another_release_is_not_spoken_to(
     await until(lambda: not started())
 
 
+@pytest.mark.slow
 async def test_starts_and_ends_leave_nothing(tmp_path: Path, started: Started) -> None:
     root = write_project(tmp_path, {"plain": None}, keys={"plain": {"isolation": "process"}})
     loaded = load_project(root, {**os.environ})
@@ -515,6 +527,7 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path, started: Started) -
     await until(lambda: not started())
 
 
+@pytest.mark.slow
 async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     root = project(tmp_path, other=agent_module("other", ("echo",)))
     env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}

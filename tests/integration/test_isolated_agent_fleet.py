@@ -74,6 +74,7 @@ def processes() -> set[int]:
     }
 
 
+@pytest.mark.slow
 async def test_one_that_is_killed_is_started_again_and_its_conversation_goes_on(tmp_path: Path) -> None:
     root = project(tmp_path, restart={"backoff": 0.1})
     async with running(root) as fleet, AsyncExitStack() as stack:
@@ -118,6 +119,7 @@ def started_tools(fleet: Fleet, since: int) -> list[ToolEvent]:
     return [e for e in fleet.hub.since(since).events if isinstance(e, ToolEvent) and e.phase == "started"]
 
 
+@pytest.mark.slow
 async def test_a_reload_goes_to_a_new_process_and_a_rollback_to_the_one_before(tmp_path: Path) -> None:
     root = project(tmp_path)
     module = root / "agents" / "one.py"
@@ -142,6 +144,7 @@ async def test_a_reload_goes_to_a_new_process_and_a_rollback_to_the_one_before(t
     assert processes() == set()
 
 
+@pytest.mark.slow
 async def test_no_call_fails_while_it_is_reloaded(tmp_path: Path) -> None:
     root = project(tmp_path)
     async with running(root) as fleet:
@@ -166,6 +169,7 @@ async def test_no_call_fails_while_it_is_reloaded(tmp_path: Path) -> None:
         assert min(turns.values()) >= 3
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_on_when_its_agent_moves_out_and_in_again(tmp_path: Path) -> None:
     root = project(tmp_path)
     async with running(root) as fleet, client(fleet, "one") as caller:

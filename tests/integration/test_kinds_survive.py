@@ -159,6 +159,7 @@ async def ended(url: str) -> list[tuple[RunRecord, list[str]]]:
         await ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", ["", "top", "own"], ids=["no rule", "rule of the project", "own rule"])
 async def test_an_agent_that_cannot_go_on_in_the_middle_is_asked_again_only_where_its_rule_says_so(
     tmp_path: Path, rules: str
@@ -205,6 +206,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 async def test_a_run_that_sends_its_callers_token_along_is_not_continued_and_says_why(tmp_path: Path) -> None:
     url, root = f"sqlite:///{tmp_path}/ledger.sqlite3", tmp_path / "p"
     async with other() as far:

@@ -120,6 +120,7 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+@pytest.mark.slow
 async def test_eighty_kills_on_sqlite(tmp_path: Path) -> None:
     # AG-6
     assert await kill_again_and_again(f"sqlite:///{tmp_path}/ledger.sqlite3", 80) > 0
@@ -127,6 +128,7 @@ async def test_eighty_kills_on_sqlite(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["ledger.sqlite3"]
 
 
+@pytest.mark.slow
 async def test_kills_on_postgresql(request: pytest.FixtureRequest) -> None:
     # AG-6
     async with fresh_database(request.getfixturevalue("postgres")) as url:

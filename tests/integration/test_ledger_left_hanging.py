@@ -71,6 +71,7 @@ def server() -> Iterator[Server]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_a_fleet_ends_in_time_although_its_database_does_not_answer(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture

@@ -214,6 +214,7 @@ async def test_a_turn_that_was_killed_is_in_error_at_the_next_start_and_the_thre
         await ledger.close()
 
 
+@pytest.mark.slow
 async def test_a_living_fleet_cleans_up_after_another_one_and_leaves_a_third_alone(
     database_url: str,
 ) -> None:
@@ -838,6 +839,7 @@ async def server_url(postgres: Server) -> AsyncIterator[str]:
         yield url
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_stands_still_is_taken_over_and_writes_nothing_when_it_goes_on(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

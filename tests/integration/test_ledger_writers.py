@@ -59,6 +59,7 @@ async def test_of_twenty_that_begin_in_one_thread_one_gets_it_and_then_the_next(
         await second.close()
 
 
+@pytest.mark.slow
 async def test_two_processes_write_to_one_database_at_a_time(database_url: str) -> None:
     # AG-4
     here = await open_ledger(database_url)
@@ -127,6 +128,7 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
     assert len((await ledger.threads.history(other))[0]) == 4
 
 
+@pytest.mark.slow
 async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:
     threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(64)]
 

@@ -101,6 +101,7 @@ async def test_a_run_that_meets_its_limit_ends_with_what_it_has(tmp_path: Path) 
                 assert result.meta is not None and result.meta["local.pallas/stopReason"] == "limit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_an_agent_gets_what_remains_of_the_limits_of_the_runs_above_it(
     tmp_path: Path, isolation: str
@@ -174,6 +175,7 @@ async def until_limit(fleet: Fleet, text: str, agent: str, principal: Principal)
     raise AssertionError("no limit was met")
 
 
+@pytest.mark.slow
 async def test_two_fleets_on_one_ledger_share_what_a_caller_has_in_a_day(tmp_path: Path) -> None:
     limits = {"per_caller": {"tokens_per_day": 2_500}}
     database = f"sqlite:///{tmp_path}/ledger.sqlite3"

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.live import ERAS
 from support.served import Served, served
 from support.surfaces import rest
@@ -39,6 +40,7 @@ async def stored_steps(url: str) -> int:
         await ledger.close()
 
 
+@pytest.mark.slow
 async def test_a_run_that_goes_on_counts_what_it_and_its_runs_used_before(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     limits = {"per_run": {"steps": 50, "tokens": "1M"}, "per_caller": {"tokens_per_day": "1M"}}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.live import agent_module, write_project
 from unit.test_tui_isolate_launch import started
 
@@ -38,6 +39,7 @@ BODY = """
 """
 
 
+@pytest.mark.slow
 def test_a_workbench_at_debug_with_chatty_libraries_draws_nothing_of_theirs(tmp_path: Path) -> None:
     # PR-33, PR-34: level debug in the project, a console logger, and a journal that the screen refuses
     write_project(

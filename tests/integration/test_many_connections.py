@@ -104,6 +104,7 @@ async def answers_in_both_eras(fleet: Served) -> None:
     assert (await fleet.get("/readyz")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_ten_thousand_connections_opened_and_left_are_let_go_while_calls_are_answered(
     tmp_path: Path,
 ) -> None:
@@ -121,6 +122,7 @@ async def test_ten_thousand_connections_opened_and_left_are_let_go_while_calls_a
         await until(lambda: process.num_fds() < before + 50)
 
 
+@pytest.mark.slow
 async def test_a_fleet_with_few_descriptors_keeps_some_for_itself(tmp_path: Path) -> None:
     root = write_project(
         tmp_path / "project",

@@ -100,6 +100,7 @@ async def sending() -> AsyncIterator[httpx2.AsyncClient]:
         yield found
 
 
+@pytest.mark.slow
 async def test_all_calls_of_a_model_go_over_one_connection_whatever_its_provider(tmp_path: Path) -> None:
     async with provider() as models:
         names = {model.partition(".")[0] for model in MODELS.values()}

@@ -41,6 +41,7 @@ async def steps_of(fleet: Fleet, agent: str) -> tuple[Step, ...]:
     return await LocalPort(fleet).steps(last_run(fleet, agent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_each_model_step_of_every_provider_is_recorded_with_what_was_sent(
     tmp_path: Path, era: str
@@ -120,6 +121,7 @@ async def test_retries_are_attempts_of_one_step_and_a_failed_call_says_why(tmp_p
             assert "busy" in (await LocalPort(fleet).step(step.run_id, 1)).response
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 async def test_steps_of_an_agent_in_its_own_process_are_recorded_in_the_fleet(tmp_path: Path) -> None:
     answer = in_turn(Reply(calls=[("echo__echo", {"text": "hi"})]), Reply("it said hi"))

@@ -46,6 +46,7 @@ async def ended(url: str) -> tuple[dict[str, RunRecord], list[str]]:
         await ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 @pytest.mark.parametrize(
     ("rules", "waits", "answer"),
@@ -81,6 +82,7 @@ async def test_a_killed_fleet_that_is_started_again_goes_on_with_both(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_fleet_that_is_asked_to_stop_hands_both_over_after_the_step_of_the_inner_one(
     tmp_path: Path, isolation: str
@@ -110,6 +112,7 @@ async def test_a_fleet_that_is_asked_to_stop_hands_both_over_after_the_step_of_t
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_who_cancels_the_outer_run_cancels_the_one_that_it_joined(tmp_path: Path, era: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
@@ -133,6 +136,7 @@ async def test_who_cancels_the_outer_run_cancels_the_one_that_it_joined(tmp_path
     assert {agent: run.status for agent, run in runs.items()} == {"lead": "cancelled", "clerk": "cancelled"}
 
 
+@pytest.mark.slow
 async def test_a_run_whose_outer_one_is_over_does_not_go_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     root = project(tmp_path / "p", url, lead={})
@@ -156,6 +160,7 @@ async def test_a_run_whose_outer_one_is_over_does_not_go_on(tmp_path: Path) -> N
     assert effects(root) == ["note a", "wait b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL], ids=["asked to stop", "killed"])
 async def test_another_replica_goes_on_with_both(
     tmp_path: Path, postgres: Server, ends: signal.Signals
@@ -191,6 +196,7 @@ async def test_another_replica_goes_on_with_both(
 ROUTER = {"kind": "router", "agents": ["clerk"], "fallback": "clerk"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_router_goes_on_at_the_agent_that_it_chose(tmp_path: Path, era: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
@@ -217,6 +223,7 @@ async def test_a_router_goes_on_at_the_agent_that_it_chose(tmp_path: Path, era: 
             assert text_of(await lead.call_tool("send_message", message)) == "turn 2"
 
 
+@pytest.mark.slow
 async def test_what_a_killed_fleet_paid_for_is_part_of_what_its_runs_cost(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     prices = {"generic.scripted": {"input": 3.0, "output": 15.0}}

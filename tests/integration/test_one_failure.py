@@ -161,6 +161,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     return typed
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_killed_shows_on_every_surface_within_one_poll(
     tmp_path: Path, typed: Callable[..., Any]
 ) -> None:

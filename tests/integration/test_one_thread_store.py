@@ -82,6 +82,7 @@ def _environment(state: Path) -> dict[str, str]:
     return {"PALLAS_DATABASE_URL": f"sqlite:///{state}/ledger.sqlite3", "PALLAS_LOG_LEVEL": "INFO"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", SURFACES)
 async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Served, first: str) -> None:
     # UN-1
@@ -101,6 +102,7 @@ async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Ser
     assert {run["status"] for run in runs} == {"ok"}
 
 
+@pytest.mark.slow
 async def test_a_typed_handler_is_reached_by_every_surface_in_one_thread_and_by_another_handler(
     fleet: Served,
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_typed_handler_is_reached_by_every_surface_in_one_thread_and_by_
     assert {run["status"] for run in asked} == {"ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_all_surfaces_talk_in_the_thread_of_an_open_session_which_hears_of_it(
     fleet: Served, era: str
@@ -196,6 +199,7 @@ async def test_a_long_conversation_is_told_by_a_summary_of_the_agents_own_model(
     assert int(answer.removeprefix("turn ")) < 4
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_it(tmp_path: Path) -> None:
     # AG-6: what it took until then counts
     project, environment = _project(tmp_path / "p"), _environment(tmp_path)

@@ -256,6 +256,7 @@ async def console(payload: ConsolePrompt, metadata: HandlerMetadata) -> HandlerR
 """
 
 
+@pytest.mark.slow
 async def test_an_organisms_console_reads_the_input_of_a_served_fleet(tmp_path: Path) -> None:
     # HC-26
     heard = hello(tmp_path / "project", CONSOLE, FORWARDING + READS)

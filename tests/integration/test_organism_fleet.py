@@ -155,6 +155,7 @@ async def test_three_sources_are_one_catalog_and_no_name_is_there_twice_unreport
         assert "organism.yaml:10: listeners[1]: probe is the name of agents.probe" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_an_organism_that_is_saved_is_taken_over_as_agents_yaml_is(tmp_path: Path) -> None:
     async with watched(tmp_path, {}, SCRIPT, before=before) as saves:
         text = ORGANISM.replace("description: Says it loudly", "description: Louder")
@@ -228,6 +229,7 @@ async def heavy(payload: Reply, metadata: HandlerMetadata) -> HandlerResponse:
 """
 
 
+@pytest.mark.slow
 async def test_an_organism_alone_is_served_and_those_that_share_a_name_all_hear_it(tmp_path: Path) -> None:
     # HC-34
     (tmp_path / "hello.py").write_text(HELLO + MORE)

@@ -103,6 +103,7 @@ def with_package(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 async def test_the_packages_own_responses_and_todos_work_when_served(tmp_path: Path) -> None:
     # HC-34, HC-3, HC-4, HC-35: what passes `check --import` works at run time, isolated as well
     (port,) = free_ports(1)

@@ -227,6 +227,7 @@ def test_what_is_read_once_is_read_by_a_true_start(options: dict[str, Any]) -> N
         process.communicate(timeout=LONG)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(480)
 async def test_nothing_outlives_tests_that_are_killed(tmp_path: Path) -> None:
     (tmp_path / "starter.py").write_text(STARTER)

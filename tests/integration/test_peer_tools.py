@@ -334,6 +334,7 @@ async def test_what_a_handler_asks_a_model_is_a_thread_of_that_model_for_the_one
     }
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_takes_what_it_asked_with_it(fleet: Fleet) -> None:
     desk = of(fleet, "desk")
     if desk.executor.pid is None:

@@ -31,6 +31,7 @@ async def tools(fleet: Fleet) -> dict[str, dict[str, Any]]:
     return {each["function"]["name"]: each["function"]["parameters"] for each in shown}
 
 
+@pytest.mark.slow
 async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_turn(tmp_path: Path) -> None:
     root = peered_project(tmp_path / "p", isolation="process")
     async with running(root, watch=True) as fleet:

@@ -29,6 +29,7 @@ async def until_in_flight(fleet: Served, agent: str, *calls: asyncio.Task[Any]) 
     await poll(in_flight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_fleet_that_ends_lets_its_models_ask_and_one_that_dies_takes_them_along(
     tmp_path: Path, how: signal.Signals

@@ -52,6 +52,7 @@ def run(root: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 async def test_its_user_talks_to_it_and_makes_agents_without_any_configuration(fleet: Served) -> None:
     # AG-22, AG-25
     await fleet.says("concierge: ready")
@@ -74,6 +75,7 @@ async def test_its_user_talks_to_it_and_makes_agents_without_any_configuration(f
     typed(fleet.root, "delete", "agent", "reviewer")
 
 
+@pytest.mark.slow
 async def test_a_thread_continues_with_and_without_a_fleet_that_runs(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "desk", {"concierge": agent_module("concierge")}, SCRIPT)
     before = _thread_of(run(root, "chat", "concierge", "-m", "Who are you?"))

@@ -75,6 +75,7 @@ async def _failures(fleet: Fleet, name: str, *messages: str) -> list[dict[str, A
     return [json.loads(result.content[0].text) for result in results]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_a_failing_call_is_made_as_often_as_llm_retries_says_and_tells_what_it_was(
     fleet: Fleet, behind: FailingModels
 ) -> None:
@@ -102,6 +103,7 @@ async def test_a_failing_call_is_made_as_often_as_llm_retries_says_and_tells_wha
         assert "127.0.0.1" not in body["error"]
 
 
+@pytest.mark.slow
 async def test_a_refused_connection_is_no_timeout(tmp_path_factory: pytest.TempPathFactory) -> None:
     # DR-22
     (nobody,) = free_ports(1)

@@ -148,6 +148,7 @@ def _model(asked: Asked) -> str:
     return str(asked.body["model"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", [False, True])
 async def test_each_turn_is_answered_by_the_provider_that_is_chosen(tmp_path: Path, process: bool) -> None:
     # DR-24
@@ -371,6 +372,7 @@ def _with_failover(*ids: str) -> dict[str, Any]:
     return {"providers": [{**each, "failover": each["id"] in ids} for each in _THREE["providers"]]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", [False, True])
 async def test_another_one_stands_in_at_once_and_everybody_is_told(
     tmp_path: Path, process: bool, caplog: pytest.LogCaptureFixture

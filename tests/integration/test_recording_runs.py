@@ -153,6 +153,7 @@ async def test_a_run_that_goes_on_is_refused(fleet: Served) -> None:
             await other.delete(f"/runs/{run}")
 
 
+@pytest.mark.slow
 async def test_every_run_is_recorded_until_the_command_is_interrupted(fleet: Served, tmp_path: Path) -> None:
     await asked(fleet, "How many?")  # it ends before, and is not recorded
     async with (
@@ -198,6 +199,7 @@ async def compared(fleet: Served, *words: str) -> tuple[int, str]:
     return status, out + err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_two_runs_of_a_fleet_are_compared(fleet: Served, tmp_path: Path, era: str) -> None:
     runs = [await asked(fleet, "How many?", era=era), await asked(fleet, "How many?", era=era)]
@@ -237,6 +239,7 @@ async def test_a_workbench_compares_runs_of_a_fleet_elsewhere(fleet: Served) -> 
     assert [each.mark for each in found.found.run.steps] == ["changed", "removed", "removed"]
 
 
+@pytest.mark.slow
 async def test_no_secret_is_in_a_recording(tmp_path: Path) -> None:
     """Keys, variables, tokens of callers and URLs, in questions, arguments, results, headers and history."""
     key, variable, url = (f"canary-{what}-4be1c0d2a7" for what in ("key", "variable", "url"))
@@ -268,6 +271,7 @@ async def test_no_secret_is_in_a_recording(tmp_path: Path) -> None:
     assert len(canaries) > 200
 
 
+@pytest.mark.slow
 async def test_a_run_is_recorded_when_its_fleet_has_ended(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     with served(root) as fleet:

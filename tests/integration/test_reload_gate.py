@@ -41,6 +41,7 @@ async def saves(root: Path) -> AsyncIterator[GatedSaves]:
         yield saves
 
 
+@pytest.mark.slow
 async def test_what_breaks_a_test_is_held_back_until_a_save_repairs_it(
     saves: GatedSaves, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,6 +75,7 @@ async def test_what_breaks_a_test_is_held_back_until_a_save_repairs_it(
     assert await saves.says("desk", ERAS[0]) == "Apple. 1"
 
 
+@pytest.mark.slow
 async def test_a_requested_reload_lets_it_through_and_the_next_save_is_tested_again(
     saves: GatedSaves,
 ) -> None:
@@ -90,6 +92,7 @@ async def test_a_requested_reload_lets_it_through_and_the_next_save_is_tested_ag
     assert saves.versions()["desk"] == 2
 
 
+@pytest.mark.slow
 async def test_a_reload_or_a_restart_of_one_agent_lets_that_one_through(saves: GatedSaves) -> None:
     late = module("late", "Birch.")
     saves.desk("Birch.")
@@ -111,6 +114,7 @@ async def test_a_reload_or_a_restart_of_one_agent_lets_that_one_through(saves: G
     assert await saves.says("desk", ERAS[0]) == "Birch. 1"
 
 
+@pytest.mark.slow
 async def test_it_is_told_once_and_again_with_each_save_of_its_own(saves: GatedSaves) -> None:
     saves.desk("Birch.")
     await saves.is_held("desk")
@@ -123,6 +127,7 @@ async def test_it_is_told_once_and_again_with_each_save_of_its_own(saves: GatedS
     await until(lambda: [each.outcome for each in saves.told() if each.agent == "desk"] == ["held", "held"])
 
 
+@pytest.mark.slow
 async def test_another_recording_of_the_test_lets_the_version_go_live(saves: GatedSaves) -> None:
     (saves.root / "tests" / "agents" / "through.yaml").unlink()
     saves.desk("Birch.")
@@ -134,6 +139,7 @@ async def test_another_recording_of_the_test_lets_the_version_go_live(saves: Gat
         assert await saves.says("desk", era) == "Birch. 1"
 
 
+@pytest.mark.slow
 async def test_a_module_that_only_the_held_version_imports_is_tested_when_it_is_saved(
     saves: GatedSaves,
 ) -> None:
@@ -164,6 +170,7 @@ async def test_without_a_recorded_test_nothing_is_run_and_nothing_held(saves: Ga
     assert saves.tests.runs == ran
 
 
+@pytest.mark.slow
 async def test_one_save_adds_an_agent_and_changes_one_that_passes(saves: GatedSaves) -> None:
     saves.fleet.control_fleet("pause")  # so that one reload sees all of it
     saves.write("agents/added.py", module("added", "Cherry."))
@@ -178,6 +185,7 @@ async def test_one_save_adds_an_agent_and_changes_one_that_passes(saves: GatedSa
     assert saves.held() == ()
 
 
+@pytest.mark.slow
 async def test_the_gate_opens_and_closes_with_a_save(saves: GatedSaves) -> None:
     saves.desk("Birch.")
     await saves.is_held("desk")
@@ -192,6 +200,7 @@ async def test_the_gate_opens_and_closes_with_a_save(saves: GatedSaves) -> None:
     await saves.is_held("desk")
 
 
+@pytest.mark.slow
 async def test_tests_that_cannot_be_read_or_run_hold_back_and_say_why(
     saves: GatedSaves, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -269,6 +278,7 @@ def under_test(saves: GatedSaves) -> tuple[str, ...]:
     return watch.testing if watch is not None else ()
 
 
+@pytest.mark.slow
 async def test_files_saved_while_tests_run_are_tested_before_they_go_live(root: Path) -> None:
     tests = WaitingTests()
     async with gated(root, tests) as saves:
@@ -284,6 +294,7 @@ async def test_files_saved_while_tests_run_are_tested_before_they_go_live(root: 
         assert [each.outcome for each in saves.told() if each.agent == "desk"] == ["held"]
 
 
+@pytest.mark.slow
 async def test_a_version_whose_tests_were_cut_goes_live_once_it_passes_though_one_it_needs_had_failed(
     root: Path, tmp_path: Path
 ) -> None:
@@ -304,6 +315,7 @@ async def test_a_version_whose_tests_were_cut_goes_live_once_it_passes_though_on
         await saves.is_live("front", 1)
 
 
+@pytest.mark.slow
 async def test_a_module_saved_while_tests_run_that_the_next_version_imports_is_tested(root: Path) -> None:
     tests = WaitingTests()
     async with gated(root, tests) as saves:
@@ -351,6 +363,7 @@ async def test_the_process_of_the_tests_ends_with_the_fleet(
     await until(lambda: not sleeps())
 
 
+@pytest.mark.slow
 async def test_an_agent_that_does_not_answer_needs_no_test_to_be_repaired(root: Path) -> None:
     good = (root / "agents" / "desk.py").read_text()
     tests = CountedTests()
@@ -366,6 +379,7 @@ async def test_an_agent_that_does_not_answer_needs_no_test_to_be_repaired(root: 
         await saves.is_held()
 
 
+@pytest.mark.slow
 async def test_a_person_reads_what_is_held_back_and_a_hangup_lets_it_through(root: Path) -> None:
     file = root / "agents" / "desk.py"
 

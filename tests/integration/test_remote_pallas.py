@@ -272,6 +272,7 @@ async def up(executor: RemoteExecutor) -> None:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_stock_fast_agent_keeps_conversations_apart(stock: str) -> None:
     # It may take its time to answer: a look that fails would end its sessions.
     pace = WatchIntervals(look=120, connect=120)

@@ -223,6 +223,7 @@ async def test_a_handle_that_is_configured_goes_on_where_we_were_until_a_restart
         assert there.handles[-1] not in (first, "") and "user: one" in there.heard[-1]
 
 
+@pytest.mark.slow
 async def test_pictures_are_refused_where_nothing_takes_them() -> None:
     async with other() as there, remote(there.url) as executor:
         assert not executor.info.vision

@@ -54,6 +54,7 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
         _watched.append((event, given[1] if event == "socket.connect" else given))
 
 
+@pytest.mark.slow
 async def test_a_hundred_replays_are_the_same_without_a_connection_outside_of_the_process(
     tmp_path: Path,
 ) -> None:
@@ -79,6 +80,7 @@ async def test_a_hundred_replays_are_the_same_without_a_connection_outside_of_th
     assert looked_up <= {"127.0.0.1", b"127.0.0.1", None}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 async def test_agents_in_processes_of_their_own_are_replayed(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p", isolation="process")
@@ -96,6 +98,7 @@ async def test_agents_in_processes_of_their_own_are_replayed(tmp_path: Path) -> 
     assert 'messages[0].content is "You are Clark."' in outcome.fault
 
 
+@pytest.mark.slow
 async def test_a_replay_takes_no_port_and_writes_no_database_of_a_fleet_that_runs(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p", top={"database_url": "sqlite:///ledger.sqlite3"})
     recording = await recorded(root, "lead", ASKED, **SHOWN)
@@ -107,6 +110,7 @@ async def test_a_replay_takes_no_port_and_writes_no_database_of_a_fleet_that_run
     assert [path for path in (root / "ledger.sqlite3", default_path(project)) if path.exists()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [
@@ -145,6 +149,7 @@ async def test_what_was_not_recorded_is_a_miss_that_names_the_first_field(
     assert outcome.fault.endswith("; go on with --models live, or record the run again")
 
 
+@pytest.mark.slow
 async def test_another_picture_is_a_miss(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, images=(Image(large(), "image/png"),))
@@ -155,6 +160,7 @@ async def test_another_picture_is_a_miss(tmp_path: Path) -> None:
     assert "messages[1].content" in outcome.fault
 
 
+@pytest.mark.slow
 async def test_a_picture_of_a_tool_that_the_recording_lacks_is_no_difference(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     data = large()
@@ -173,6 +179,7 @@ async def test_a_picture_of_a_tool_that_the_recording_lacks_is_no_difference(tmp
     assert_same(await replayed(root, lacking))
 
 
+@pytest.mark.slow
 async def test_live_models_ask_recorded_tools_and_a_call_that_is_not_there_fails_the_run(
     tmp_path: Path,
 ) -> None:
@@ -191,6 +198,7 @@ async def test_live_models_ask_recorded_tools_and_a_call_that_is_not_there_fails
     )
 
 
+@pytest.mark.slow
 async def test_a_renamed_tool_of_a_live_server_is_a_miss(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, **SHOWN)
@@ -213,6 +221,7 @@ async def test_what_differs_is_told_if_live_tools_answer_otherwise(tmp_path: Pat
     assert "ten lamps" in str(outcome.difference)
 
 
+@pytest.mark.slow
 async def test_a_replay_is_a_run_on_the_surface_replay(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, **SHOWN)
@@ -222,6 +231,7 @@ async def test_a_replay_is_a_run_on_the_surface_replay(tmp_path: Path) -> None:
     assert {each.agent: each.surface for each in started}["lead"] == "replay"
 
 
+@pytest.mark.slow
 async def test_a_cancelled_replay_ends_everything_below_it(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, **SHOWN)

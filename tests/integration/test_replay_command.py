@@ -34,6 +34,7 @@ def replay(root: Path, *options: str, folder: str = FOLDER) -> subprocess.Comple
     return pallas_process.run(*arguments, cwd=root, capture_output=True, text=True, timeout=LONG)
 
 
+@pytest.mark.slow
 def test_a_replay_shows_its_runs_and_steps_and_that_they_are_the_same(project: Path) -> None:
     done = replay(project)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,6 +47,7 @@ def test_a_replay_shows_its_runs_and_steps_and_that_they_are_the_same(project: P
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_document_has_the_same_in_json(project: Path) -> None:
     done = replay(project, "-o", "json", "--speed", "recorded")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,6 +62,7 @@ def test_the_document_has_the_same_in_json(project: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_replay_is_recorded_on_demand_and_compared(project: Path) -> None:
     for name in ("replayed", "replayed.tar"):
         done = replay(project, "--into", name)
@@ -77,6 +80,7 @@ def test_a_replay_is_recorded_on_demand_and_compared(project: Path) -> None:
     assert "there is something else in it; choose another folder" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_miss_and_a_difference_have_status_1(project: Path, tmp_path: Path) -> None:
     root = tmp_path / "p"
     shutil.copytree(project, root)

@@ -100,6 +100,7 @@ async def main() -> None: ...
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_servers_over_http_and_stdio_of_either_protocol_version_answer_from_the_recording(
     tmp_path: Path, era: str
@@ -203,6 +204,7 @@ DESK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_complete_of_a_handler_is_answered_from_the_recording(tmp_path: Path, isolation: str) -> None:

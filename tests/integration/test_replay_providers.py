@@ -35,6 +35,7 @@ def forget_keys(root: Path) -> None:
     path.write_text(yaml.safe_dump(config), "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", MODELS)
 @pytest.mark.parametrize("is_timed", [False, True])
 async def test_the_answers_of_a_provider_are_replayed(tmp_path: Path, agent: str, is_timed: bool) -> None:

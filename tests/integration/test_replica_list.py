@@ -73,6 +73,7 @@ async def drain(fleet: Served, replica: str, token: str = TOKEN) -> httpx2.Respo
         )
 
 
+@pytest.mark.slow
 async def test_replicas_are_listed_with_what_they_do_and_took_over(
     replicas: Replicas, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ async def test_replicas_are_listed_with_what_they_do_and_took_over(
     assert "Taken over" in await asyncio.to_thread(typed, "describe", "replica", left["id"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked_at", ["itself", "another"])
 async def test_a_replica_drains_whichever_is_asked_and_its_runs_end_first(
     replicas: Replicas, asked_at: str
@@ -201,6 +203,7 @@ async def test_a_fleet_on_an_sqlite_file_is_drained_through_another_one(tmp_path
         assert left["pid"] == two.process.pid
 
 
+@pytest.mark.slow
 async def test_a_token_that_may_only_look_drains_no_replica(postgres: Server, tmp_path: Path) -> None:
     reader = "the-reading-token-of-the-tests"
     async with fresh_database(postgres) as url:

@@ -45,6 +45,7 @@ async def unused(params: Any) -> Any:
     raise AssertionError
 
 
+@pytest.mark.slow
 async def test_a_parked_call_is_answered_and_joined_at_another_replica(replicas: list[Served]) -> None:
     one, two = replicas
     async with (

@@ -205,6 +205,7 @@ async def test_a_session_that_is_closed_at_another_replica_ends_with_its_prompt(
         assert (await tell(one, "bridge_health"))["sessions"]["active"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_session_goes_on_in_a_fleet_that_is_started_again(
     tmp_path: Path, ends: signal.Signals
@@ -226,6 +227,7 @@ async def test_a_session_goes_on_in_a_fleet_that_is_started_again(
             assert "not found" in (await refused(client, "sessions_status", sessionId=session))["error"]
 
 
+@pytest.mark.slow
 async def test_two_fleets_on_one_file_share_their_sessions(tmp_path: Path) -> None:
     # DR-11, DR-12, DR-16
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
@@ -270,6 +272,7 @@ async def answer(request):
 """
 
 
+@pytest.mark.slow
 async def test_a_handler_that_is_asked_again_elsewhere_knows_its_session(
     tmp_path: Path, postgres: Server
 ) -> None:

@@ -247,6 +247,7 @@ async def test_different_releases_are_reported_once_per_change(
     await ledger.close()
 
 
+@pytest.mark.slow
 async def test_the_store_refuses_to_drain_what_cannot_drain_and_says_why(database_url: str) -> None:
     heard: list[str] = []
     one = await open_ledger(database_url, report=Reporting(), drain=heard.append)

@@ -34,6 +34,7 @@ async def asked(fleet: Served, era: str, text: str) -> None:
             await clerk.call_tool("send_message", {"message": text, **THREAD})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 async def test_a_run_of_a_replica_that_is_killed_goes_on_in_another(replicas: Replicas) -> None:
     asking = asyncio.create_task(asked(replicas.one, ERAS[0], "work"))
@@ -55,6 +56,7 @@ async def test_a_run_of_a_replica_that_is_killed_goes_on_in_another(replicas: Re
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_replica_that_is_stopped_for_a_while_does_nothing_more_for_a_run_that_was_taken_over(
     replicas: Replicas,
 ) -> None:
@@ -216,6 +218,7 @@ async def test_a_message_that_waits_in_a_replica_that_ends_is_answered_by_anothe
     assert rows[-2:] == ["user complete: say it", "assistant complete: turn 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_in_transaction", [False, True])
 async def test_a_message_that_waits_in_a_replica_that_is_stopped_stays_answered_when_it_goes_on(
     replicas: Replicas, is_in_transaction: bool
@@ -296,6 +299,7 @@ async def test_a_stream_of_a_run_that_is_handed_over_goes_on_at_another(replicas
         assert [each["type"] for each in whole.chunks if each["type"] in ("error", "final")] == ["final"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 async def test_the_stream_of_a_fork_is_stored_by_the_replica_that_goes_on_with_it(
     replicas: Replicas,
@@ -445,6 +449,7 @@ async def test_a_message_that_waits_for_its_thread_is_cancelled_at_another_repli
     assert [row for row in rows if row.startswith("user")] == ["user complete: work"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 async def test_a_reader_at_one_replica_sees_the_run_of_another_go_on_there(replicas: Replicas) -> None:
     body = {"message": "tell me", "stream": True}

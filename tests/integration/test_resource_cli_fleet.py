@@ -107,6 +107,7 @@ def _sh(fleet: Served, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_seeds_commands_work_as_typed_and_the_key_is_shown_nowhere(fleet: Served, typed: Shell) -> None:
     # AG-29
     done = _sh(fleet, SEED.replace("MODEL_URL", _model_url(fleet)))

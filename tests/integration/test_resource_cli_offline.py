@@ -36,6 +36,7 @@ def typed(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[
     return status, out, err
 
 
+@pytest.mark.slow
 def test_things_are_made_shown_and_deleted_without_a_fleet(
     root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

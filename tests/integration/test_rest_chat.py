@@ -184,6 +184,7 @@ async def test_a_whole_conversation_takes_the_place_of_the_message(served: Api) 
         assert (wrong.status_code, wrong.json()["data"]["key"]) == (400, "messages")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "key"),
     [

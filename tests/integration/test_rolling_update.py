@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
 from mcp import Client, MCPError
 from support.live import ERAS
 from support.offline import offline_project
@@ -66,6 +67,7 @@ def version(folder: Path, name: str) -> Path:
     return offline_project(folder / name, {"desk": None}, script, top={"bind": "127.0.0.1"})
 
 
+@pytest.mark.slow
 async def test_no_run_fails_while_one_version_follows_another(tmp_path: Path) -> None:
     answers: list[str] = []
     begun_anew: list[int] = []

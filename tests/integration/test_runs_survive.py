@@ -89,6 +89,7 @@ async def described(fleet: Served, run: RunRecord, capsys: pytest.CaptureFixture
     return found.removeprefix("Unfinished calls:").strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 @pytest.mark.parametrize(
     ("rules", "outcome", "waits"),
@@ -136,6 +137,7 @@ async def test_a_run_goes_on_at_its_last_step_and_a_lost_call_as_its_rule_says(
             assert text_of(answer) == "turn 2"
 
 
+@pytest.mark.slow
 async def test_a_run_whose_rule_is_fail_ends_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +157,7 @@ async def test_a_run_whose_rule_is_fail_ends_with_the_reason(
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_of_calls_made_at_once_only_the_one_whose_answer_was_lost_is_repeated(tmp_path: Path) -> None:
     url = database(tmp_path)
     root = project(tmp_path / "p", url, unfinished_calls={"*": "repeat"})
@@ -185,6 +188,7 @@ def stored_results(tmp_path: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM call_results").fetchone()[0])
 
 
+@pytest.mark.slow
 async def test_a_run_that_ends_each_fleet_is_given_up(tmp_path: Path) -> None:
     url = database(tmp_path)
     root = project(tmp_path / "p", url, unfinished_calls={"*": "repeat"})
@@ -201,6 +205,7 @@ async def test_a_run_that_ends_each_fleet_is_given_up(tmp_path: Path) -> None:
     assert effects(root) == ["note a", "wait b", "wait b", "wait b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_fleet_that_is_asked_to_stop_hands_a_run_over_after_its_step(
@@ -229,6 +234,7 @@ async def test_a_fleet_that_is_asked_to_stop_hands_a_run_over_after_its_step(
     assert said[5:] == ['assistant complete: done: {"result":"waited b"}']
 
 
+@pytest.mark.slow
 async def test_a_run_whose_step_takes_too_long_is_handed_over_in_it(tmp_path: Path) -> None:
     url = database(tmp_path)
     root = project(tmp_path / "p", url, top={"drain": "hand_over", "drain_timeout": 0.2})
@@ -260,6 +266,7 @@ async def streamed(
                 yield number, json.loads(line.removeprefix("data: "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", ["while it goes on", "when it is over"])
 async def test_a_stream_goes_on_with_the_next_number_and_a_key_gets_the_answer(
     tmp_path: Path, reads: str
@@ -313,6 +320,7 @@ async def sent(fleet: Served, era: str, text: str, meta: Mapping[str, Any] = KEY
         return await clerk.call_tool("send_message", {"message": text, "conversation_id": "new"}, meta=meta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_message_that_is_sent_again_with_its_key_joins_the_run_that_goes_on(
     tmp_path: Path, era: str
@@ -349,6 +357,7 @@ async def test_a_message_that_is_sent_again_with_its_key_joins_the_run_that_goes
         assert "is no key; send 1 to 255 printable ASCII characters" in wrong["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_worker_process_that_dies_leaves_its_run_to_another(tmp_path: Path, era: str) -> None:
     url = database(tmp_path)

@@ -107,6 +107,7 @@ async def _answers_any_query_and_reads_documents_only(client: Client) -> None:
     assert "Which bulb fits?" in said
 
 
+@pytest.mark.slow
 async def test_the_shop_answers_over_http_and_says_nothing_else() -> None:
     # PR-8
     async with the_shop() as (url, process):
@@ -238,6 +239,7 @@ async def test_research_finds_its_answer_in_the_documents(sample: Project) -> No
 BUG: Final = "Which customers were hit by the May invoice bug, and what did they buy?"
 
 
+@pytest.mark.slow
 async def test_the_fleet_answers_what_its_readme_suggests(tmp_path: Path) -> None:
     """One fleet for all of it: starting it costs more than the questions."""
     root = copy_sample(tmp_path, hurry=True)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.projects import copy_sample
 from support.surfaces import command
 
@@ -12,6 +13,7 @@ async def run_tests(root: Path) -> list[str]:
     return out.splitlines()
 
 
+@pytest.mark.slow
 async def test_the_sample_project_has_five_tests_that_need_no_model(tmp_path: Path) -> None:
     root = copy_sample(tmp_path)
     *lines, last = await run_tests(root)

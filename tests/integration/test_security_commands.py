@@ -10,6 +10,7 @@ from support.waiting import until
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_no_caller_has_a_file_written(tmp_path: Path, isolation: str) -> None:
     target = tmp_path / "stolen.json"

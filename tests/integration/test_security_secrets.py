@@ -257,6 +257,7 @@ def origin(fleet: Fleet) -> str:
     return fleet.registry_url.removesuffix("/.well-known/mcp/server.json")
 
 
+@pytest.mark.slow
 async def test_a_headless_run_says_none_of_them_on_its_streams_or_in_its_file(tmp_path: Path) -> None:
     # PR-36: every logger at debug, the journal on, and a project that sets its own logger to the console
     heard = Heard()

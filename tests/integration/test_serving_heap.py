@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from support.live import agent_module, write_project
 from support.waiting import until
 
@@ -30,6 +31,7 @@ threading.Thread(target=watch, daemon=True).start()
 """
 
 
+@pytest.mark.slow
 async def test_what_a_start_made_is_left_out_of_collections_once_the_fleet_runs(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": WATCH + agent_module("one")}, top={"bind": "127.0.0.1"})
     told = root / "frozen"

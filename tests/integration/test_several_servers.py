@@ -43,6 +43,7 @@ async def test_a_server_that_is_gone_is_passed_over_and_then_tried_last(url: str
     assert servers._good == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_takes_only_its_share_of_the_time(url: str) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from support import raw_client
 from support.live import ECHO, ERAS, agent_module, write_project
 from support.offline import offline_project
@@ -57,6 +58,7 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
+@pytest.mark.slow
 async def test_systemd_hears_of_start_reload_and_end_and_children_hear_nothing(tmp_path: Path) -> None:
     root = write_project(
         tmp_path / "p",
@@ -99,6 +101,7 @@ async def test_systemd_hears_of_start_reload_and_end_and_children_hear_nothing(t
         assert ending[0]["STATUS"].startswith("draining")
 
 
+@pytest.mark.slow
 async def test_the_watchdog_hears_nothing_while_an_agents_code_blocks_the_loop(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script = f"""

@@ -89,6 +89,7 @@ async def test_it_ends_while_an_agents_code_is_imported(
         await ends_cleanly(fleet, number)
 
 
+@pytest.mark.slow
 async def test_it_ends_while_a_stdio_server_hangs_and_others_wait_for_its_agent(tmp_path: Path) -> None:
     root = hung_project(tmp_path)
     with served(root) as fleet:
@@ -98,6 +99,7 @@ async def test_it_ends_while_a_stdio_server_hangs_and_others_wait_for_its_agent(
         await until(lambda: gone(pid))
 
 
+@pytest.mark.slow
 async def test_a_second_signal_during_the_start_leaves_no_process_behind(tmp_path: Path) -> None:
     root = hung_project(tmp_path)
     with served(root, truly=True) as fleet:
@@ -137,6 +139,7 @@ async def test_it_ends_as_soon_as_it_listens_to_signals_at_all(tmp_path: Path) -
         assert fleet.err == []
 
 
+@pytest.mark.slow
 async def test_an_agent_whose_code_blocks_the_end_is_ended_by_force_and_that_is_told(tmp_path: Path) -> None:
     script = """
 rules:
@@ -204,6 +207,7 @@ rules:
             assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_hangup_during_the_start_is_heeded_when_it_runs(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": IMPORTS.format(seconds=2)})
     with served(root) as fleet:

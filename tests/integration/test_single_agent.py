@@ -41,6 +41,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
 
 
+@pytest.mark.slow
 async def test_a_file_is_a_fleet_of_one_and_its_folder_stays_as_it_is(folder: Path) -> None:
     card = folder / "Front Desk.md"
     assert single(card) == (folder, "front-desk")

@@ -50,6 +50,7 @@ async def ask_often(ledger: Ledger, used: Amount) -> int:
         return sum(await asyncio.gather(*(ask() for _ in range(20))))
 
 
+@pytest.mark.slow
 async def test_replicas_together_exceed_a_limit_by_one_question_at_most(database_url: str) -> None:
     one, two = await open_ledger(database_url), await open_ledger(database_url)
     try:
@@ -71,6 +72,7 @@ async def test_replicas_together_exceed_a_limit_by_one_question_at_most(database
         await again.close()
 
 
+@pytest.mark.slow
 async def test_what_a_dead_replica_had_reserved_is_released_once(database_url: str) -> None:
     one, two = await open_ledger(database_url), await open_ledger(database_url)
     try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 import yaml
 from mcp import Client
 from support.live import agent_module, write_project
@@ -57,6 +58,7 @@ async def _modules(root: Path) -> set[str]:
     return set(json.loads(told.read_text()))
 
 
+@pytest.mark.slow
 async def test_a_fleet_of_one_agent_imports_what_it_uses_and_rest_when_that_is_asked(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": TELL + agent_module("one", model="openai.gpt-4.1")})
     (root / "fastagent.config.yaml").write_text(

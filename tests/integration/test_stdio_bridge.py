@@ -183,6 +183,7 @@ async def test_a_cancel_reaches_the_server(papers: Program, tmp_path: Path, era:
         await until(gate.exists)
 
 
+@pytest.mark.slow
 @forked
 async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_with_the_fleet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -200,6 +201,7 @@ async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_w
     await until(lambda: gone(pid))
 
 
+@pytest.mark.slow
 @forked
 async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -> None:
     async with served(tmp_path, WHOAMI) as program:

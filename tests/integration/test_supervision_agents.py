@@ -33,6 +33,7 @@ exec(pathlib.Path("echo_server.py").read_text())
 SETTINGS = {"mcp": {"servers": {"echo": {"command": "python", "args": ["hangs_once.py"]}}}}
 
 
+@pytest.mark.slow
 async def test_a_stdio_server_that_hangs_fails_no_start_and_its_next_process_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

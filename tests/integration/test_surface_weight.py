@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 
 CODE = """
@@ -28,6 +30,7 @@ print([name for name in ("key_value", "beartype") if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_the_store_of_sessions_that_have_nothing_to_store_is_not_imported() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], cwd=TESTS, capture_output=True, text=True, timeout=60, check=False

@@ -41,6 +41,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [3 * DAY, -3 * DAY, 3650 * DAY], ids=["forward", "back", "years"])
 async def test_a_clock_that_jumps_ends_no_run_and_no_conversation(tmp_path: Path, jump: float) -> None:
     off = tmp_path / "off"

@@ -34,6 +34,7 @@ async def answers(fleet: Served, era: str, text: str = "hi") -> None:
         assert text_of(await one.call_tool("send_message", {"message": text})) == text
 
 
+@pytest.mark.slow
 async def test_a_full_disk_costs_the_log_its_records_and_nobody_an_answer(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
@@ -72,6 +73,7 @@ async def test_a_disk_that_is_full_from_the_beginning_to_the_end_changes_nothing
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_output_that_nobody_takes_changes_nothing_and_not_the_exit_status(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     redirect = ("sh", "-c", 'exec "$0" "$@" > /dev/full 2> /dev/full')
@@ -82,6 +84,7 @@ async def test_output_that_nobody_takes_changes_nothing_and_not_the_exit_status(
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_log_that_cannot_be_where_it_should_be_goes_elsewhere_and_comes_back(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     folder = tmp_path / "state"
@@ -128,6 +131,7 @@ async def test_the_log_is_on_stderr_too_where_a_journal_reads_it(tmp_path: Path)
         assert json.loads(line) == await fleet.logs("one: run ")
 
 
+@pytest.mark.slow
 async def test_lines_for_systemds_journal_begin_with_their_level(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": "raise RuntimeError('no')\n"}, top={"bind": "127.0.0.1"})
     # The variable names the stream by its device and inode, so it is made where the stream is known.

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.ports import free_ports
@@ -117,6 +118,7 @@ async def test_a_stdio_server_that_is_killed_in_a_call_fails_that_call_alone(tmp
         assert [f"echo:echo {number}" in answer for number, answer in enumerate(answers)] == [True] * 6
 
 
+@pytest.mark.slow
 async def test_an_http_server_that_is_killed_in_a_call_is_back_for_the_next(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}/mcp"

@@ -115,6 +115,7 @@ class Polls(ClientExtension):
         return CallToolResult.model_validate(done["result"])
 
 
+@pytest.mark.slow
 async def test_tasks_from_their_beginning_over_a_kill_to_their_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

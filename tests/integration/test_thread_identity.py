@@ -151,6 +151,7 @@ MESSAGES = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 1)), min_siz
 EVERY = [(way, number) for number, way in enumerate(WAYS)]
 
 
+@pytest.mark.slow
 @examples(6)
 @example(session=False, rounds=[EVERY, [(way, number + 1) for way, number in EVERY]], command=0)
 @example(session=True, rounds=[EVERY, [(way, number + 1) for way, number in EVERY]], command=1)

@@ -60,6 +60,7 @@ async def ready(app: Workbench, pilot: Pilot[Any]) -> AgentsPane:
     return pane
 
 
+@pytest.mark.slow
 async def test_tools_of_an_agent_and_of_its_downstream_are_called_by_hand(app: Workbench) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(app, pilot)
@@ -80,6 +81,7 @@ async def test_tools_of_an_agent_and_of_its_downstream_are_called_by_hand(app: W
         await until(lambda: "failed after" in screen_text(app), pilot, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 async def test_an_agent_is_looked_at_stopped_started_and_reloaded_by_keys(
     app: Workbench, project: Path
 ) -> None:

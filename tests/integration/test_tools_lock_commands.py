@@ -169,6 +169,7 @@ def test_a_server_that_cannot_be_reached_keeps_its_entry(
     assert "could not be compared" in out and "server-unknown" in out
 
 
+@pytest.mark.slow
 async def test_a_server_for_callers_alone_is_noted_and_locked_with_a_bearer(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_broken_lock_is_refused_by_the_check_and_written_again_as_a_whole(
     assert pallas(root, "check", "tools") == 0
 
 
+@pytest.mark.slow
 def test_a_person_is_asked_on_a_terminal(root: Path) -> None:
     for answer, status in (("n", 1), ("y", 0)):
         ours, theirs = pty.openpty()

@@ -123,6 +123,7 @@ async def test_a_mutation_in_the_middle_of_a_session_never_reaches_the_model(fle
     assert EVIL not in json.dumps([each.get("tools") for each in record.requests])
 
 
+@pytest.mark.slow
 async def test_changed_instructions_are_not_put_into_the_prompt(fleet: Fleet) -> None:
     root, record = fleet.project.root, model_record(fleet)
     list_now(root, SHOP)

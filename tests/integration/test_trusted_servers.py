@@ -5,6 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, served
@@ -56,6 +57,7 @@ async def asked(fleet: Served) -> None:
             await clerk.call_tool("send_message", {"message": "work", "conversation_id": "a thread of mine"})
 
 
+@pytest.mark.slow
 async def test_hints_count_as_repeat_only_for_trusted_servers(tmp_path: Path) -> None:
     url, root = f"sqlite:///{tmp_path}/ledger.sqlite3", tmp_path / "p"
     offline_project(

@@ -14,6 +14,7 @@ from pallas.scripted.script_file import load_script
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize(
     "page", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "local-model")
@@ -23,11 +24,13 @@ def test_a_tutorial_does_what_it_says(page: str, tmp_path: Path) -> None:
         reader.follow((PAGES / f"{page}.md").read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_the_project_for_coding_agents_is_whole(tmp_path: Path) -> None:
     with Tutorial(tmp_path) as reader:
         reader.follow((PAGES.parent / "llms.txt").read_text("utf-8"))
 
 
+@pytest.mark.slow
 async def test_the_one_of_a_local_model_does_what_it_says(tmp_path: Path) -> None:
     """A script is the model's server: it is on another port than the page's."""
     assert init(tmp_path / "offline") == 0

@@ -50,6 +50,7 @@ async def test_the_second_fleet_names_ports_agents_and_who_holds_them(tmp_path: 
         assert (await first.get("/readyz")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_is_still_starting_keeps_its_ports(tmp_path: Path) -> None:
     root = write_project(
         tmp_path / "p",

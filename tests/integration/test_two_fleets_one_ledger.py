@@ -62,6 +62,7 @@ async def all_rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
     return list((await ledger.threads.messages(thread, limit=200)).items)
 
 
+@pytest.mark.slow
 async def test_turns_of_both_in_one_thread_lose_nothing_and_mix_nothing(
     ledgers: tuple[Ledger, Ledger],
 ) -> None:

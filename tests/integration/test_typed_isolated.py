@@ -37,6 +37,7 @@ async def fails(crew: Hosted, what: str, text: str = "", number: int = 0) -> Fau
     return caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "line", "problem"),
     [

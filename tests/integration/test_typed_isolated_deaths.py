@@ -149,6 +149,7 @@ async def test_a_frame_that_is_too_long_ends_it(crew: Hosted) -> None:
     assert crew.host.pid != pid
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_up_is_replaced(crew: Hosted) -> None:
     pid = crew.host.pid
     with pytest.raises(Fault) as caught:
@@ -179,6 +180,7 @@ async def test_a_flood_of_records_does_not_drown_the_log(
     assert await crew.act("say", "next") == "next"
 
 
+@pytest.mark.slow
 async def test_one_that_forks_without_end_is_ended_with_all_of_them(crew: Hosted) -> None:
     before = below()
     with pytest.raises(Fault) as caught:
@@ -192,6 +194,7 @@ async def test_it_has_the_limits_that_the_documentation_says(crew: Hosted) -> No
     assert await crew.act("limits") == "[(1024, 1024), (0, 0)]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "number", "words"),
     [("die", 3, "exit status 3"), ("segfault", 0, "SIGSEGV"), ("kill", 0, "SIGKILL")],
@@ -224,6 +227,7 @@ async def test_a_death_by_itself_is_told_to_who_looks_after_it(
             assert crew.host.files == ("crew.py",)
 
 
+@pytest.mark.slow
 async def test_one_that_has_to_be_ended_again_and_again_is_given_up(crew: Hosted) -> None:
     crew.host._replacements.extend([monotonic()] * 4)
     with pytest.raises(Fault):
@@ -238,6 +242,7 @@ async def test_one_that_has_to_be_ended_again_and_again_is_given_up(crew: Hosted
     assert await crew.act("say", "next") == "next"
 
 
+@pytest.mark.slow
 async def test_it_comes_back_with_the_code_that_it_was_loaded_with(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -253,6 +258,7 @@ async def test_it_comes_back_with_the_code_that_it_was_loaded_with(
         assert await crew.act("say", "as it was") == "as it was"
 
 
+@pytest.mark.slow
 async def test_nothing_of_it_is_left_when_its_fleet_has_ended_it(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -272,6 +278,7 @@ async def test_nothing_of_it_is_left_when_its_fleet_has_ended_it(
     await until(lambda: not below() - before)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_catches_its_cancel_does_not_use_up_the_time_to_close(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -298,6 +305,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_nothing_of_it_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     path = os.pathsep.join(str(Path(__file__).parents[each]) for each in (1, 2))
     # A killed fleet removes no temporary folders: they are in the test's own.

@@ -306,6 +306,7 @@ async def test_failures_are_told_without_their_words(
     assert any("desk.py" in (each.exc_text or "") or each.exc_info for each in logged)
 
 
+@pytest.mark.slow
 async def test_one_that_never_lets_go_is_ended_and_its_caller_goes_on(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +353,7 @@ async def test_what_is_no_handler_is_refused_with_its_line_and_never_run(fleet: 
     assert not (fleet.project.root / "called").exists()
 
 
+@pytest.mark.slow
 async def test_one_that_is_killed_in_the_middle_fails_its_callers_and_comes_back(fleet: Fleet) -> None:
     pid = int(await say(fleet, "far", "pid"))
     waiting = [asyncio.create_task(fails(fleet, "far", "wait")) for _ in range(3)]

@@ -43,6 +43,7 @@ async def say(fleet: Fleet, what: str = "say") -> str:
         return (await fleet.kernel.run(RunRequest("far", what))).text
 
 
+@pytest.mark.slow
 async def test_a_saved_file_is_a_new_process_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
     root = typed_project(tmp_path / "project", DESK, {"far": APART}, files={"words.py": "WORD = 'one'\n"})
     async with running(root, watch=True) as fleet:

@@ -17,6 +17,7 @@ META = "local.pallas/missingServers"
 WHY = "not configured: UNSET_TOKEN is unset"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["Authorization", "X-Api-Key"])
 @pytest.mark.parametrize("isolation", ["none", "process"])
 async def test_a_server_with_an_unset_variable_is_said_to_be_not_configured_and_is_not_called(

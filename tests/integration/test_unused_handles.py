@@ -102,6 +102,7 @@ async def test_a_handle_that_another_fleet_has_just_made_leads_to_its_thread(
     assert await one.say("both", caller="ada") == ("4:hi", thread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handle", [SECRET, "guessed"])
 async def test_a_handle_that_another_fleet_has_just_made_is_refused_to_other_callers(
     begun: Callable[[], Any], handle: str

@@ -255,6 +255,7 @@ async def test_a_save_that_changes_nothing_makes_no_version(tmp_path: Path) -> N
         assert shown(fleet) == (2, 1)
 
 
+@pytest.mark.slow
 @ERA
 async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path, era: str) -> None:
     root = write_project(tmp_path, {"one": saying("First.", ("echo",))}, config=ECHO)

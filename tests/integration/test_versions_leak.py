@@ -149,6 +149,7 @@ async def back_to(root: Path, before: Level) -> None:
         pytest.fail(f"more than before (before, now): {more}")
 
 
+@pytest.mark.slow
 async def test_many_versions_leave_nothing_behind(root: Path) -> None:
     async with running(root) as fleet, client(fleet, "one") as caller:
 
@@ -163,6 +164,7 @@ async def test_many_versions_leave_nothing_behind(root: Path) -> None:
         assert fleet.snapshot().agents[0].version == 18
 
 
+@pytest.mark.slow
 async def test_versions_that_failed_and_ways_back_leave_nothing_behind(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,6 +188,7 @@ async def test_versions_that_failed_and_ways_back_leave_nothing_behind(
         await back_to(root, before)
 
 
+@pytest.mark.slow
 async def test_saves_that_a_watcher_hears_of_leave_nothing_behind(root: Path) -> None:
     async with running(root, watch=True) as fleet, client(fleet, "one") as caller:
         topology = (root / "agents.yaml").read_text("utf-8")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 from support.waiting import until
 from unit.test_tui_isolate_launch import MAIN, NOISE, PRELUDE, ROOT
 
@@ -116,6 +117,7 @@ async def test_twelve_kinds_of_noise_leave_no_byte_among_the_packets(tmp_path: P
         assert message in said, message
 
 
+@pytest.mark.slow
 async def test_a_workbench_whose_server_is_killed_ends_by_itself(tmp_path: Path) -> None:
     # The server is the parent; here a shell stands in for it, and dies without a word to its child.
     script = tmp_path / "script.py"

@@ -318,6 +318,7 @@ def test_a_session_hands_on_no_token_that_it_was_not_given(monkeypatch: pytest.M
     assert "of-somebody-else" not in environment.values()
 
 
+@pytest.mark.slow
 async def test_the_command_starts_a_fleet_of_its_own_and_stops_it(tmp_path: Path) -> None:
     root = copy_sample(tmp_path, hurry=True, tools=False)
     # A true start, for its environment is looked at.

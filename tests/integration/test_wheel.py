@@ -91,6 +91,7 @@ def test_it_has_every_file_of_the_packages_and_says_who_may_use_it(wheel: Path) 
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/"))]
 
 
+@pytest.mark.slow
 def test_its_commands_run_away_from_the_repository(installed: Path, tmp_path: Path) -> None:
     pallas = installed / "bin" / "pallas"
     version, *files = run(installed / "bin" / "python", "-c", FACTS, cwd=tmp_path).split()

@@ -77,6 +77,7 @@ async def two_workers(
             yield fleet, pids, a, b
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_on_in_any_process_and_a_session_too(tmp_path: Path) -> None:
     async with recording() as recorder:
         rec = {"rec": {"url": recorder.url, "forward_inbound_auth": True}}
@@ -214,6 +215,7 @@ async def are_listed_as_replicas(fleet: Served, pids: set[int], capsys: pytest.C
     assert sum(each["isHere"] for each in found) == 1
 
 
+@pytest.mark.slow
 async def test_a_killed_process_is_replaced_and_nothing_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,7 @@ async def test_a_worker_that_wants_a_login_says_so(tmp_path: Path) -> None:
     assert caught.value.type is FaultType.AUTH
 
 
+@pytest.mark.slow
 async def test_nothing_of_a_worker_outlives_an_owner_that_is_killed(tmp_path: Path) -> None:
     # DR-29
     owner = subprocess.Popen(  # noqa: ASYNC220

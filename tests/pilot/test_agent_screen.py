@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from support.fake_fleet import FakeFleet
 from support.shell import screen_text, workbench
 from support.tools import BILL, detail, fleet_with_tools, tool
@@ -36,6 +37,7 @@ async def opened(app: Workbench, pilot: Pilot[Any], key: str = "d") -> None:
     await until(lambda: isinstance(app.screen, AgentScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=SIZES[0]) as pilot:

@@ -119,6 +119,7 @@ async def told(app: Workbench, pilot: Pilot[Any], text: str) -> None:
     await until(lambda: any(text in notice.message for notice in app._notifications), pilot)
 
 
+@pytest.mark.slow
 @SIZES
 @pytest.mark.asyncio(loop_scope="module")
 async def test_kept_runs_are_listed_run_and_filtered(root: Path, size: tuple[int, int]) -> None:
@@ -138,6 +139,7 @@ async def test_kept_runs_are_listed_run_and_filtered(root: Path, size: tuple[int
         await until(lambda: isinstance(app.screen, MainScreen), pilot)
 
 
+@pytest.mark.slow
 @SIZES
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_failure_stands_beside_its_recording(root: Path, size: tuple[int, int]) -> None:
@@ -183,6 +185,7 @@ async def in_feed(
         yield app, pilot
 
 
+@pytest.mark.slow
 @SIZES
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_run_is_replayed_beside_its_recording(root: Path, size: tuple[int, int]) -> None:
@@ -203,6 +206,7 @@ async def test_a_run_is_replayed_beside_its_recording(root: Path, size: tuple[in
         await sees(app, pilot, "the same as the recording: 3 runs, 10 steps", seconds=120)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_recording_of_a_test_is_replayed(root: Path) -> None:
     async with opened(root, SMALL) as (app, pilot):
@@ -246,6 +250,7 @@ async def test_a_replay_ends_with_its_screen_and_says_why_it_cannot_be(
         await told(app, pilot, "A replay runs the agents of its project")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_saved_files_run_what_they_affect_while_watching(root: Path) -> None:
     fleet = FakeFleet()
@@ -272,6 +277,7 @@ async def test_saved_files_run_what_they_affect_while_watching(root: Path) -> No
         await sees(app, pilot, "3 passed")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_run_of_tests_ends_with_a_key_and_with_the_screen(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

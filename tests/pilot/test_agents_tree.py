@@ -171,6 +171,7 @@ async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
         assert "stop failed" not in told(app)
 
 
+@pytest.mark.slow
 async def test_what_ends_runs_is_asked_about_once_in_place_and_the_question_follows_the_agent() -> None:
     fleet = fleet_with_tools()
     fleet.change("vision", runs_active=2)

@@ -116,6 +116,7 @@ async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_huge_answer_is_shown_as_its_source(chat: Chat) -> None:
     run = chat.conversation.begin("list", (), 1.0)
     text = "".join(f"- item **{number}** [red]x[/]\n" for number in range(1_000))
@@ -696,6 +697,7 @@ async def test_y_copies_the_last_answer_or_the_message_pointed_at(chat: Chat) ->
     assert chat.prompt.has_focus
 
 
+@pytest.mark.slow
 async def test_what_is_read_does_not_move_and_what_came_is_counted(chat: Chat) -> None:
     for number in range(12):
         await chat.ask(f"question {number}")
@@ -720,6 +722,7 @@ async def test_what_is_read_does_not_move_and_what_came_is_counted(chat: Chat) -
     assert "below" not in chat.app.screen_text()
 
 
+@pytest.mark.slow
 async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> None:
     def say(count: int) -> None:
         for number in range(count):

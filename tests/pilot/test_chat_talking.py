@@ -163,6 +163,7 @@ async def test_reasoning_is_folded_above_its_answer(chat: Chat) -> None:
     await chat.until(lambda: "let me think" not in chat.app.screen_text())
 
 
+@pytest.mark.slow
 async def test_text_is_found_in_a_conversation(chat: Chat) -> None:
     def marked() -> list[str]:
         strips = chat.app.screen._compositor.render_strips()
@@ -269,6 +270,7 @@ async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, t
 # Branch, change, again
 
 
+@pytest.mark.slow
 async def test_a_branch_knows_what_was_said_before_it_and_nothing_of_the_other(chat: Chat) -> None:
     await chat.ask("one")
     await chat.ask("two")
@@ -291,6 +293,7 @@ async def test_a_branch_knows_what_was_said_before_it_and_nothing_of_the_other(c
     assert chat.texts()[-1] == "one | two"
 
 
+@pytest.mark.slow
 async def test_a_message_is_changed_and_sent_anew(chat: Chat) -> None:
     await chat.ask("one")
     await chat.ask("tow")
@@ -489,6 +492,7 @@ async def test_whom_to_ask_as_is_chosen_from_a_list_without_a_token(
     assert TOKEN not in chat.app.screen_text()
 
 
+@pytest.mark.slow
 async def test_a_token_is_typed_masked_and_only_for_this_conversation(chat: Chat) -> None:
     await chat.type("/set bearer ask")
     await chat.until(lambda: isinstance(chat.app.screen, LineScreen))

@@ -81,6 +81,7 @@ def faulty(fleet: FakeFleet | None = None, **more: Any) -> Workbench:
     return Workbench(lambda: fleet, name="desk", late=late, settings=settings, clock=lambda: NOON, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["absorb", "handler", "render", "worker", "show"])
 @pytest.mark.parametrize("size", [WIDE, SMALL])
 async def test_a_pane_that_breaks_says_so_and_the_rest_works_on(

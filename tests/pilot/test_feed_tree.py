@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -97,6 +98,7 @@ async def test_a_run_that_its_call_turns_up_for_later_moves_below_it() -> None:
         assert lines.index(line_with(app, "message top")) < lines.index(line_with(app, "message mid"))
 
 
+@pytest.mark.slow
 async def test_a_mistake_in_the_filter_is_told_in_place_and_changes_nothing() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -118,6 +120,7 @@ async def test_a_mistake_in_the_filter_is_told_in_place_and_changes_nothing() ->
         await until(lambda: "message mid" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_run_is_revealed_from_elsewhere_through_folds_and_filters() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)

@@ -74,6 +74,7 @@ async def asking(app: Workbench, pilot: Pilot[None], number: int) -> ForkScreen:
     return app.screen
 
 
+@pytest.mark.slow
 async def test_a_call_has_another_result_and_both_runs_are_compared() -> None:
     fleet = fleet_of()
     app = workbench(fleet)
@@ -126,6 +127,7 @@ async def test_an_unchanged_result_calls_nothing_and_a_call_is_made_only_if_it_i
     assert fleet.forks == [("run-1", 2, "", "three lamps", ""), ("run-1", 2, "", None, "")]
 
 
+@pytest.mark.slow
 async def test_a_question_and_a_model_are_other_ones_and_what_is_not_changed_is_not_sent() -> None:
     fleet = fleet_of()
     app = workbench(fleet)
@@ -160,6 +162,7 @@ async def test_escape_leaves_and_nothing_goes_on() -> None:
         assert fleet.forks == []
 
 
+@pytest.mark.slow
 async def test_who_looks_at_something_else_is_told() -> None:
     fleet = fleet_of()
     app = workbench(fleet)

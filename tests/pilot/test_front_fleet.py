@@ -80,6 +80,7 @@ async def test_kinds_are_told_apart_and_what_cannot_answer_says_why(here: Desk) 
     await here.sees("broken cannot answer", "no-such-program-here")
 
 
+@pytest.mark.slow
 async def test_each_kind_is_talked_to_and_the_choice_of_a_router_is_seen(here: Desk) -> None:
     await talk_to(here, "coder")
     await ask(here, "hello worker", "1:hello worker")
@@ -111,6 +112,7 @@ async def test_what_has_no_model_says_that_it_takes_no_pictures(here: Desk, tmp_
     here.view.tray.empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_run_over_the_bridge_is_seen_and_cancelled_like_any_other(here: Desk, era: str) -> None:
     before = {run.id for run in here.feed.feed.runs}

@@ -190,6 +190,7 @@ async def visit(place: Place, text: str, app: Workbench, pilot: Pilot[Any]) -> N
     assert stray(written) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("places", PLACES)
 async def test_nothing_but_text_reaches_the_terminal(
@@ -217,6 +218,7 @@ async def test_nothing_but_text_reaches_the_terminal(
     assert app.return_code in (None, 0)
 
 
+@pytest.mark.slow
 async def test_a_very_long_text_moves_nothing_and_crashes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +285,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ANSWERS.values(), ids=ANSWERS)
 async def test_an_answer_is_text_whatever_markdown_it_has(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,7 @@ async def served(*agents: EchoAgent, **more: dict[str, Any]) -> AsyncIterator[tu
         yield origin, registry
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, SMALL])
 async def test_a_fleet_is_registered_looked_at_attached_talked_to_and_detached(
     tmp_path: Path, size: tuple[int, int]
@@ -158,6 +159,7 @@ async def test_a_fleet_is_registered_looked_at_attached_talked_to_and_detached(
         assert "you said: hello over there" in screen_text(here.app)
 
 
+@pytest.mark.slow
 async def test_the_health_of_an_attached_agent_blocks_warns_or_lets_one_write(tmp_path: Path) -> None:
     # PI-17
     async with EchoAgent("one") as agent, served(agent) as (origin, _), desk(tmp_path) as here:
@@ -245,6 +247,7 @@ async def test_a_mistake_is_told_where_it_was_typed_and_can_be_mended_there(tmp_
         assert "registered already" not in text
 
 
+@pytest.mark.slow
 async def test_removing_asks_first_and_reading_again_shows_what_changed(tmp_path: Path) -> None:
     async with (
         EchoAgent("one") as one,
@@ -270,6 +273,7 @@ async def test_removing_asks_first_and_reading_again_shows_what_changed(tmp_path
         assert here.app.instances.all() == ()
 
 
+@pytest.mark.slow
 async def test_what_was_registered_and_attached_is_there_at_the_next_start(tmp_path: Path) -> None:
     # PI-14
     store = InstanceStore(tmp_path / "workbench.instances.json")
@@ -295,6 +299,7 @@ async def test_a_broken_file_of_instances_is_told_at_the_start(tmp_path: Path) -
         assert "workbench.instances.json" in "".join(one.message for one in here.app._notifications)
 
 
+@pytest.mark.slow
 async def test_nothing_of_another_fleet_can_drive_the_screen(tmp_path: Path) -> None:
     hostile = {"title": HOSTILE, "description": HOSTILE, "icons": [{"src": HOSTILE}], "version": HOSTILE}
     async with EchoAgent("evil") as agent, served(agent) as (origin, registry), desk(tmp_path) as here:
@@ -319,6 +324,7 @@ async def test_nothing_of_another_fleet_can_drive_the_screen(tmp_path: Path) -> 
         assert here.app.is_running
 
 
+@pytest.mark.slow
 async def test_every_key_is_in_the_help_and_the_palette_and_escape_goes_back(tmp_path: Path) -> None:
     async with desk(tmp_path, SMALL) as here:
         titles = {command.title for command in commands(here.app, here.app.screen)}
@@ -350,6 +356,7 @@ async def test_leaving_the_workbench_ends_every_poll(tmp_path: Path) -> None:
         assert here.clock.waiting == 0
 
 
+@pytest.mark.slow
 async def test_two_real_fleets_are_attached_and_one_of_them_let_go(tmp_path: Path) -> None:
     # PI-14, PI-17
     first = write_project(tmp_path / "first", {"alpha": None})

@@ -54,6 +54,7 @@ async def test_every_pane_in_view_and_no_hidden_one_has_a_letter() -> None:
         assert len(zoomed) < len(wide)
 
 
+@pytest.mark.slow
 async def test_any_other_key_a_click_and_a_resize_leave_everything_as_it_was() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.app import App, ComposeResult
@@ -28,6 +29,7 @@ def sizes(app: Workbench) -> tuple[int, int]:
     return rail.outer_size.width, dock.size.height
 
 
+@pytest.mark.slow
 async def test_sizes_and_tab_are_kept_for_each_size_of_terminal(
     tmp_path: Path,
 ) -> None:
@@ -117,6 +119,7 @@ async def test_reset_puts_everything_back() -> None:
         await until(lambda: sizes(app) == first and app.main.query_one("#rail").display, pilot)
 
 
+@pytest.mark.slow
 async def test_a_tall_dock_never_takes_the_chat_when_the_terminal_shrinks() -> None:
     app = workbench()
     async with app.run_test(size=(120, 48)) as pilot:
@@ -158,6 +161,7 @@ async def test_from_180_columns_on_the_dock_stands_beside_the_chat() -> None:
         await until(lambda: dock.size.width == 200, pilot)
 
 
+@pytest.mark.slow
 async def test_the_keys_of_the_dock_and_its_edge_change_its_width_in_columns() -> None:
     app = workbench()
     async with app.run_test(size=COLUMNS) as pilot:
@@ -230,6 +234,7 @@ async def test_zoom_and_reset_work_in_columns() -> None:
         await until(lambda: dock_width(app) == first, pilot)
 
 
+@pytest.mark.slow
 async def test_columns_are_kept_apart_from_the_lines_of_smaller_terminals(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     app = workbench(home=home)

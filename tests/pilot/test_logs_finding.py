@@ -126,6 +126,7 @@ async def fill(logs: Logs, count: int = 60) -> None:
     await logs.until_shown(f"line {count - 1:04}")
 
 
+@pytest.mark.slow
 async def test_a_filter_over_fields_as_one_types(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("slash", *"level>=error agent:rese -n=30 n>10")
@@ -178,6 +179,7 @@ async def test_a_regex_is_found_above_then_next_and_previous_all_around(logs: Lo
     await logs.until(lambda: logs.pane.caption == "60 lines")
 
 
+@pytest.mark.slow
 async def test_find_looks_only_in_what_is_listed_and_marks_it(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("slash", *"agent:vision", "enter", "s", *"line 005")
@@ -203,6 +205,7 @@ async def test_a_regex_that_matches_nothing_or_is_none_says_so(logs: Logs) -> No
     await logs.until(lambda: logs.mistake == "regex: missing )")
 
 
+@pytest.mark.slow
 async def test_a_regex_that_never_ends_hangs_nothing(logs: Logs) -> None:
     logs.write(*(record(n, message=f"line {n:04} " + "a" * 40 + "c") for n in range(100)))
     await logs.until_shown("line 0099")
@@ -245,6 +248,7 @@ async def test_a_record_higher_than_the_view_ends_in_dots(logs: Logs) -> None:
     await logs.until_shown("line 0000", "…", "line 0001")
 
 
+@pytest.mark.slow
 async def test_saved_filters_survive_and_are_chosen_and_deleted(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("m")
@@ -333,6 +337,7 @@ async def test_next_and_previous_move_in_the_list_too(logs: Logs) -> None:
     assert logs.at == "line 0057"
 
 
+@pytest.mark.slow
 async def test_what_is_listed_is_exported_never_over_a_file_unasked(logs: Logs, tmp_path: Path) -> None:
     await fill(logs)
     target = tmp_path / "out.jsonl"

@@ -81,6 +81,7 @@ async def send(app: Workbench, pilot: Pilot[Any], name: str) -> None:
     await until(lambda: pane._outcome is not None and not pane._calling, pilot)
 
 
+@pytest.mark.slow
 async def test_handlers_of_a_fleet_elsewhere_are_written_to_read_and_asked_again_after_an_edit(
     tmp_path: Path,
 ) -> None:

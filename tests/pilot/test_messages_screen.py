@@ -110,6 +110,7 @@ async def test_why_a_message_was_refused_stands_beside_it_with_all_names() -> No
         await until(lambda: pane.view.line_count() == 10, pilot)
 
 
+@pytest.mark.slow
 async def test_messages_come_in_while_the_run_goes_on_and_the_list_follows_at_its_end() -> None:
     fleet = made(ends=False)
     fleet.hub.publish(RunStarted(at=NOON, run_id="live", agent="greeter", preview="live"))

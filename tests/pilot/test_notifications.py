@@ -101,6 +101,7 @@ async def test_an_agent_that_breaks_and_recovers_is_told(written: list[str]) -> 
         assert not any("engineering" in sequence for sequence in written)  # it was so from the first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notify", "sent"),
     [

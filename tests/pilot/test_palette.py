@@ -170,6 +170,7 @@ async def test_entities_are_not_asked_for_before_something_is_typed(monkeypatch:
         assert asked == [1]
 
 
+@pytest.mark.slow
 async def test_a_theme_is_seen_while_it_is_looked_for_and_stays_only_when_chosen() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:

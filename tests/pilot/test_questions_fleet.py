@@ -51,6 +51,7 @@ async def pressed(here: Desk, pane: QuestionsPane, key: str) -> None:
     await here.press(key)
 
 
+@pytest.mark.slow
 async def test_a_question_from_rest_is_announced_read_and_answered(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p")
     async with desk(root) as here:
@@ -79,6 +80,7 @@ async def test_a_question_from_rest_is_announced_read_and_answered(tmp_path: Pat
         assert effects(root) == ["note it"]
 
 
+@pytest.mark.slow
 async def test_always_holds_for_the_calls_that_follow(tmp_path: Path) -> None:
     script = """
 rules:
@@ -99,6 +101,7 @@ rules:
         assert effects(root) == ["note one", "note two"]
 
 
+@pytest.mark.slow
 async def test_the_conversation_that_waits_shows_it_and_never_takes_the_focus(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p")
     async with desk(root) as here:
@@ -127,6 +130,7 @@ async def test_the_conversation_that_waits_shows_it_and_never_takes_the_focus(tm
         assert here.view.draft == "ax"
 
 
+@pytest.mark.slow
 async def test_a_form_is_filled_in(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p", tools={})
     async with desk(root) as here, asking(here, "wait for it", "clerk"):
@@ -173,6 +177,7 @@ def ask_form(here: Desk) -> Any:
     return asyncio.run_coroutine_threadsafe(ask(), loop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["a", "x"])
 async def test_a_key_that_comes_at_once_answers_nothing(tmp_path: Path, key: str) -> None:
     root = approvals_project(tmp_path / "p")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, held, live
 from support.live import write_project
 from support.pane_app import still
@@ -166,6 +167,7 @@ async def test_a_mistake_in_the_project_is_told_without_an_agent_and_goes_when_i
         await until(lambda: "research v2 live" in top(app), pilot)
 
 
+@pytest.mark.slow
 async def test_the_list_goes_along_at_the_newest_and_stays_where_somebody_reads() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -194,6 +196,7 @@ async def test_the_list_goes_along_at_the_newest_and_stays_where_somebody_reads(
         assert pane.versions.selected.event.version == 3
 
 
+@pytest.mark.slow
 async def test_a_long_difference_scrolls_by_keys_and_escape_leaves_from_there_too() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -210,6 +213,7 @@ async def test_a_long_difference_scrolls_by_keys_and_escape_leaves_from_there_to
         await until(lambda: app.screen is app.main, pilot)
 
 
+@pytest.mark.slow
 async def test_e_opens_the_file_at_the_line_that_failed_or_that_is_different(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -234,6 +238,7 @@ async def test_e_opens_the_file_at_the_line_that_failed_or_that_is_different(
         assert opened == ["desk/agents/research.py:12", "desk/agents/research.py:11"]
 
 
+@pytest.mark.slow
 async def test_rolling_back_names_both_versions_first_and_shows_that_it_was_done() -> None:
     fleet = FakeFleet()
     fleet.change("research", version=4, previous=3)
@@ -377,6 +382,7 @@ async def test_marks_of_versions_are_ascii_where_that_is_wanted() -> None:
         assert screen_text(app).isascii()
 
 
+@pytest.mark.slow
 async def test_an_edit_that_tests_hold_back_is_seen_and_one_key_lets_it_through(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"research": None})
     (root / "tests" / "agents").mkdir(parents=True)

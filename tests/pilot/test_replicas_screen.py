@@ -43,6 +43,7 @@ async def sees(app: Workbench, pilot: Pilot[Any], *texts: str) -> str:
     return screen_text(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, SMALL], ids=["120x40", "80x24"])
 async def test_replicas_are_listed_and_followed(size: tuple[int, int]) -> None:
     fleet = FakeFleet()
@@ -71,6 +72,7 @@ async def test_replicas_are_listed_and_followed(size: tuple[int, int]) -> None:
         await until(lambda: isinstance(app.screen, MainScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_any_living_replica_is_drained_after_a_question() -> None:
     fleet = FakeFleet()
     fleet.others = [HERE, OTHER, replace(OTHER, id="00000001", state="dead")]

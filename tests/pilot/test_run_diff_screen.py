@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -158,6 +159,7 @@ async def test_what_cannot_be_read_is_said_and_read_again() -> None:
         assert pane.caption == "0 differences"
 
 
+@pytest.mark.slow
 async def test_long_runs_are_shown() -> None:
     plot = long_plot(200)
     app = workbench(fleet_of(plot, replace(plot, turns=plot.turns[1:])))

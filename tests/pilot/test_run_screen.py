@@ -375,6 +375,7 @@ def usable_keys(app: Workbench) -> set[str]:
     return {key for key, each in app.screen.active_bindings.items() if each.enabled}
 
 
+@pytest.mark.slow
 async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_forms() -> None:
     fleet = FakeFleet()
     fleet.say(*events())

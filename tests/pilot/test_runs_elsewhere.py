@@ -79,6 +79,7 @@ async def test_a_run_of_another_replica_is_in_the_feed_and_on_its_screen() -> No
         assert (run.state, run.replica) == ("ok", THERE)
 
 
+@pytest.mark.slow
 async def test_one_that_this_fleet_takes_over_is_told_by_its_own_events_and_stays_one() -> None:
     fleet = replicated()
     app = workbench(fleet)

@@ -80,6 +80,7 @@ async def test_a_change_holds_at_once_and_is_written_with_the_comments_kept(
     assert load_settings(home).mistakes == ()
 
 
+@pytest.mark.slow
 async def test_a_mistake_is_told_in_place_and_nothing_is_written(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     app = workbench(home=home)
@@ -128,6 +129,7 @@ async def test_a_file_that_cannot_be_changed_is_told_and_the_change_holds_for_no
     assert home.read_text() == "a: ["
 
 
+@pytest.mark.slow
 async def test_the_theme_is_chosen_by_looking_and_kept(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     (tmp_path / "themes").mkdir()
@@ -147,6 +149,7 @@ async def test_the_theme_is_chosen_by_looking_and_kept(tmp_path: Path) -> None:
     assert load_settings(home).theme == "sea"
 
 
+@pytest.mark.slow
 async def test_headings_are_passed_over_in_both_directions() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
@@ -256,6 +257,7 @@ async def test_a_run_that_ends_while_it_is_asked_about_is_not_cancelled() -> Non
         assert fleet.cancelled == []
 
 
+@pytest.mark.slow
 async def test_the_feed_filters_by_words_and_by_agent() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -366,6 +368,7 @@ def flood(amount: int) -> Iterator[Event]:
         yield end(run)
 
 
+@pytest.mark.slow
 async def test_two_hundred_thousand_events_make_few_frames_and_starve_nobody() -> None:
     # One frame carries many events, the rest is counted as dropped; keys are served in between.
     fleet = FakeFleet()

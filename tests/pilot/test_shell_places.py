@@ -416,6 +416,7 @@ async def test_a_question_survives_another_window_and_only_yes_is_an_answer_to_i
         await until(lambda: app.return_value == 0, pilot)
 
 
+@pytest.mark.slow
 async def test_no_key_on_the_bottom_line_stands_without_its_word() -> None:
     app = workbench()
     async with app.run_test(size=(60, 20)) as pilot:

@@ -38,6 +38,7 @@ def panes(app: Workbench) -> set[str]:
     return {str(pane.id) for pane in app.main.query(Pane)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_every_pane_can_be_reached_and_has_help_and_escape_never_quits(
     tmp_path: Path, size: tuple[int, int]

@@ -1,5 +1,6 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
+import pytest
 from support.fake_fleet import FakeFleet
 from support.shell import FakeChat, screen_text, workbench
 from support.waiting import until
@@ -87,6 +88,7 @@ async def test_sheets_fit_and_scroll_at_60_by_20() -> None:
             await until(lambda: app.screen is app.main, pilot)
 
 
+@pytest.mark.slow
 async def test_below_40_by_10_it_says_so_and_comes_back() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -132,6 +134,7 @@ async def test_a_workbench_that_begins_too_small_grows() -> None:
         await until(lambda: ":24201" in screen_text(app) and "2 Chat" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:

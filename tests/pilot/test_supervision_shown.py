@@ -112,6 +112,7 @@ async def test_in_ascii_each_state_has_a_character_of_its_own() -> None:
         assert screen_text(app).isascii()
 
 
+@pytest.mark.slow
 async def test_a_program_of_the_project_is_supervised_as_visibly_as_an_agent() -> None:
     fleet = FakeFleet()
     shop = ServerSnapshot(

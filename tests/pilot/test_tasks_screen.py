@@ -116,6 +116,7 @@ async def desk(
             yield here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, SMALL], ids=["120x40", "80x24"])
 async def test_tasks_are_listed_and_followed_to_their_end(tmp_path: Path, size: tuple[int, int]) -> None:
     evil = task(3, preview=f"evil {HOSTILE}")
@@ -143,6 +144,7 @@ async def test_tasks_are_listed_and_followed_to_their_end(tmp_path: Path, size: 
         assert text.index("the newest") < text.index("job number 1")
 
 
+@pytest.mark.slow
 async def test_nothing_is_read_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_pane, "LOOK_EVERY", 0.01)
     async with desk(tmp_path, WIDE, task(1)) as here:
@@ -177,6 +179,7 @@ async def test_a_flood_of_changes_is_read_a_few_times(tmp_path: Path) -> None:
         assert here.reads - before < 20
 
 
+@pytest.mark.slow
 async def test_one_is_read_in_full_with_its_answer_or_what_went_wrong(tmp_path: Path) -> None:
     long = "\n".join(f"line {number}" for number in range(200))
     fault = Fault(
@@ -206,6 +209,7 @@ async def test_one_is_read_in_full_with_its_answer_or_what_went_wrong(tmp_path: 
         await here.until(lambda: here.app.screen is here.app.main)
 
 
+@pytest.mark.slow
 async def test_its_thread_is_opened_in_the_chat_and_its_run_in_the_feed(tmp_path: Path) -> None:
     started = RunStarted(
         at=NOON, run_id="run1", agent="echo", trace_id="t", span_id="s", surface="bridge", preview="long work"

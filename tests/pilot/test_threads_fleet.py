@@ -36,6 +36,7 @@ def project(tmp_path: Path) -> Path:
     return offline_project(root, {"worker": agent_module("worker", ("echo",))}, SCRIPT)
 
 
+@pytest.mark.slow
 async def test_a_run_of_any_surface_is_seen_opened_and_cancelled(project: Path) -> None:
     # UN-2
     async with desk(project) as here:
@@ -107,6 +108,7 @@ def _target(run: FeedRun) -> Any:
     return RunTarget(run.id)
 
 
+@pytest.mark.slow
 async def test_threads_of_every_surface_outlast_the_fleet_and_are_gone_on_with(
     project: Path, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def three(fleet: FakeFleet) -> None:
     fleet.kept.add(record(3, f"evil {HOSTILE}", owner="token:ci"), *rows("conv-3", HOSTILE, f"re {HOSTILE}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, SMALL], ids=["120x40", "80x24"])
 async def test_threads_are_listed_and_one_is_gone_on_with(tmp_path: Path, size: tuple[int, int]) -> None:
     async with desk(tmp_path, size, fill=three) as here:
@@ -179,6 +180,7 @@ async def test_threads_are_listed_and_one_is_gone_on_with(tmp_path: Path, size: 
         assert len(here.app.main.query(ConversationView)) == 2  # the one it began with, and this
 
 
+@pytest.mark.slow
 async def test_a_thread_of_ten_thousand_is_read_from_its_end_and_more_on_the_way_up(tmp_path: Path) -> None:
     def long(fleet: FakeFleet) -> None:
         said = [f"{'answer' if n % 2 else 'question'} {n // 2}" for n in range(10_000)]
@@ -208,6 +210,7 @@ async def test_a_thread_of_ten_thousand_is_read_from_its_end_and_more_on_the_way
         assert len(here.fleet.kept.asked) < 12
 
 
+@pytest.mark.slow
 async def test_a_list_of_ten_thousand_is_read_as_far_as_somebody_goes(tmp_path: Path) -> None:
     def many(fleet: FakeFleet) -> None:
         for number in range(1, 10_001):
@@ -409,6 +412,7 @@ async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
         assert here.view.conversation.thread == "conv-2"
 
 
+@pytest.mark.slow
 async def test_the_tabs_of_the_last_start_come_back_and_are_read_when_seen(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     async with desk(tmp_path, fill=three, home=home) as here:
@@ -431,6 +435,7 @@ async def test_the_tabs_of_the_last_start_come_back_and_are_read_when_seen(tmp_p
         assert here.view.conversation.thread == ""
 
 
+@pytest.mark.slow
 async def test_a_tab_whose_thread_is_gone_says_so(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     async with desk(tmp_path, fill=three, home=home) as here:
@@ -481,6 +486,7 @@ async def test_why_a_tool_failed_is_below_its_call_also_when_the_run_is_over(tmp
         await here.sees("ValueError: no such day")
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_begun_from_any_pane_and_escape_returns_there(tmp_path: Path) -> None:
     async with desk(tmp_path, (80, 24)) as here:
         first, main = here.view, here.app.main

@@ -207,6 +207,7 @@ async def test_half_written_json_is_neither_changed_nor_sent() -> None:
         assert area.text == '{"query": "xx", "tags": '
 
 
+@pytest.mark.slow
 async def test_lists_objects_and_variants_grow_by_keys() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter")
@@ -320,6 +321,7 @@ async def test_a_variable_that_is_not_set_and_a_pasted_token_are_refused() -> No
         assert one.fleet.called == []
 
 
+@pytest.mark.slow
 async def test_a_token_is_typed_unseen_goes_along_and_is_forgotten_with_the_form() -> None:
     secret = "tok-5f3b9c1d7e"
     async with bench() as one:
@@ -416,6 +418,7 @@ async def test_a_fleet_that_may_only_be_looked_at_calls_nothing() -> None:
         assert fleet.called == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [

@@ -72,6 +72,7 @@ def project(tmp_path: Path, **top: str) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: dict[str, str]) -> None:
     # As its user would have it who wants no token: the fleet listens on this machine alone.
     root = project(tmp_path, bind="127.0.0.1")
@@ -91,6 +92,7 @@ def test_the_same_user_attaches_talks_and_leaves(tmp_path: Path, environment: di
     assert not list((tmp_path / "state").rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
         desk.until("left=0")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

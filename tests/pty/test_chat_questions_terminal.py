@@ -35,6 +35,7 @@ def chat(fleet: Desk, *arguments: str, stdin: str = "") -> Iterator[Terminal]:
         yield shown
 
 
+@pytest.mark.slow
 def test_a_call_is_allowed_and_refused_where_the_answer_is_awaited(fleet: Desk) -> None:
     before = len(effects(fleet.root))
     with chat(fleet, "front") as shown:
@@ -61,6 +62,7 @@ def test_a_call_is_allowed_and_refused_where_the_answer_is_awaited(fleet: Desk) 
         assert len(effects(fleet.root)) == before + 1
 
 
+@pytest.mark.slow
 def test_one_message_asks_on_the_terminal_and_says_where_to_answer_without_one(fleet: Desk) -> None:
     before = len(effects(fleet.root))
     with chat(fleet, "clerk", "-m", "note it") as shown:

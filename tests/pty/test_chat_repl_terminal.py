@@ -132,6 +132,7 @@ def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fle
         shown.until("left with 0")
 
 
+@pytest.mark.slow
 async def test_ctrl_c_cancels_an_answer_and_twice_leaves(fleet: Desk) -> None:
     # AG-26
     with prompt(fleet, "research") as shown:

@@ -85,6 +85,7 @@ async def test_quitting_with_a_call_in_flight_asks_once_and_is_quick(desk: Termi
     assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
 
+@pytest.mark.slow
 async def test_what_breaks_the_workbench_leaves_a_shell_one_line_and_a_report(
     project: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ echo "$line" > "{said}"
 """
 
 
+@pytest.mark.slow
 def test_the_editor_has_the_terminal_at_the_line_and_the_workbench_comes_back(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None})
     said, editor = tmp_path / "said", tmp_path / "vim"

@@ -42,6 +42,7 @@ def noise(path: Path) -> None:
     path.write_bytes(b"\n".join(lines) + b"\n")
 
 
+@pytest.mark.slow
 async def test_every_byte_to_the_terminal_is_the_workbench_s_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

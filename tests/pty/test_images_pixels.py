@@ -74,6 +74,7 @@ def written(tmp_path: Path, environment: Mapping[str, str]) -> str:
     return output.decode("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"TERM": "xterm-kitty"}, {"TERM_PROGRAM": "ghostty"}])
 def test_kitty_and_its_like_get_the_picture_itself(tmp_path: Path, environment: dict[str, str]) -> None:
     output = written(tmp_path, environment)
@@ -87,6 +88,7 @@ def test_kitty_and_its_like_get_the_picture_itself(tmp_path: Path, environment: 
     assert "\x1b[16t" not in output
 
 
+@pytest.mark.slow
 def test_terminals_with_sixel_get_that(tmp_path: Path) -> None:
     output = written(tmp_path, {"TERM": "foot"})
     assert "left" in output
@@ -96,6 +98,7 @@ def test_terminals_with_sixel_get_that(tmp_path: Path) -> None:
     assert "\x1b[16t" not in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",
     [

@@ -13,6 +13,7 @@ from support.terminal import needs_tmux, terminal
 pytestmark = [needs_tmux, pytest.mark.pty]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
 async def test_a_fleet_elsewhere_is_attached_talked_to_and_lost(
     tmp_path: Path, columns: int, rows: int

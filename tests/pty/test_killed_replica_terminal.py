@@ -28,6 +28,7 @@ async def shows(desk: Terminal, *texts: str) -> None:
         raise AssertionError(f"{texts} not on the screen:\n{seen}") from None
 
 
+@pytest.mark.slow
 async def test_a_chat_goes_on_at_another_replica_and_its_answer_is_shown(tmp_path: Path) -> None:
     url, here = f"sqlite:///{tmp_path}/ledger.sqlite3", tmp_path / "here"
     here.mkdir()

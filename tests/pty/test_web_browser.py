@@ -12,6 +12,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_message_is_sent_and_its_answer_seen_in_a_browser(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "project", {"concierge": None}, "rules: [{say: I am at your service.}]")
     environment = {

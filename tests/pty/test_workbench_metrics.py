@@ -17,6 +17,7 @@ from support.terminal import needs_tmux, terminal
 pytestmark = [needs_tmux, pytest.mark.pty]
 
 
+@pytest.mark.slow
 def test_the_health_of_attached_agents_is_scraped_from_a_port_of_the_workbench(tmp_path: Path) -> None:
     # PI-16
     far = write_project(tmp_path / "far", {"well": None, "ill": "raise SystemExit(3)"})
@@ -51,6 +52,7 @@ def test_the_health_of_attached_agents_is_scraped_from_a_port_of_the_workbench(t
             httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_port_that_cannot_be_had_is_reported_and_the_workbench_works(tmp_path: Path) -> None:
     here = write_project(tmp_path / "here", {"own": None})
     environment = {

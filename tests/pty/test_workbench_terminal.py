@@ -72,6 +72,7 @@ def of_project(root: Path) -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.slow
 async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_terminal(
     desk: Terminal, sample: Path, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     assert not [line for line in lines if '"ERROR"' in line]
 
 
+@pytest.mark.slow
 @WITHOUT_TOOLS
 @pytest.mark.parametrize("desk", [(80, 24)], indirect=True)
 def test_a_small_terminal_shows_one_pane_at_a_time_and_ctrl_c_twice_leaves(desk: Terminal) -> None:
@@ -130,6 +132,7 @@ def test_a_small_terminal_shows_one_pane_at_a_time_and_ctrl_c_twice_leaves(desk:
     desk.until("left with 0")
 
 
+@pytest.mark.slow
 def test_a_broken_project_is_explained_and_leaving_works(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("nam: x\nagents:\n  a: {module: nowhere, port: 99999}\n")
     environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
@@ -143,6 +146,7 @@ def test_a_broken_project_is_explained_and_leaving_works(tmp_path: Path) -> None
         desk.until("left with 0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["TERM", "HUP"])
 async def test_a_signal_restores_the_terminal(small: Path, environment: dict[str, str], number: str) -> None:
     with terminal(command(small), environment=environment) as desk:
@@ -156,6 +160,7 @@ async def test_a_signal_restores_the_terminal(small: Path, environment: dict[str
         await until(lambda: not workbench.is_running())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaving", [False, True])
 async def test_a_terminal_that_goes_away_leaves_no_process_behind(
     small: Path, environment: dict[str, str], tmp_path: Path, leaving: bool
@@ -170,6 +175,7 @@ async def test_a_terminal_that_goes_away_leaves_no_process_behind(
     assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
 
+@pytest.mark.slow
 async def test_a_workbench_that_is_killed_takes_its_programs_along(
     small: Path, environment: dict[str, str]
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pytest
 from support.live import agent_module, write_project
 from support.ports import free_ports
 from support.served import served, text_of
@@ -49,6 +50,7 @@ def environment(root: Path, name: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 async def test_no_program_has_a_secret_of_the_fleet(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     given = {"GIVEN": "${DOTENV_TOKEN}"}
@@ -115,6 +117,7 @@ async def test_no_program_has_a_secret_of_the_fleet(tmp_path: Path) -> None:
         assert [key in found for key in known] == [asks_models] * 2, name
 
 
+@pytest.mark.slow
 async def test_a_program_that_misses_a_variable_is_told_how_to_get_it(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     lacking = "import os, sys\nif 'MY_CLOUD_TOKEN' not in os.environ: sys.exit('KeyError: MY_CLOUD_TOKEN')\n"

@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 
+import pytest
 from support import raw_client
 from support.hostile_servers import MEMORY
 from support.live import ERAS
@@ -64,6 +65,7 @@ async def test_a_second_sigterm_ends_a_fleet_whose_interpreter_is_held(tmp_path:
         writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_a_fleet_whose_interpreter_is_held_while_it_drains_is_ended_and_shows_where(
     tmp_path: Path,
 ) -> None:

@@ -104,6 +104,7 @@ def project(root: Path, origin: str) -> Path:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["line", "bomb", "refusal"])
 @pytest.mark.parametrize("agent", MODELS)
 async def test_an_answer_that_is_too_large_fails_its_run(fleet: Served, agent: str, answer: str) -> None:

@@ -104,6 +104,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield fleet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
     ("server", "tool"), [(s, t) for s, d in (("web", HTTP), ("hostile", STDIO)) for t in d if t in SAID]

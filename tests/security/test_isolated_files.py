@@ -137,6 +137,7 @@ async def test_an_isolated_handler_changes_nothing_that_the_fleet_would_load(fle
     assert not (root / "new.py").exists()
 
 
+@pytest.mark.slow
 async def test_the_scratch_folder_goes_with_the_process(tmp_path: Path) -> None:
     # HC-36
     where = """

@@ -133,6 +133,7 @@ def shown(terminal: int) -> bytes:
     return written
 
 
+@pytest.mark.slow
 async def test_a_fleet_in_a_terminal_opens_no_form_and_reads_no_key(tmp_path: Path) -> None:
     root = write_project(tmp_path / "project", {"desk": READER}, config=servers())
     typed = b"secret words\n"
@@ -171,6 +172,7 @@ async def test_a_fleet_in_a_terminal_opens_no_form_and_reads_no_key(tmp_path: Pa
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 @needs_tmux
 @pytest.mark.pty
 async def test_an_agent_reads_no_key_of_the_workbench(tmp_path: Path) -> None:

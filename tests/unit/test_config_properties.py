@@ -3,6 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +81,7 @@ def test_any_yaml_like_text_is_answered(text: str) -> None:
     with_files({"agents.yaml": "name: x\n" + text, "fast-agent.secrets.yaml": text, ".env": text})
 
 
+@pytest.mark.slow
 @examples(200)
 @given(
     st.dictionaries(
@@ -90,6 +92,7 @@ def test_any_values_under_the_known_keys_are_answered(top: dict[str, object]) ->
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", **top}, allow_unicode=True)})
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.dictionaries(st.sampled_from(AGENT_KEYS), values(("src", "sizes", "vision")), max_size=8))
 def test_any_values_of_an_agent_are_answered(agent: dict[str, object]) -> None:
@@ -115,6 +118,7 @@ def test_any_values_of_an_organism_are_answered(
     with_files({"organism.yaml": text, "agents.yaml": text})
 
 
+@pytest.mark.slow
 @examples(200)
 @given(
     st.dictionaries(st.sampled_from(DOWNSTREAM_KEYS), values(DOWNSTREAM_KEYS), max_size=6),

@@ -558,6 +558,7 @@ def test_any_text_is_sent_as_it_was_typed(text: str) -> None:
     assert parse(one.raw) == one.value
 
 
+@pytest.mark.slow
 @given(schema=JSON, arguments=st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 @examples(200)
 def test_no_document_at_all_breaks_the_form(schema: Any, arguments: dict[str, Any]) -> None:

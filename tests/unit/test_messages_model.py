@@ -102,6 +102,7 @@ def test_the_answer_to_a_message_is_what_ended_its_frame() -> None:
 # What is kept
 
 
+@pytest.mark.slow
 def test_no_more_is_kept_than_the_bounds_say() -> None:
     book = MessageBook(lambda: None)
     for run in range(MAX_RUNS + 5):

@@ -140,6 +140,7 @@ def _agents() -> frozenset[str]:
     return frozenset(AGENTS) | (set(yaml.safe_load(SAMPLE.read_text("utf-8"))["agents"]) - WORDS)
 
 
+@pytest.mark.slow
 def test_no_module_names_a_host_port_model_or_agent_of_a_deployment() -> None:
     # PR-1
     allowed = {

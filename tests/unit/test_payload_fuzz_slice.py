@@ -1,8 +1,10 @@
 """A small slice of ``make fuzz`` with every run of the tests."""
 
+import pytest
 from fuzz import fuzz_xml
 
 
+@pytest.mark.slow
 def test_broken_xml_is_refused_and_nothing_else() -> None:
     # HC-24
     said: list[str] = []

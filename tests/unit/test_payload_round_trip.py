@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import jsonschema
+import pytest
 import xmlschema
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -94,6 +95,7 @@ def _instances(kind: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(kind.values_).map(lambda values: kind(**values))
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(st.data())
 def test_every_value_of_every_class_comes_back_equal(data: st.DataObject) -> None:
@@ -113,6 +115,7 @@ def test_every_value_of_every_class_comes_back_equal(data: st.DataObject) -> Non
     assert made.bind(read_text(made, made.write(payload, "xml"))[0], kind) == value
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(st.data())
 def test_what_is_said_of_a_class_to_another_process_is_all_that_is_needed_there(data: st.DataObject) -> None:
@@ -130,6 +133,7 @@ def test_what_is_said_of_a_class_to_another_process_is_all_that_is_needed_there(
     assert there.values(made.pack(value)) == made.values(made.pack(value))
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(st.data())
 def test_schemas_and_example_hold_for_others_than_the_one_who_made_them(data: st.DataObject) -> None:
@@ -261,6 +265,7 @@ _ANY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @examples(300)
 @given(
     st.fixed_dictionaries({field.name: _ANY for field in dataclasses.fields(Sheet)}),

@@ -138,6 +138,7 @@ def test_the_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
     assert files_of(again) == files_of(whole())
 
 
+@pytest.mark.slow
 def test_more_than_999_steps_are_read_in_their_order() -> None:
     again = read_archive(archive_of(recorded(long_plot(1_002, words=1))))
     assert [each.step.number for each in again.first.steps] == list(range(1, 1_003))
@@ -295,6 +296,7 @@ def places(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
             yield from places(each, *at, name)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.data())
 def test_a_document_in_which_anything_was_changed_is_read_or_refused(data: st.DataObject) -> None:

@@ -1,5 +1,6 @@
 """docs/reliability.md names a test for each fault, and each of them is there."""
 
+import pytest
 from support.proofs import Proofs
 from unit.test_conformance_table import CHECKOUT, named_in_this_checkout, script
 
@@ -7,6 +8,7 @@ HEADER = ("fault", "what the caller sees", "what the operator sees", "what is ke
 PAGE = Proofs("docs/reliability.md", HEADER, script.cells_of)
 
 
+@pytest.mark.slow
 def test_every_fault_has_a_test_that_is_there() -> None:
     text = (CHECKOUT / PAGE.page).read_text("utf-8")
     assert len(list(PAGE.rows(text))) > 20

@@ -100,6 +100,7 @@ def candidates(draw: st.DrawFn) -> dict[str, Any]:
     return {"usageMetadata": {"promptTokenCount": 3}, "candidates": [candidate]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [chats(), messages(), responses(), candidates()])
 def test_a_document_is_the_same_after_it_was_streamed(documents: st.SearchStrategy[dict[str, Any]]) -> None:
     @examples(200)

@@ -127,6 +127,7 @@ def put_below(plot: Plot, way: tuple[tuple[int, int], ...], other: Plot) -> Plot
     return replace(plot, turns=(*plot.turns[:at], turn, *plot.turns[at + 1 :]))
 
 
+@pytest.mark.slow
 @given(plots(), st.data())
 @examples(200)
 def test_an_edit_anywhere_is_found_and_nothing_else(plot: Plot, data: st.DataObject) -> None:
@@ -151,6 +152,7 @@ def moves_of(plot: Plot) -> list[tuple[int, int]]:
     return [(a, b) for a in places for b in places if abs(a - b) > 1]
 
 
+@pytest.mark.slow
 @given(plots(depth=1), st.data())
 @examples(100)
 def test_a_turn_in_another_place_is_moved_and_nothing_else(plot: Plot, data: st.DataObject) -> None:
@@ -186,6 +188,7 @@ def test_several_edits_are_each_found(plot: Plot, data: st.DataObject) -> None:
     assert differing(compared(plot, after)) == expected
 
 
+@pytest.mark.slow
 @given(plots(depth=1), st.data())
 @examples(100)
 def test_other_instructions_of_a_whole_run_hide_no_edit(plot: Plot, data: st.DataObject) -> None:
@@ -224,6 +227,7 @@ def unsteady(draw: st.DrawFn, depth: int = 1) -> Plot:
     return Plot(draw(few), tuple(turns), draw(few))
 
 
+@pytest.mark.slow
 @given(unsteady(), unsteady())
 @examples(200)
 def test_each_step_of_both_runs_is_there_once(before: Plot, after: Plot) -> None:
@@ -246,12 +250,14 @@ def test_each_step_of_both_runs_is_there_once(before: Plot, after: Plot) -> None
     assert first is None or first in nodes
 
 
+@pytest.mark.slow
 @given(unsteady())
 @examples(100)
 def test_the_same_run_with_other_ids_and_times_is_the_same(plot: Plot) -> None:
     assert compared(plot, plot).is_same
 
 
+@pytest.mark.slow
 @given(unsteady(), unsteady())
 @examples(50)
 def test_steps_that_did_not_move_are_in_the_order_of_both_runs(before: Plot, after: Plot) -> None:

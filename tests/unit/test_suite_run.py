@@ -109,6 +109,7 @@ def test_what_fails_once_is_reported_and_fails_nothing(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("4 passed, 0 failed")
 
 
+@pytest.mark.slow
 def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     done = suite(tmp_path, FAILS_ONCE, FAILS, HANGS, KILLS)
     assert done.returncode == 1, done.stdout
