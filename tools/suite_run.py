@@ -42,7 +42,9 @@ class Failure:
 class Outcomes:
     """A pytest plugin that keeps which tests passed and failed, in all processes of pytest-xdist."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """More than ``most`` failures end the run, also where processes have more tests in their queues."""
+        self._most = most
         self.failures: dict[str, Failure] = {}
         """By node id."""
         self.passed: set[str] = set()
@@ -62,6 +64,8 @@ class Outcomes:
         if report.failed:
             self.passed.discard(test)
             self.failures.setdefault(test, Failure(test, _reason(report), self._seconds[test]))
+            if self._most is not None and len(self.failures) > self._most:
+                pytest.exit(f"more than {self._most} tests failed", pytest.ExitCode.TESTS_FAILED)
         elif report.passed and report.when == "call":
             self.passed.add(test)
 
@@ -108,8 +112,8 @@ def run_alone(test: str) -> tuple[bool, float, str]:
 
 def main(run: str, arguments: Sequence[str]) -> int:
     """Run the tests; returns pytest's status, or 0 where all that failed passes alone."""
-    outcomes = Outcomes()
-    status = int(pytest.main([f"--maxfail={MOST_AGAIN + 1}", *arguments], plugins=[outcomes]))
+    outcomes = Outcomes(MOST_AGAIN)
+    status = int(pytest.main(list(arguments), plugins=[outcomes]))
     failures = list(outcomes.failures.values())
     if status != pytest.ExitCode.TESTS_FAILED or not outcomes.is_whole or not failures:
         report_flaky(run, [])

@@ -1,10 +1,12 @@
 """``pallas check bearer``: the leak test on a project of the user's."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.live import ECHO, agent_module, write_project
+from support.project_modules import own_modules
 
 from pallas.access.bearer_lease import BearerLease
 from pallas.cli.app import run
@@ -27,24 +29,28 @@ SERVERS = {
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A project with one downstream, for what holds or fails at each."""
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
-    return write_project(
+    root = write_project(
         tmp_path / "project",
         {"one": agent_module("one", ("shop",)), "plain": None},
         config={"mcp": {"servers": {"shop": SERVERS["shop"]}}},
     )
+    with own_modules(root):
+        yield root
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
-    return write_project(
+    root = write_project(
         tmp_path / "project",
         {"one": agent_module("one", ("shop", "vault", "open", "echo")), "plain": None},
         config={"mcp": {"servers": SERVERS}},
     )
+    with own_modules(root):
+        yield root
 
 
 @pytest.mark.slow
@@ -138,7 +144,8 @@ def test_a_project_without_downstreams_has_nothing_to_leak(
 ) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
     root = write_project(tmp_path / "project", {"one": None})
-    assert run(["check", "bearer", str(root)]) == 0
+    with own_modules(root):
+        assert run(["check", "bearer", str(root)]) == 0
     assert "no bearer goes anywhere" in capsys.readouterr().out
 
 

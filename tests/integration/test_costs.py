@@ -107,6 +107,9 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         root, database="memory", faults=FaultPlan((FaultRule("*scripted", "500", (2,)),))
     ) as one:
         await until(lambda: all_ready(one), timeout=60)
+        async with client(one, "boss") as boss:  # in this run a call of the model fails
+            await ask(boss, "work", conversation_id="first")
+        await runs_of(one, 0)
         yield one
 
 

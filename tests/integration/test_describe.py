@@ -188,7 +188,11 @@ async def test_what_changed_in_a_tool_list_is_told_while_it_runs(tmp_path: Path)
         assert server(await fleet.describe("one"), "changing").changes == changes  # it was away, not empty
 
 
-async def test_a_server_that_cannot_be_listed_says_why_and_the_others_are_there(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_listed_says_why_and_the_others_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_TEST_UNSET", "")  # a fleet gives it a value, which ends with this test
+    monkeypatch.delenv("PALLAS_TEST_UNSET")
     async with recording() as recorder:
         recorder.demand = True
         servers = {

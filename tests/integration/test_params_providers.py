@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.live import agent_module, write_project
+from support.project_modules import own_modules
 from support.providers import Asked, Provider, Reply, in_turn, provider
 from support.waiting import until
 
@@ -70,12 +71,13 @@ async def _agent(
     if definition is not None:
         config = replace(config, module=None, definition=definition)
     executor = FastAgentExecutor(project, config)
-    await executor.load()
-    await executor.start()
-    try:
-        yield _Agent(executor)
-    finally:
-        await executor.close(3.0)
+    with own_modules(root):
+        await executor.load()
+        await executor.start()
+        try:
+            yield _Agent(executor)
+        finally:
+            await executor.close(3.0)
 
 
 _SCHEMA = {"name": "answer", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
