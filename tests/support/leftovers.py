@@ -1,8 +1,8 @@
-"""What a test leaves behind is ended or undone, and fails that test: the next one must not find it.
+"""What a test leaves behind is ended or undone: the next one must not find it.
 
-That is: processes, sockets that listen, environment variables, the working directory, ``sys.path``, signal
-handlers, and modules of a project in a temporary folder. Loggers get their levels and handlers back without
-a failure: a fleet sets them up for its process, which is the tests' own here.
+A test that leaves a process, a socket that listens, a signal handler or another working directory fails.
+Environment variables, ``sys.path``, loggers and modules of projects get what they had without a failure: a
+fleet sets them for its process, which is the tests' own for many.
 
 It looks after each test. Where fixtures of a module or a class are set up, it looks when they are finished,
 and the last test that uses them fails. What a fixture of the session starts may stay until the end.
@@ -15,10 +15,11 @@ import signal
 import socket
 import sys
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -52,7 +53,8 @@ class Leftovers:
         self._processes = Processes()
         self._state: dict[str, Any] = {}
         self._loggers: dict[str, LoggerState] = {}
-        self._modules: set[str] = set()
+        self._modules: dict[str, ModuleType] = {}
+        """Those that are no project's."""
 
     def pytest_sessionstart(self) -> None:
         """Mark what this process starts, and note the sockets that listen."""
@@ -72,7 +74,7 @@ class Leftovers:
         self._processes.given()
         self._state = state()
         self._loggers = loggers()
-        self._modules = set(sys.modules)
+        self._modules = dict(sys.modules)
         self._listening.clear()
 
     @pytest.hookimpl(wrapper=True)
@@ -121,11 +123,13 @@ class Leftovers:
             sock.close()
         now = state()
         for key in sorted(now.keys() | self._state.keys()):
-            if now.get(key) != self._state.get(key):
-                lines.append(f"{key}: {_shown(key, self._state.get(key))} became {_shown(key, now.get(key))}")
-                undo(key, self._state.get(key))
+            if (is_now := now.get(key)) != (was := self._state.get(key)):
+                if key.startswith(("handler", "working")):
+                    lines.append(f"{key}: {was!r} became {is_now!r}")
+                undo(key, was)
         restore_loggers(self._loggers)
-        return lines + [f"module {name}" for name in self._project_modules()]
+        self._forget_projects()
+        return lines
 
     def _open_sockets(self) -> list[socket.socket]:
         deadline = monotonic() + GRACE_S
@@ -137,21 +141,20 @@ class Leftovers:
         self._listening.clear()
         return found
 
-    def _project_modules(self) -> Iterator[str]:
-        folder = str(self._config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
-        for name in sys.modules.keys() - self._modules:
-            module = sys.modules[name]
-            file = getattr(module, "__file__", None) or ""
-            if str(file).startswith(folder):
-                del sys.modules[name]
-                yield name
-            else:
-                self._modules.add(name)
+    def _forget_projects(self) -> None:
+        folder = f"{self._config._tmp_path_factory.getbasetemp()}/"  # type: ignore[attr-defined]
+        for name, module in list(sys.modules.items()):
+            if self._modules.get(name) is not module:
+                if _place(module).startswith(folder):
+                    del sys.modules[name]
+                else:
+                    self._modules[name] = module
 
 
-def _shown(key: str, value: Any) -> str:
-    """A variable may hold a token: only whether it is there."""
-    return "set" if value is not None and key.startswith("environment") else repr(value)
+def _place(module: ModuleType) -> str:
+    """Its file, or the folder of a package without one."""
+    names = getattr(module, "__dict__", {})  # a lazy module is not loaded for this
+    return str(names.get("__file__") or next(iter(names.get("__path__") or ()), ""))
 
 
 class Processes:

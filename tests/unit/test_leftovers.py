@@ -1,4 +1,4 @@
-"""What a test leaves behind fails that test, and the next one does not find it."""
+"""What a test leaves behind is not there for the next one, and processes and servers fail the test."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_no_socket():
 
 def test_environment(monkeypatch):
     monkeypatch.setenv("UNDONE", "1")
-    os.environ["OF_A_TEST"] = "geheim"
+    os.environ["OF_A_TEST"] = "1"
 
 
 def test_no_environment():
@@ -135,11 +135,9 @@ def test_what_a_test_leaves_fails_it_and_not_the_next(tmp_path: Path, workers: t
     )
     for pid in (tmp_path / "pids").read_text().split():
         assert not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
-    left = ["process", "orphan", "socket", "environment", "signal", "path", "folder", "module"]
+    left = ["process", "orphan", "socket", "signal", "folder"]
     assert re.findall(r"^ERROR test_leaving\.py::test_(\w+)", done.stdout, re.MULTILINE) == left, done.stdout
     assert f"{len(re.findall('def test_', LEAVING))} passed, {len(left)} errors" in done.stdout
-    assert "OF_A_TEST" in done.stdout
-    assert "geheim" not in done.stdout
 
 
 UNENDING = """
