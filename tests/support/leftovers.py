@@ -1,8 +1,8 @@
 """What a test leaves behind is ended or undone: the next one must not find it.
 
-A test that leaves a process, a socket that listens, a signal handler or another working directory fails.
-Environment variables, ``sys.path``, loggers and modules of projects get what they had without a failure: a
-fleet sets them for its process, which is the tests' own for many.
+A test that leaves a process, a socket that listens or another working directory fails. Environment variables,
+``sys.path``, signal handlers, loggers and modules of projects get what they had without a failure: a fleet
+sets them for its process, which is the tests' own for many.
 
 It looks after each test. Where fixtures of a module or a class are set up, it looks when they are finished,
 and the last test that uses them fails. What a fixture of the session starts may stay until the end.
@@ -124,7 +124,7 @@ class Leftovers:
         now = state()
         for key in sorted(now.keys() | self._state.keys()):
             if (is_now := now.get(key)) != (was := self._state.get(key)):
-                if key.startswith(("handler", "working")):
+                if key == "working directory":
                     lines.append(f"{key}: {was!r} became {is_now!r}")
                 undo(key, was)
         restore_loggers(self._loggers)
