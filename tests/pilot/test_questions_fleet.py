@@ -73,6 +73,7 @@ async def test_a_question_from_rest_is_announced_read_and_answered(tmp_path: Pat
         await here.until(lambda: "question" not in top(here.app))
         await here.sees("asks: shelf__note")
         async with asking(here) as answer:
+            await here.until(lambda: "question" in top(here.app))  # else the one before is selected
             pane = await opened(here)
             await pressed(here, pane, "x")
             assert "A person declined this call" in (await answer)["text"]
