@@ -102,9 +102,9 @@ class WorkerExecutor(Executor):
                 raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
             await connection.greet()
         except BaseException:
+            await connection.close(0)  # then all that it wrote is read
             if hint := withheld_in(connection.process.last_lines, self._environment()):
                 log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
-            await connection.close(0)
             raise
         dialect = connection.dialect
         self._info = replace(
