@@ -70,6 +70,8 @@ class FleetScreens(RunReplayer):
 
     def look_elsewhere(self) -> None:
         """Learn what is new of the runs of other replicas, for the feed; returns at once."""
+        if not self.screen_stack:  # a last tick, while the workbench ends
+            return
         feed = self.main.feed
         if self.fleet is not None and feed is not None:
             work = self.runs_elsewhere.look(self.fleet.snapshot(), feed.feed.doubtful)

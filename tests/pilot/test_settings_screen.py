@@ -129,6 +129,14 @@ async def test_a_file_that_cannot_be_changed_is_told_and_the_change_holds_for_no
     assert home.read_text() == "a: ["
 
 
+async def test_a_tick_while_the_workbench_ends_asks_for_no_screen() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE):
+        pass
+    assert not app.screen_stack
+    app.look_elsewhere()
+
+
 @pytest.mark.slow
 async def test_the_theme_is_chosen_by_looking_and_kept(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
