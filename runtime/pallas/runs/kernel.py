@@ -99,7 +99,7 @@ class Kernel:
         self.keyed: KeyedRuns | None = None
         self.nested: NestedRuns | None = None
         self.spending: Spending | None = None
-        self.when_resumed: Callable[[ActiveRun], None] | None = None
+        self.when_resumed: Callable[[ActiveRun], None] = lambda run: None
         self._draining = False
         self._closing = False
 
@@ -247,7 +247,7 @@ class Kernel:
             run = self._begun(request, given, conversation, listener)
             run.place = place
         if place is not None:
-            self._has_come(run)
+            self.when_resumed(run)
         return await ended(run, request)
 
     async def resume(
@@ -267,13 +267,8 @@ class Kernel:
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
         run = self._begun(replace(request, run_id=record.id), given, conversation, listener)
         run.go_on(record, said)
-        self._has_come(run)
+        self.when_resumed(run)
         return await ended(run, request)
-
-    def _has_come(self, run: ActiveRun) -> None:
-        """Report a run that comes from another fleet, where it was begun or waited."""
-        if self.when_resumed is not None:
-            self.when_resumed(run)
 
     def serves(self, agent: str) -> bool:
         """Whether this fleet has an agent of that name."""
