@@ -1,9 +1,10 @@
 """Chat completions that are sent and read directly, beside the library's own: both do the same."""
 
 import asyncio
+import functools
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,6 +131,14 @@ async def serving(answer: bytes = b"", size: int = 1 << 20) -> AsyncIterator[Ser
     finally:
         server.close()
         server.close_clients()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _authorities_once() -> Iterator[None]:
+    """Each client reads the system's certificates, tens of milliseconds; they are read once here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx2, "create_ssl_context", functools.cache(httpx2.create_ssl_context))
+        yield
 
 
 def client_of(url: str, key: str = "key", *, direct: bool = True, **options: Any) -> AsyncOpenAI:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS
+from support.live import ERAS, MODERN_FIRST
 from support.proxy import proxy
 from support.replicas import Replicas, in_its_call
 from support.served import Served, fault_in, served, text_of
@@ -28,7 +28,7 @@ async def ask(client: ChatClient, heard: list[str], key: str = "a key") -> Agent
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_again(
     tmp_path: Path, era: str
 ) -> None:
@@ -58,7 +58,7 @@ async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_
         await client.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_cancelling_a_question_cancels_its_run_although_it_has_a_key(tmp_path: Path, era: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     root = project(tmp_path / "one", url)
@@ -75,7 +75,7 @@ async def test_cancelling_a_question_cancels_its_run_although_it_has_a_key(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_cancelling_while_the_fleet_is_away_cancels_the_run_when_it_is_back(
     tmp_path: Path, era: str
 ) -> None:
@@ -123,7 +123,7 @@ async def test_a_run_that_is_not_found_again_is_told_and_asking_again_joins_it(
         await client.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_chat_behind_one_address_goes_on_at_the_replica_that_its_run_is_handed_to(
     replicas: Replicas, era: str
 ) -> None:
@@ -144,7 +144,7 @@ async def test_a_chat_behind_one_address_goes_on_at_the_replica_that_its_run_is_
         await client.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_with_a_key_is_cancelled_by_a_call_at_any_replica(replicas: Replicas, era: str) -> None:
     def meta(key: str, **more: bool) -> dict[str, Any]:
         return {

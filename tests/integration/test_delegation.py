@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.live import ECHO, ERAS, agent_module, client, running, write_project
+from support.live import ECHO, ERAS, MODERN_FIRST, agent_module, client, running, write_project
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
@@ -41,7 +41,7 @@ LINES = re.compile(r"^([^/]+)/(.+): (started|completed|failed)$|^(\S+) step (\d+
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from support.live import ERAS, ask, client, running, write_project
+from support.live import ERAS, MODERN_FIRST, ask, client, running, write_project
 from support.outages import Outage, outages
 from support.waiting import until
 from support.workers import SIMPLE
@@ -121,7 +121,7 @@ async def is_well(fleet: Fleet, name: str) -> None:
     await until(answers)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize("what", ["401", "429", "500", "dropped", "garbage", "cut"])
 async def test_a_fault_of_a_remote_agent_shows_as_the_real_one(
     fleet: Fleet, servers: list[Outage], what: FaultKind, era: str
@@ -160,7 +160,7 @@ async def test_a_slow_remote_agent_answers_and_one_that_is_cut_was_asked(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize("what", ["dropped", "cut"])
 async def test_a_worker_whose_connection_is_lost_has_crashed_and_is_started_again(
     fleet: Fleet, what: FaultKind, era: str

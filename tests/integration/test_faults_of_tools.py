@@ -11,7 +11,7 @@ import pytest_asyncio
 from mcp import Client
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from support.live import ECHO, ERAS, agent_module, client, running, write_project
+from support.live import ECHO, MODERN_FIRST, agent_module, client, running, write_project
 from support.outages import Outage, outages
 from support.waiting import poll, until
 
@@ -106,7 +106,7 @@ async def outcome(fleet: Fleet, name: str, era: str, caplog: pytest.LogCaptureFi
     return dict(json.loads(json.dumps(found, default=str).replace(name, "NAME")))
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize("what", FAULTS)
 async def test_a_fault_of_a_server_over_http_shows_as_the_real_one(
     fleet: Fleet, servers: list[Outage], what: FaultKind, era: str, caplog: pytest.LogCaptureFixture
@@ -126,7 +126,7 @@ async def test_a_fault_of_a_server_over_http_shows_as_the_real_one(
     assert found == real
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -171,7 +171,7 @@ async def test_a_slow_call_is_made_and_one_that_is_cut_was_made(fleet: Fleet, se
         injection.uninstall()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_program_that_is_slower_than_it_may_be_fails_after_that_time(
     fleet: Fleet, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.live import ERAS, all_ready, ask, client
+from support.live import MODERN_FIRST, all_ready, ask, client
 from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
 from support.turnstile import turnstile
@@ -46,7 +46,7 @@ def state(saves: Saves, name: str) -> AgentState | None:
     return agent.state if agent is not None else None
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_agent_that_is_added_answers_and_one_that_is_removed_is_gone(  # PI-5
     tmp_path: Path, era: str
 ) -> None:
@@ -139,7 +139,7 @@ async def test_an_added_agent_whose_port_is_taken_is_told_with_its_line_and_the_
             assert await ask(caller, "hello") == "Birch. 1"
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_in_flight_of_an_agent_that_is_removed_is_finished(tmp_path: Path, era: str) -> None:
     async with (
         turnstile() as stile,
@@ -171,7 +171,7 @@ async def test_a_run_in_flight_of_an_agent_that_is_removed_is_finished(tmp_path:
         await until(lambda: not answers(port))
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_port_that_moves_answers_at_the_new_one_before_the_old_one_closes(
     tmp_path: Path, era: str
 ) -> None:

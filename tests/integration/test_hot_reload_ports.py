@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, ask, client
+from support.live import ERAS, MODERN_FIRST, ask, client
 from support.ports import free_ports
 from support.raw_client import call
 from support.reloading import Saves, module, saying, watched
@@ -24,7 +24,7 @@ SCRIPT = saying(
     more="  - {when: {last: user, text: take your time}, call: [{tool: stile__go, arguments: {who: one}}]}\n"
     '  - {when: {last: user, text: take for ever}, say: "never", delay: 600}\n',
 )
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 def agents(**instructions: str) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.live import ERAS, ask, client, running, write_project
+from support.live import MODERN_FIRST, ask, client, running, write_project
 from support.reloading import Saves
 from support.waiting import until
 
@@ -80,7 +80,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> As
         yield found
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_agent_of_an_installed_package_answers(fleet: Fleet, era: str) -> None:
     for agent in ("out", "far", "own"):
         async with client(fleet, agent, era=era) as caller:

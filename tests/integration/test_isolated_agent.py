@@ -12,7 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from support import pallas_process
-from support.live import ERAS, agent_module, ask, client, running
+from support.live import MODERN_FIRST, agent_module, ask, client, running
 from support.offline import model_record, offline_project
 from support.recording import Recorder, recording
 from support.waiting import until
@@ -119,7 +119,7 @@ rules:
 """
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 @dataclass

@@ -313,6 +313,9 @@ async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
         assert not blocked.done()
         assert not (await other.call_tool("get_health", {})).is_error
         assert not (await asking.call_tool("get_health", {})).is_error
+        # Its stack is in the log while it blocks, and that does not end it.
+        said = lambda: [r.getMessage() for r in caplog.records if r.name == "pallas.agents.frail"]  # noqa: E731
+        await until(lambda: any("in block" in line for line in said()), timeout=60)
         pid = fleet.agents[0].snapshot().pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

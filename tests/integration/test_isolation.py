@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.live import MODERN_FIRST, agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
@@ -57,7 +57,7 @@ def seen_with(fleet: Fleet, text: str) -> list[str]:
     return [json.dumps(body["messages"]) for body in bodies if text in json.dumps(body["messages"][-1])]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: Path, era: str) -> None:
     # PR-19
     root = scripted_project(tmp_path, {"harper": None})
@@ -81,7 +81,7 @@ async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: 
                 assert "first life" not in json.dumps(record_of(fleet.surfaces.offline_model.server).requests)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_many_conversations_at_once_stay_apart(tmp_path: Path, era: str) -> None:
     # PR-19
     root = scripted_project(tmp_path, {"harper": None}, keys={"harper": {"max_instances": 3}})
@@ -139,7 +139,7 @@ async def test_a_pooled_agent_serves_a_new_conversation_without_building_an_agen
         assert executor._pool.size == 1
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_agent_of_request_scope_starts_anew_with_each_call(tmp_path: Path, era: str) -> None:
     # PR-15
     keys = {"harper": {"instance_scope": "request"}}

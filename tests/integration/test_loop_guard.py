@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.live import ERAS, agent_module, client, running
+from support.live import ERAS, MODERN_FIRST, agent_module, client, running
 from support.offline import model_record, offline_project
 from support.project_modules import module_at
 
@@ -89,7 +89,7 @@ async def main() -> None: ...
 """
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.bridged import tell
-from support.live import ERAS, agent_module, client, running, write_project
+from support.live import MODERN_FIRST, agent_module, client, running, write_project
 from support.providers import Provider, Reply, provider
 from support.virtual import virtual
 
@@ -67,7 +67,7 @@ async def _made(fleet: Fleet, behind: Provider, name: str, agent: Any = None, **
     await _api(fleet, "POST", "/agents", {"name": name, "llm": name, **(agent or {})})
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_number_without_a_known_limit_passes_and_the_result_says_so(
     fleet: Fleet, behind: Provider, era: str
 ) -> None:

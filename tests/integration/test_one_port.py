@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from starlette.types import Receive, Scope, Send
 from support.certificates import Authority, authority
-from support.live import ERAS, agent_module, all_ready, ask, client, running, write_project
+from support.live import ERAS, MODERN_FIRST, agent_module, all_ready, ask, client, running, write_project
 from support.ports import free_ports, is_free
 from support.proxy import proxy
 from support.raw_client import call, handshake, post
@@ -31,7 +31,7 @@ from pallas.model import AgentState
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.listener import Listener, bind
 
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 WAYS = ("own port", "one port", "public path")
 GO = '***CALL_TOOL stile__go {{"who": "{}"}}'
 

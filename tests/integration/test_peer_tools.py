@@ -10,7 +10,7 @@ import httpx2
 import psutil
 import pytest
 import pytest_asyncio
-from support.live import ERAS, all_ready, ask, client, running
+from support.live import ERAS, MODERN_FIRST, all_ready, ask, client, running
 from support.offline import model_record
 from support.peered import Tree, held, peered_project
 from support.waiting import until
@@ -31,7 +31,7 @@ from pallas.model import (
 from pallas.model.codec import decode_event
 
 pytestmark = [pytest.mark.usefixtures("forked_children"), pytest.mark.asyncio(loop_scope="module")]
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 WHOLE = [
     ("desk", "", ""),
     ("office.clerk", "desk", "office.clerk/Task"),

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from support.live import ERAS, client, running
+from support.live import ERAS, MODERN_FIRST, client, running
 from support.offline import offline_project
 
 from pallas.fleet.fleet import Fleet
@@ -73,7 +73,7 @@ async def _heard(fleet: Fleet, agent: str, era: str) -> tuple[list[str | None], 
     return seen, {each.agent: (each.steps, each.tools) for each in ended}
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 @pytest.mark.parametrize("agent", ["research", "apart"])
 async def test_an_agent_whose_code_gives_no_name_is_called_as_in_agents_yaml(
     fleet: Fleet, agent: str, era: str

@@ -10,13 +10,13 @@ import pytest
 from mcp import Client
 from support.bridged import kind_of, refused, tell
 from support.databases import Server, fresh_database
-from support.live import ERAS
+from support.live import ERAS, MODERN_FIRST
 from support.replicas import Replicas, bridge, in_its_call
 from support.served import Served, fault_in, served
 from support.survivors import effects, ended_run, project
 from support.waiting import until
 
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 GO_ON = pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import httpx2
 import pytest
-from support.live import ERAS
+from support.live import ERAS, MODERN_FIRST
 from support.raw_client import INITIALIZE, handshake_headers
 from support.replicas import Replicas, Setup, in_its_call, waiting
 from support.served import Served, fault_in, text_of
@@ -356,7 +356,7 @@ async def test_a_rest_caller_whose_message_waits_in_a_replica_that_ends_gets_its
     await answered_once(replicas.url)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_mcp_caller_whose_message_waits_in_a_replica_that_ends_gets_its_answer_of_another(
     replicas: Replicas, era: str
 ) -> None:
@@ -398,7 +398,7 @@ async def threads_locked(url: str) -> AsyncIterator[None]:
         await connection.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_thread_has_one_run_at_a_time_on_all_replicas(replicas: Replicas, era: str) -> None:
     async with replicas.one.client("clerk", era) as one, replicas.two.client("clerk", era) as two:
         first = asyncio.create_task(one.call_tool("send_message", {"message": "work", **THREAD}))

@@ -19,7 +19,7 @@ from fast_agent.types import RequestParams
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ImageContent
-from support.live import ERAS, all_ready, ask, client, running
+from support.live import ERAS, MODERN_FIRST, all_ready, ask, client, running
 from support.ports import free_ports
 from support.projects import SAMPLE, copy_sample
 
@@ -82,7 +82,7 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     return "".join(getattr(block, "text", "") for block in result.content)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_documents_and_they_alone_are_searched_by_words_and_read_by_section(
     tmp_path: Path, era: str
 ) -> None:
@@ -137,7 +137,7 @@ async def _sells(client: Client) -> None:
     assert await call(client, "orders_of", customer="' OR 1=1 --") == "No order fits."
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_pictures_are_listed_and_looked_at(tmp_path: Path, era: str) -> None:
     async with over_stdio("pictures", era, tmp_path / "errors") as client:
         listed = await call(client, "list_pictures")

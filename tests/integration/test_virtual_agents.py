@@ -11,7 +11,7 @@ import pytest_asyncio
 from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 from support.granted import TOKENS, allow, api, auth, rules
 from support.issuer import AUDIENCE, issuing
-from support.live import ERAS, ask, client, running, write_project
+from support.live import MODERN_FIRST, ask, client, running, write_project
 from support.ports import free_ports
 from support.served import fault_in
 from support.virtual import virtual, words
@@ -22,7 +22,7 @@ from pallas.model import Notice, RunStarted
 from pallas.model.params import KEYS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 PROJECT = "/projects/test/mcp"
 ADA, BOB = TOKENS["ada"], TOKENS["bob"]
 

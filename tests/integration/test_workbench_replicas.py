@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.live import ERAS
+from support.live import ERAS, MODERN_FIRST
 from support.replicas import in_its_call
 from support.served import Served, served
 from support.survivors import ended_run, project
@@ -95,7 +95,7 @@ async def work(fleet: Served, era: str) -> None:
             await clerk.call_tool("send_message", {"message": "tell me", "conversation_id": "mine"})
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_of_another_replica_is_followed_from_its_begin_to_its_end(both: Two, era: str) -> None:
     there = await replica_of(both.two)
     await both.look()

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from support.asked import accepting, asked_client, url_of
 from support.clocks import expire
-from support.live import ERAS, ask, client, running, write_project
+from support.live import MODERN_FIRST, ask, client, running, write_project
 from support.offline import offline_project
 from support.processes import gone
 from support.waiting import poll, until
@@ -50,7 +50,7 @@ rules:
 """
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_eras = pytest.mark.parametrize("era", MODERN_FIRST)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -9,6 +9,7 @@ and the last test that uses them fails. What a fixture of the session starts may
 """
 
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -55,6 +56,8 @@ class Leftovers:
         self._loggers: dict[str, LoggerState] = {}
         self._modules: dict[str, ModuleType] = {}
         """Those that are no project's."""
+        self._newest: tuple[str, ModuleType] | None = None
+        """The last of them."""
 
     def pytest_sessionstart(self) -> None:
         """Mark what this process starts, and note the sockets that listen."""
@@ -143,12 +146,15 @@ class Leftovers:
 
     def _forget_projects(self) -> None:
         folder = f"{self._config._tmp_path_factory.getbasetemp()}/"  # type: ignore[attr-defined]
-        for name, module in list(sys.modules.items()):
+        # New ones are behind all others, of which there are thousands.
+        new = list(itertools.takewhile(lambda each: each != self._newest, reversed(sys.modules.items())))
+        for name, module in reversed(new):
             if self._modules.get(name) is not module:
                 if _place(module).startswith(folder):
                     del sys.modules[name]
                 else:
                     self._modules[name] = module
+        self._newest = next(reversed(sys.modules.items()), None)
 
 
 def _place(module: ModuleType) -> str:

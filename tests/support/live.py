@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from mcp import Client
 
@@ -22,6 +23,8 @@ from .ports import free_ports
 from .project_modules import own_modules
 
 ERAS = ("2026-07-28", "legacy")
+MODERN_FIRST = (ERAS[0], pytest.param(ERAS[1], marks=pytest.mark.slow))
+"""For tests that are not about the protocol: the older version runs with ``make test-slow``."""
 
 STDIO_SERVER = Path(__file__).with_name("stdio_server.py").read_text("utf-8")
 """What servers of a project import that need not be the SDK's."""

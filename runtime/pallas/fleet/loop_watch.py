@@ -7,13 +7,10 @@ the loop can report that; a thread can.
 
 import asyncio
 import logging
-import sys
-import threading
 import traceback
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, process_time
 from types import FrameType
 from typing import Final
 
@@ -21,6 +18,7 @@ from pallas.model import LoopBlocked
 from pallas.model.redaction import redact_text
 from pallas.safe_text import sanitize
 from pallas.telemetry.event_hub import EventHub
+from pallas.telemetry.stall_watch import Stall, StallWatch
 from pallas.telemetry.trace_context import run_of
 
 log = logging.getLogger(__name__)
@@ -28,12 +26,10 @@ log = logging.getLogger(__name__)
 MAX_FRAMES: Final = 60
 _MAX_STACK: Final = 20_000
 _MODEL_CLIENT: Final = str(Path("fast_agent", "llm"))
-# Part of a pause in which this process must have worked, or the whole machine slept and no code is to blame.
-_BUSY: Final = 0.5
 
 
 class LoopWatch:
-    """Publishes ``LoopBlocked`` when the running loop shows no sign of life for ``lag`` seconds.
+    """Publishes ``LoopBlocked`` when the running loop makes no progress for ``lag`` seconds.
 
     ``root`` is the project whose file and line are reported. Each time there are two events: when it is
     noticed and when it is over. A fleet imports in its loop while it starts: watch it once it runs. ``apart``
@@ -45,51 +41,26 @@ class LoopWatch:
     ) -> None:
         self._hub = hub
         self._root = root
-        self._lag = lag
         self._apart = apart
-        self._ended = threading.Event()
-        self._alive = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._watch = StallWatch(lag, self._tell)
 
     def start(self) -> None:
         """Begin, in the loop that is to be watched."""
-        loop, owner = asyncio.get_running_loop(), threading.get_ident()
-        self._thread = threading.Thread(
-            target=self._watch, args=(loop, owner), name="loop watch", daemon=True
-        )
-        self._thread.start()
+        self._watch.start()
 
     def stop(self) -> None:
         """End; returns at once, the thread is gone within a moment."""
-        self._ended.set()
-        self._alive.set()
+        self._watch.stop()
 
-    def _watch(self, loop: AbstractEventLoop, owner: int) -> None:
-        while not self._ended.wait(self._lag / 4):
-            self._alive.clear()
-            measured_at, worked = monotonic(), process_time()
-            try:
-                loop.call_soon_threadsafe(self._alive.set)
-            except RuntimeError:  # it was closed
-                return
-            if self._alive.wait(self._lag):
-                continue
-            if monotonic() - measured_at > 2 * self._lag and process_time() - worked < _BUSY * self._lag:
-                continue  # we slept too long ourselves: the machine was suspended, or the process stopped
-            try:
-                self._tell(loop, owner, measured_at)
-            except Exception:
-                log.exception("what blocks the event loop could not be told")
-
-    def _tell(self, loop: AbstractEventLoop, owner: int, measured_at: float) -> None:
-        frame = sys._current_frames().get(owner)
-        agent, run_id = _on_behalf_of(loop)
+    def _tell(self, stall: Stall) -> None:
+        agent, run_id = _on_behalf_of(stall.loop)
+        frame = stall.frame
         stack = traceback.extract_stack(frame, MAX_FRAMES) if frame is not None else traceback.StackSummary()
         place = self._place(frame)
         if not place and any(_MODEL_CLIENT in each.filename for each in stack):
             agent = ""  # a model's answer is read, which no code of the agent does
         story = sanitize(redact_text("".join(stack.format())), _MAX_STACK)
-        seconds = monotonic() - measured_at
+        seconds = stall.seconds()
         extra = {"agent": agent, "run_id": run_id}
         log.warning(
             "%s blocks the event loop of all agents for %.1f s now%s; use await%s\n%s",
@@ -101,9 +72,7 @@ class LoopWatch:
             extra=extra,
         )
         self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story))
-        while not self._alive.wait(1.0):  # stop() sets it too
-            pass
-        seconds = monotonic() - measured_at
+        seconds = stall.wait()
         log.warning(
             "the event loop goes on; %s blocked it for %.1f s", agent or "something", seconds, extra=extra
         )

@@ -1,22 +1,22 @@
 """What runs in a child process: it reads what the fleet says, and reports when its event loop is held up."""
 
 import asyncio
-import faulthandler
 import logging
 import os
 import signal
 import socket
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
-from time import monotonic
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
 from pallas.model.codec import Undecodable
 from pallas.telemetry.log import Forwarder, forward_logging
+from pallas.telemetry.stall_watch import Stall, StallWatch
 
 from .channel import Channel, ChannelBroken
 from .child_messages import (
@@ -40,20 +40,18 @@ log = logging.getLogger(__name__)
 # To close in when the fleet does not say how long it waits, and to send the last messages.
 _CLOSE_TIMEOUT_S: Final = 1.2
 _LAST_MESSAGES_TIMEOUT_S: Final = 0.3
-# Between two looks at whether the event loop is held up.
+# Between two reports of what changed.
 _LOOK_INTERVAL_S: Final = 0.25
 
 
 class ChildLoop(ABC):
     """Serves one agent's code over a channel. A subclass says what the stack's own messages mean.
 
-    ``lag_limit_s`` is how long the event loop may be held up before its stacks are written to stderr, and so
-    to the log; 0 for any time.
+    A subclass calls ``_watch`` once the event loop has nothing to import any more.
     """
 
     def __init__(self, channel: Channel, kinds: tuple[type[Any], ...]) -> None:
         self.questions = QuestionsToFleet(self.send)
-        self.lag_limit_s = 0.0
         self._channel = channel
         self._decode = MessageDecoder(*FROM_FLEET, *kinds)
         self._loop = asyncio.get_running_loop()
@@ -61,6 +59,7 @@ class ChildLoop(ABC):
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
+        self._stalls: StallWatch | None = None
         self._is_accepted = False
         self._close_timeout_s = _CLOSE_TIMEOUT_S
         self._lost = 0
@@ -80,7 +79,8 @@ class ChildLoop(ABC):
                 raise error
             self.questions.close()
         looking.cancel()
-        faulthandler.cancel_dump_traceback_later()
+        if self._stalls is not None:
+            self._stalls.stop()
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(self._close_timeout_s + _LAST_MESSAGES_TIMEOUT_S):
                 await self._close(self._close_timeout_s)
@@ -107,6 +107,12 @@ class ChildLoop(ABC):
     def _cancel_unknown(self, call: int) -> None:
         """Answer the cancel of a call that has not begun, or is over."""
         self.send(CallCancelled(call))
+
+    def _watch(self, limit_s: float) -> None:
+        """Report from now on when the event loop is held up for longer than that; 0 is for any time."""
+        if limit_s:
+            self._stalls = StallWatch(limit_s, self._stalled)
+            self._stalls.start()
 
     def _report(self) -> None:
         """Send the fleet what changed; called four times a second."""
@@ -161,20 +167,16 @@ class ChildLoop(ABC):
                     self._on_message(message)
 
     async def _look(self) -> None:
-        """Report what changed, and whether the event loop was held up.
-
-        The stacks of a loop that is held up are written while it still is.
-        """
-        last = monotonic()
+        """Report what changed."""
         while True:
-            if self.lag_limit_s:
-                faulthandler.dump_traceback_later(self.lag_limit_s)
             await asyncio.sleep(_LOOK_INTERVAL_S)
             self._report()
-            now = monotonic()
-            if self.lag_limit_s and (late := now - last - _LOOK_INTERVAL_S) > self.lag_limit_s:
-                log.warning("%s: its code held up its own event loop for %.1f s", self._agent, late)
-            last = now
+
+    def _stalled(self, stall: Stall) -> None:
+        """Write the stack of a loop that is held up to stderr, and so to the log, while it still is."""
+        stack = "".join(traceback.format_stack(stall.frame))
+        sys.stderr.write(f"the event loop is held up for {stall.seconds():.1f} s now, at\n{stack}")
+        log.warning("%s: its code held up its own event loop for %.1f s", self._agent, stall.wait())
 
     def _send_record(self, record: dict[str, Any]) -> None:
         try:

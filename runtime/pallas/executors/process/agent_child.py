@@ -143,7 +143,7 @@ class AgentChild(ChildLoop):
                     await executor.start()
                     # What the start made stays; the garbage collector need not look through it again.
                     gc.freeze()
-                    self.lag_limit_s = self._lag_limit_when_started
+                    self._watch(self._lag_limit_when_started)
                 case "park":
                     await executor.park(command.seconds)
                 case _:

@@ -96,7 +96,6 @@ class HandlerChild(ChildLoop):
     def _set_up(self, setup: HandlerSetup) -> None:
         root = Path(setup.root)
         self._agent = setup.agent
-        self.lag_limit_s = setup.lag
         limit_process(setup.memory)
         is_confined = hide_project(root, setup.hidden, setup.own_files)
         self._forward_log(setup.level)
@@ -105,6 +104,7 @@ class HandlerChild(ChildLoop):
         logging.captureWarnings(capture=True)
         self._sources = read_sources(root, setup.sources)
         self._host = ChildHost(setup, self.questions, self.send)
+        self._watch(setup.lag)  # its thread, as all that are started from now on, is confined too
 
     async def _close(self, timeout_s: float) -> None:
         await super()._close(min(timeout_s, _CLOSE_TIMEOUT_S))
