@@ -82,6 +82,7 @@ async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) ->
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_a_call_that_a_stopped_process_had_not_sent_yet_is_not_sent_for_a_run_that_another_has(
     mode: str, monkeypatch: pytest.MonkeyPatch

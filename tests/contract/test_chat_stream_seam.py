@@ -28,6 +28,7 @@ from pallas.executors.fastagent.chat_stream_seam import (
     send_streams_directly,
 )
 from pallas.executors.model_client.provider_connections import ClientKey, PooledClient, provider_connections
+from pallas.model import Fault
 
 ATOMS = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=5)
 ODD = st.booleans() | st.floats(allow_nan=False) | st.lists(ATOMS, max_size=2) | st.just({"a": 1})
@@ -276,11 +277,17 @@ async def test_what_is_not_streamed_is_sent_by_the_library() -> None:
         assert type(made).__name__ == "ChatCompletion"
 
 
-async def test_a_redirect_is_followed_as_the_library_follows_it() -> None:
-    async with serving(ANSWERS["text"]) as last:
-        there = response(b"", f"location: {last.url}/chat/completions", status="307 There", kind="text/plain")
-        async with serving(there) as first:
-            assert await outcome(client_of(first.url)) == await outcome(client_of(last.url, direct=False))
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [("http://127.0.0.1:1/v1/chat/completions", Fault), ("/v1/elsewhere", APIConnectionError)],
+)
+async def test_a_redirect_ends_as_the_library_ends_it(location: str, error: type[Exception]) -> None:
+    # To another origin it is refused, to another path it is followed: here again and again.
+    there = response(b"", f"location: {location}", status="307 There", kind="text/plain")
+    async with serving(there) as server:
+        found = [await outcome(client_of(server.url, direct=d)) for d in (True, False)]
+    assert found[0] == found[1]
+    assert found[0][1] is error
 
 
 async def test_a_server_that_is_silent_or_absent_raises_what_the_library_raises() -> None:

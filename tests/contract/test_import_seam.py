@@ -232,6 +232,7 @@ def test_the_names_of_a_lazy_package_are_those_that_it_has_without_us() -> None:
     assert ours == _ran(_ALL, "postponed", "backwards", names) == _ran(_ALL, "at once", "forwards", names)
 
 
+@pytest.mark.slow
 def test_a_lazy_package_is_used_as_any_other() -> None:
     code = """
 from pallas import import_seam; import_seam.install(); import_seam.install()

@@ -73,6 +73,7 @@ def test_a_factory_takes_the_options_that_we_give() -> None:
         assert place in source
 
 
+@pytest.mark.slow
 def test_a_service_is_made_without_fast_agent() -> None:
     code = (
         "import sys, pallas.llm, pallas.llm.llm_service, pallas.surfaces.metrics;"

@@ -66,6 +66,7 @@ async def test_a_run_is_kept_as_a_test_that_passes(fleet: Served, era: str) -> N
     assert (await pallas(fleet, "keep", run, "../out"))[0] == 2
 
 
+@pytest.mark.slow
 async def test_what_is_not_as_expected_is_said_and_reported(fleet: Served, tmp_path: Path) -> None:
     write(
         fleet,
@@ -164,6 +165,7 @@ async def test_no_further_test_begins_when_the_tokens_are_used(fleet: Served) ->
     assert [trial["verdict"] for trial in found["trials"]] == ["passed", *["skipped"] * 4]
 
 
+@pytest.mark.slow
 async def test_no_further_test_begins_when_the_money_is_spent(fleet: Served) -> None:
     write(fleet, "dearer", ask="find lamps", expect={"most": {"usd": 1}})
     words = ("test", "dearer", "--live", "--repeat", "3", "--concurrency", "1")

@@ -92,6 +92,7 @@ async def test_recordings_with_other_tools_of_the_same_name_are_replayed_too(roo
     assert found == dict.fromkeys([*TESTS, "older"], "passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
@@ -112,6 +113,7 @@ async def test_a_change_fails_the_test_and_names_the_field(
     assert said in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expect", "said"),
     [
@@ -176,6 +178,7 @@ async def test_faults_of_a_test_are_not_injected_live(root: Path) -> None:
     assert "faults: are injected in fleets of their own only: add --own" in out
 
 
+@pytest.mark.slow
 async def test_faults_of_workers_and_remote_agents_are_not_injected_into_recordings(root: Path) -> None:
     path = root / "tests" / "agents" / "lamps.yaml"
     entry = yaml.safe_load(path.read_text())

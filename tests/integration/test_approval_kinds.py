@@ -134,6 +134,7 @@ async def test_tools_allowlist_only_narrows(tmp_path: Path) -> None:
         assert effects(root) == []
 
 
+@pytest.mark.slow
 async def test_the_rules_hold_for_an_agent_that_is_made_over_the_api(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p", tools={"ask": ["shelf__note"], "deny": ["shelf__wait"]})
     async with fleet_of(root) as (fleet, http):
@@ -168,6 +169,7 @@ async def test_the_rules_hold_for_an_agent_that_is_made_over_the_api(tmp_path: P
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_rules_hold_behind_a_virtual_server(tmp_path: Path, era: str) -> None:
     root = approvals_project(tmp_path / "p", top={"approvals": {"timeout": 1}})
@@ -189,6 +191,7 @@ async def test_an_agent_that_is_asked_is_a_tool_to_the_rules(tmp_path: Path) -> 
         assert "noted it" in (await asking)["text"]
 
 
+@pytest.mark.slow
 async def test_a_sub_agent_and_its_tools_are_asked_about(tmp_path: Path) -> None:
     script = OF_BOSS + SCRIPT.split("rules:\n", 1)[1]
     root = offline_project(

@@ -14,6 +14,7 @@ from support.survivors import effects
 from support.waiting import until
 
 
+@pytest.mark.slow
 async def test_only_the_caller_and_who_has_the_grant_answer(tmp_path: Path) -> None:
     grants = {
         "token:ada": ["run:agents"],

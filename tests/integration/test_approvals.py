@@ -48,6 +48,7 @@ async def test_a_question_three_agents_deep_reaches_the_caller_over_rest(
         assert {each.tool for each in log} == {"shelf__note"}
 
 
+@pytest.mark.slow
 async def test_nobody_answers_and_the_model_is_told_so(tmp_path: Path) -> None:
     root = approvals_project(tmp_path / "p", top={"approvals": {"timeout": 1}})
     async with running(root) as fleet:

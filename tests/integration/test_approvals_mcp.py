@@ -40,6 +40,7 @@ def noted(fleet: Fleet) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
+@pytest.mark.slow
 async def test_a_call_is_made_once_the_caller_allows_it(fleet: Fleet) -> None:
     for era in ERAS:
         seen: list[Any] = []
@@ -61,6 +62,7 @@ async def test_a_call_is_made_once_the_caller_allows_it(fleet: Fleet) -> None:
         assert decision["enum"] == ["allow once", *always, "refuse"]
 
 
+@pytest.mark.slow
 async def test_always_holds_for_the_thread_alone(fleet: Fleet) -> None:
     for era in ERAS:
         seen: list[Any] = []
@@ -77,6 +79,7 @@ async def test_always_holds_for_the_thread_alone(fleet: Fleet) -> None:
         assert len(seen) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [{"decision": "refuse"}, {"decision": "yes"}, {}])
 async def test_whatever_is_not_an_offered_yes_refuses_the_call(fleet: Fleet, content: dict[str, Any]) -> None:
     async def fill(params: Any) -> mt.ElicitResult:
@@ -88,6 +91,7 @@ async def test_whatever_is_not_an_offered_yes_refuses_the_call(fleet: Fleet, con
         assert "declined" in text_of(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_over_rest_lets_the_mcp_caller_go_on(fleet: Fleet, era: str) -> None:
     async def wait(params: Any) -> mt.ElicitResult:
@@ -134,6 +138,7 @@ async def _retried(client: Client, state: str, answers: dict[str, Any], message:
     )
 
 
+@pytest.mark.slow
 async def test_no_other_caller_answers_or_joins(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/ledger.sqlite3"
     project = approvals_project(tmp_path / "p", database=database, top={"auth": {"tokens": TOKENS}})

@@ -570,6 +570,7 @@ def registry_of(root: Path) -> str:
     return f"http://127.0.0.1:{yaml.safe_load((root / 'agents.yaml').read_text())['registry_port']}"
 
 
+@pytest.mark.slow
 async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "p", {"one": None, "two": None}, SCRIPT)
     url, log, mirror = registry_of(root), tmp_path / "there.log", tmp_path / "here.log"
@@ -603,6 +604,7 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
     assert token_file.find_tokens(int(url.rpartition(":")[2])) == ()
 
 
+@pytest.mark.slow
 async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": agent_module("one")})
     url, log = registry_of(root), tmp_path / "there.log"
@@ -664,6 +666,7 @@ async def test_the_fleet_of_a_workbench_can_be_attached_to_as_well(
     assert token_file.find_tokens(int(url.rpartition(":")[2])) == ()
 
 
+@pytest.mark.slow
 async def test_a_real_fleet_takes_the_tokens_of_its_environment_and_hides_them(tmp_path: Path) -> None:
     spy = "import os\nopen('seen.txt', 'w').write(repr(sorted(os.environ.items())))\n"
     root = write_project(tmp_path / "p", {"one": spy + agent_module("one")})

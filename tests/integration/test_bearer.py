@@ -53,6 +53,7 @@ def hops(fleet: Fleet) -> list[AuthHop]:
     return [event for event in fleet.hub.since(0).events if isinstance(event, AuthHop)]
 
 
+@pytest.mark.slow
 @DOWN
 @ERA
 async def test_a_connection_that_was_warm_before_carries_each_runs_own_bearer(
@@ -96,6 +97,7 @@ async def test_fifty_runs_at_once_each_carry_their_own_bearer(tmp_path: Path, do
             assert all(len(bearers - {""}) <= 1 for bearers in sessions.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down", ["auto", "legacy"])
 async def test_one_shared_connection_carries_fifty_bearers_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, down: str

@@ -273,6 +273,7 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
         assert all(gone(pid) for pid in below)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["2025-06-18", ERAS[0]])
 async def test_neither_a_cancelled_request_nor_one_that_the_end_of_stdin_cancels_is_answered(
     hands: Path, protocol: str
@@ -303,6 +304,7 @@ async def test_neither_a_cancelled_request_nor_one_that_the_end_of_stdin_cancels
         assert all(gone(pid) for pid in below)
 
 
+@pytest.mark.slow
 async def test_the_end_of_stdin_waits_for_no_agent_that_goes_on_when_cancelled(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("stubborn",))
     began, _ = anew(root)

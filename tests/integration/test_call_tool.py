@@ -221,6 +221,7 @@ async def test_a_large_and_hostile_result_is_bounded_and_harmless(tmp_path: Path
         assert outcome.texts[0].endswith("more characters)")
 
 
+@pytest.mark.slow
 async def test_the_workbench_calls_from_its_own_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ async def test_an_agent_of_the_folders_project_has_its_tools(fleet: Fleet) -> No
     assert "tools" not in asked and asked["messages"][0]["content"] == "Own."
 
 
+@pytest.mark.slow
 async def test_a_key_goes_to_its_llm_alone_and_none_of_the_fleets_goes_there(
     fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -211,6 +212,7 @@ async def test_an_agent_changes_while_it_is_called_and_no_call_fails(fleet: Flee
     assert agent.version >= 4
 
 
+@pytest.mark.slow
 async def test_a_deleted_agent_finishes_its_runs_and_leaves_nothing(fleet: Fleet) -> None:
     catalog, ledger = catalog_of(fleet), fleet.ledger
     assert ledger is not None
@@ -287,6 +289,7 @@ async def test_defaults_of_a_files_agent_hold_from_its_next_run_on(fleet: Fleet)
     assert next(each.version for each in fleet.snapshot().agents if each.name == "helper") == before
 
 
+@pytest.mark.slow
 async def test_what_was_made_is_there_again_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +342,7 @@ async def test_a_verb_by_hand_works_on_an_agent_that_was_made(fleet: Fleet) -> N
     assert await said(fleet, "mine") == "turn 1"
 
 
+@pytest.mark.slow
 async def test_many_changes_at_once_end_as_the_last_one_says(fleet: Fleet) -> None:
     catalog = catalog_of(fleet)
     names = [f"a{number}" for number in range(4)]
@@ -363,6 +367,7 @@ async def test_many_changes_at_once_end_as_the_last_one_says(fleet: Fleet) -> No
     assert {each.name for each in fleet.agents} == set(fleet.project.agents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["anthropic", "responses"])
 async def test_other_kinds_of_providers_are_asked_with_the_llms_own_key(
     fleet: Fleet, kind: Any, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ async def test_files_that_are_read_anew_leave_them_as_they_are(tmp_path: Path) -
         assert await said(saves, "later") == {"Apple. 1"}
 
 
+@pytest.mark.slow
 async def test_a_file_that_declares_its_name_goes_first_until_it_lets_go(tmp_path: Path) -> None:
     async with watched(tmp_path, {"one": module("one", "Apple.")}, SCRIPT, database=DATABASE) as saves:
         catalog = catalog_of(saves)

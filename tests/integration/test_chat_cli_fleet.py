@@ -49,6 +49,7 @@ def test_one_message_its_tools_and_its_thread(fleet: Desk) -> None:
     assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.slow
 def test_a_thread_is_gone_on_with_all_that_was_said(fleet: Desk) -> None:
     # AG-27
     first = fleet.chat("research", "-m", "apples")
@@ -60,6 +61,7 @@ def test_a_thread_is_gone_on_with_all_that_was_said(fleet: Desk) -> None:
     assert [_text(content) for content in asked] == ["apples", "turn 1, first apples", "pears"]
 
 
+@pytest.mark.slow
 def test_a_thread_of_another_agent_is_an_error_that_names_it(fleet: Desk) -> None:
     # AG-27
     theirs = thread_in(fleet.chat("vision", "-m", "hello").stderr)
@@ -72,6 +74,7 @@ def test_a_thread_of_another_agent_is_an_error_that_names_it(fleet: Desk) -> Non
     assert fleet.model.record.calls == calls
 
 
+@pytest.mark.slow
 def test_with_and_without_a_stream_the_answer_is_the_same(fleet: Desk) -> None:
     # AG-16, AG-25
     streamed = json.loads(fleet.chat("research", "-m", "plums", "--json").stdout)
@@ -106,6 +109,7 @@ def test_options_reach_the_provider_as_those_of_the_api_do(fleet: Desk) -> None:
     assert all(each == asked[0] for each in asked)
 
 
+@pytest.mark.slow
 def test_what_a_model_says_drives_no_terminal(fleet: Desk) -> None:
     # AG-25
     for options in ([], ["--no-stream"], ["--json"]):
@@ -207,6 +211,7 @@ def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:
     assert done.stderr == "pallas chat: there is no agent resarch in test; there are research, vision\n"
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_a_fleet_of_ones_own_with_the_run(idle: Desk) -> None:
     calls = idle.model.record.calls
     process = idle.start("research", "-m", "take your time")

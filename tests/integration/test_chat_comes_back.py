@@ -58,6 +58,7 @@ async def test_a_chat_finds_its_run_again_when_its_fleet_was_killed_and_started_
         await client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_cancelling_a_question_cancels_its_run_although_it_has_a_key(tmp_path: Path, era: str) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
@@ -123,6 +124,7 @@ async def test_a_run_that_is_not_found_again_is_told_and_asking_again_joins_it(
         await client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_chat_behind_one_address_goes_on_at_the_replica_that_its_run_is_handed_to(
     replicas: Replicas, era: str
@@ -144,6 +146,7 @@ async def test_a_chat_behind_one_address_goes_on_at_the_replica_that_its_run_is_
         await client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_with_a_key_is_cancelled_by_a_call_at_any_replica(replicas: Replicas, era: str) -> None:
     def meta(key: str, **more: bool) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def test_it_proves_every_downstream_with_a_url_and_shows_no_token(
     assert "of-the-project" not in out + err
 
 
+@pytest.mark.slow
 def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
     assert first[0] not in out
 
 
+@pytest.mark.slow
 def test_a_bearer_that_goes_missing_is_told(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
         assert line in out
 
 
+@pytest.mark.slow
 def test_a_conversation_that_another_subject_goes_on_with_is_told(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_conversation_that_another_subject_goes_on_with_is_told(
         assert f"LEAK one -> shop: another subject went on with the conversation of caller {era}/1" in out
 
 
+@pytest.mark.slow
 def test_an_agent_that_does_not_load_is_told_and_the_others_are_checked(
     small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def is_right(answer: str) -> bool:
     return answer.endswith((f"{days} days from today.", f"{days + 1} days from today."))  # before midnight
 
 
+@pytest.mark.slow
 async def test_the_project_it_writes_answers_offline(tmp_path: Path) -> None:
     assert init(tmp_path) == 0
     hello, answer = await answers(tmp_path)

@@ -130,6 +130,7 @@ async def test_each_part_of_a_request_takes_its_share_of_the_providers_count(tmp
                 assert abs(found[label] - tokens) < total / 10, (name, label, found, true)
 
 
+@pytest.mark.slow
 async def test_a_request_of_another_mix_is_predicted_within_a_tenth(tmp_path: Path) -> None:
     model = MODELS["chat"]
     agents = {
@@ -174,6 +175,7 @@ def picture(width: int, height: int, extra: int) -> str:
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + head + rest).decode()
 
 
+@pytest.mark.slow
 async def test_pictures_count_by_the_formula_of_their_provider_and_not_by_their_bytes(tmp_path: Path) -> None:
     """Small ones, and ones of which the record keeps the digest only."""
     agents = {name: (MODELS[name], PROSE, 0) for name in ("messages", "openai")}
@@ -192,6 +194,7 @@ async def test_pictures_count_by_the_formula_of_their_provider_and_not_by_their_
             assert {part.label: part.tokens for part in bill.parts}["images"] == tokens, name
 
 
+@pytest.mark.slow
 async def test_a_reload_says_what_its_instruction_and_tools_take_more(tmp_path: Path) -> None:
     agents = {"clerk": (MODELS["chat"], PROSE * 5, 2), "other": (MODELS["chat"], PROSE, 0)}
     async with provider(counting) as models, running(project(tmp_path, models, agents), watch=True) as fleet:

@@ -36,6 +36,7 @@ def waits(root: Path) -> list[str]:
     return [line for line in log.read_text("utf-8").splitlines() if WAITS in line]
 
 
+@pytest.mark.slow
 async def test_a_replica_waits_for_a_server_that_is_away_and_then_starts(
     server: Server, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ async def test_a_replica_waits_for_a_server_that_is_away_and_then_starts(
     assert len(waits(root)) == 1
 
 
+@pytest.mark.slow
 async def test_a_replica_ends_when_the_server_stays_away(server: Server, tmp_path: Path) -> None:
     root = project(tmp_path / "project", server.url())
     server.stop()
@@ -67,6 +69,7 @@ async def test_a_replica_ends_when_the_server_stays_away(server: Server, tmp_pat
         assert fleet.err[-1].endswith("look at database_url: in agents.yaml, or PALLAS_DATABASE_URL")
 
 
+@pytest.mark.slow
 async def test_a_signal_ends_the_wait(server: Server, tmp_path: Path) -> None:
     root = project(tmp_path / "project", server.url())
     server.stop()
@@ -90,6 +93,7 @@ async def with_passwords(server: Server) -> str:
     return server.url().replace("pallas@", "pallas:a-wrong-one@")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -114,6 +118,7 @@ async def test_what_waiting_cannot_cure_ends_the_start_at_once(
         assert "a-wrong-one" not in "\n".join(fleet.err)
 
 
+@pytest.mark.slow
 async def test_the_fleet_of_a_workbench_does_not_wait(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

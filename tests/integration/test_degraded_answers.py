@@ -120,6 +120,7 @@ async def test_an_outage_in_the_middle_costs_the_tools_of_that_server_alone(
                 await answer_with(caller, "right")
 
 
+@pytest.mark.slow
 async def test_a_server_that_refuses_one_bearer_is_missing_for_that_caller_alone(tmp_path: Path) -> None:
     # PI-12, PR-25
     async with outages("left", "right") as (left, right):
@@ -142,6 +143,7 @@ async def test_a_server_that_refuses_one_bearer_is_missing_for_that_caller_alone
                     assert "asks for a credential (HTTP 401)" in missing["right"]
 
 
+@pytest.mark.slow
 async def test_a_new_callers_instance_is_made_without_the_server_that_is_down(tmp_path: Path) -> None:
     # PI-12
     async with outages("left", "right") as (left, right):
@@ -159,6 +161,7 @@ async def test_a_new_callers_instance_is_made_without_the_server_that_is_down(tm
                     await answer_with(caller, "right")
 
 
+@pytest.mark.slow
 async def test_servers_are_connected_at_once(tmp_path: Path) -> None:
     """No server answers before all have been asked, at the start and for a new caller's instance."""
     # PI-12
@@ -240,6 +243,7 @@ async def test_a_program_that_is_required_is_so_for_every_agent_that_calls_it(tm
             assert "downstream db cannot be reached" in result.content[0].text  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_holds_up_the_start_once_and_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

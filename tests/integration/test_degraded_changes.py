@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from mcp import Client
 from support.live import ERAS, agent_module, client, running, write_project
@@ -61,6 +62,7 @@ def shown(fleet: Fleet, name: str = "one") -> AgentSnapshot:
     return next(each for each in fleet.snapshot().agents if each.name == name)
 
 
+@pytest.mark.slow
 async def test_a_call_in_flight_fails_alone_when_its_server_goes(tmp_path: Path) -> None:
     # PI-12
     async with outages("left", "right") as (left, right):
@@ -83,6 +85,7 @@ async def test_a_call_in_flight_fails_alone_when_its_server_goes(tmp_path: Path)
                     await answer_with(one, "right")
 
 
+@pytest.mark.slow
 async def test_two_agents_that_share_a_server_lose_and_regain_it_each(tmp_path: Path) -> None:
     # PI-12
     async with outages("left", "right") as (left, right):
@@ -113,6 +116,7 @@ async def test_a_server_of_an_agent_below_is_missing_like_any_other(tmp_path: Pa
             await poll(lambda: answer(one, "hi"), lambda given: not given[1])
 
 
+@pytest.mark.slow
 async def test_a_new_version_of_a_degraded_agent_answers_and_connects_what_returns(tmp_path: Path) -> None:
     # PI-12
     async with outages("left", "right") as (left, right):
@@ -136,6 +140,7 @@ async def test_a_new_version_of_a_degraded_agent_answers_and_connects_what_retur
             await until(lambda: shown(fleet).health.status is HealthStatus.OK)
 
 
+@pytest.mark.slow
 async def test_instructions_of_a_server_are_told_to_the_model_when_it_returns(tmp_path: Path) -> None:
     # PI-12
     instructed = """

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import httpx2
+import pytest
 from support import pallas_process
 from support.live import agent_module, running, write_project
 from support.outages import outages
@@ -26,6 +27,7 @@ async def chat(root: Path, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 async def test_rest_and_chat_answer_without_a_server_and_name_it(tmp_path: Path) -> None:
     # PI-12, PI-17
     async with outages("left", "right") as (left, right):

@@ -218,6 +218,7 @@ async def test_a_server_that_cannot_be_listed_says_why_and_the_others_are_there(
             assert all("\n" not in problem for problem in problems.values())
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_is_given_up_and_its_program_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ async def test_a_server_that_hangs_is_given_up_and_its_program_ends(
         await until(lambda: set(pallas_process.below()) <= before)
 
 
+@pytest.mark.slow
 async def test_a_describe_that_is_cancelled_leaves_no_child_and_no_task(tmp_path: Path) -> None:
     async with running(changing(tmp_path, "a")) as fleet:
         await fleet.describe("one")
@@ -268,6 +270,7 @@ async def test_there_is_no_such_agent(tmp_path: Path) -> None:
             await fleet.describe("two")
 
 
+@pytest.mark.slow
 async def test_looking_does_not_disturb_a_run(tmp_path: Path) -> None:
     async with running(echoing(tmp_path)) as fleet:
         async with client(fleet, "one") as caller:

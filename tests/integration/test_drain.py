@@ -69,6 +69,7 @@ async def of_both_eras(fleet: Served, agent: str) -> AsyncIterator[list[Any]]:
         yield callers
 
 
+@pytest.mark.slow
 async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_path: Path) -> None:
     async with held(tmp_path) as (fleet, stile), of_both_eras(fleet, "helper") as callers:
         calls = [
@@ -102,6 +103,7 @@ async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_pa
         assert fleet.out[-1].endswith("] stopped")
 
 
+@pytest.mark.slow
 async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: Path) -> None:
     async with held(tmp_path) as (fleet, stile), of_both_eras(fleet, "helper") as callers:
         calls = [
@@ -150,6 +152,7 @@ async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(tmp_path: Pa
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_what_is_cut_short_reaches_its_caller_with_what_was_written(
     tmp_path: Path, number: signal.Signals
@@ -176,6 +179,7 @@ async def test_what_is_cut_short_reaches_its_caller_with_what_was_written(
         assert record["agent"] == "helper"
 
 
+@pytest.mark.slow
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     for second, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         async with held(tmp_path / str(status)) as (fleet, stile):
@@ -190,6 +194,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_an_idle_fleet_ends_whatever_is_connected_to_it(tmp_path: Path) -> None:
     async with held(tmp_path) as (fleet, _), httpx2.AsyncClient(trust_env=False, timeout=None) as http:
         url = fleet.url("helper")

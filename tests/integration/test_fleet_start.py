@@ -202,6 +202,7 @@ async def test_every_port_refuses_a_foreign_host_and_origin(tmp_path: Path) -> N
                 assert (await http.get(url, headers={"Host": host})).status_code not in (421, 403)
 
 
+@pytest.mark.slow
 async def test_a_program_of_the_project_starts_first_and_is_gone_afterwards(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     program = f"""

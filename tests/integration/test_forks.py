@@ -287,6 +287,7 @@ async def test_the_command_goes_on_from_a_recording_without_a_fleet(fleet: Serve
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -220,6 +220,7 @@ async def test_health_follows_while_nobody_asks(tmp_path: Path) -> None:
         assert changes(fleet)[4:] == [("degraded", "Auth required: shop")]
 
 
+@pytest.mark.slow
 async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_is_confirmed(
     tmp_path: Path,
 ) -> None:

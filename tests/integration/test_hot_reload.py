@@ -182,6 +182,7 @@ async def test_a_setting_of_all_concerns_all(saves: Saves) -> None:
     assert await saves.concerned(lambda: saves.edit("fastagent.config.yaml", retry)) == ALL
 
 
+@pytest.mark.slow
 async def test_variables_of_the_real_environment_stay(saves: Saves, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALLAS_TEST_REAL", "mine")  # PR-10
     await saves.after(".env", "PALLAS_TEST_GREETING=Elm.\nPALLAS_TEST_REAL=theirs\nPALLAS_TEST_NEW=1\n")
@@ -192,6 +193,7 @@ async def test_variables_of_the_real_environment_stay(saves: Saves, monkeypatch:
     assert os.environ["PALLAS_TEST_REAL"] == "mine"
 
 
+@pytest.mark.slow
 async def test_a_variable_that_nothing_names_may_concern_anybody(saves: Saves) -> None:
     text = (saves.root / ".env").read_text()
     assert await saves.after(".env", text + "SOME_LIBRARY_READS_IT=1\n") == ALL

@@ -229,6 +229,7 @@ async def test_a_renamed_agent_is_another_one_at_the_same_port(tmp_path: Path) -
             assert await ask(caller, "hello") == "Apple. 1"
 
 
+@pytest.mark.slow
 async def test_an_agent_that_could_not_start_starts_when_what_it_lacked_is_saved(tmp_path: Path) -> None:
     broken = "from agents.missing import NAME\n" + module("one", "Apple.")
     async with watched(

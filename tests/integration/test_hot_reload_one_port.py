@@ -47,6 +47,7 @@ class Ingress:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_is_published_follows_agents_that_come_go_and_change_their_names(  # PI-5
     tmp_path: Path, era: str

@@ -550,6 +550,7 @@ async def test_behind_the_gate_it_is_asked_once_more(era: str) -> None:
         assert await ask(unseen, "hello") == "0:hello"
 
 
+@pytest.mark.slow
 async def test_many_callers_at_once_are_told_apart(era: str) -> None:
     async with issuing() as issuer, guarded(taking(issuer)) as served:
         served.executor = FakeExecutor()

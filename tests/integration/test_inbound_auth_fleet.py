@@ -145,6 +145,7 @@ async def test_pallas_dev_on_loopback_says_that_it_asks_nobody(tmp_path: Path) -
         assert notice.level == "info"
 
 
+@pytest.mark.slow
 @ERA
 async def test_changed_rules_hold_at_once_also_where_the_agents_code_is_broken(
     tmp_path: Path, era: str
@@ -357,6 +358,7 @@ async def test_who_is_refused_hears_of_it_in_the_sdks_client(tmp_path: Path) -> 
             assert says in _texts(refused.value)
 
 
+@pytest.mark.slow
 def test_the_check_of_bearers_asks_for_no_token_of_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def project(root: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 async def test_check_finds_it_and_says_what_is_not_there(
     tmp_path: Path, installed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> As
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_agent_of_an_installed_package_answers(fleet: Fleet, era: str) -> None:
     for agent in ("out", "far", "own"):

@@ -291,6 +291,7 @@ async def test_a_caller_that_gives_up_ends_the_work_and_the_next_is_answered(pla
         assert "turn 2: second" in await ask(caller, "second", conversation_id=handle)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_bearer_goes_with_its_own_run_to_the_server_that_was_opted_in(place: Place, era: str) -> None:
     before, heard = place.fleet.hub.seq, len(place.recorder.requests)
@@ -400,6 +401,7 @@ async def test_records_of_the_agents_code_are_in_the_log_with_the_run_and_no_tok
     assert BEARER not in place.log.read_text("utf-8")
 
 
+@pytest.mark.slow
 @both_eras
 async def test_twenty_runs_at_once_stay_apart(place: Place, era: str) -> None:
     async with client(place.fleet, "boss", era=era) as caller:

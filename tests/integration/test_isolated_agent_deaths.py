@@ -429,6 +429,7 @@ class TestOneThatLives:
         async with frail(tmp_path_factory.mktemp("lives")) as made:
             yield made
 
+    @pytest.mark.slow
     async def test_a_cancelled_run_is_over_there_too_and_the_process_goes_on(
         self, one: tuple[ProcessExecutor, Heard]
     ) -> None:
@@ -461,6 +462,7 @@ class TestOneThatLives:
         again = await run(executor, heard, "two", lease="parked", history=first.messages)
         assert again.texts == ("two",)
 
+    @pytest.mark.slow
     async def test_a_turn_carries_only_what_the_process_does_not_know(
         self, one: tuple[ProcessExecutor, Heard], monkeypatch: pytest.MonkeyPatch
     ) -> None:

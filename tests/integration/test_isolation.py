@@ -57,6 +57,7 @@ def seen_with(fleet: Fleet, text: str) -> list[str]:
     return [json.dumps(body["messages"]) for body in bodies if text in json.dumps(body["messages"][-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: Path, era: str) -> None:
     # PR-19
@@ -81,6 +82,7 @@ async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: 
                 assert "first life" not in json.dumps(record_of(fleet.surfaces.offline_model.server).requests)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_many_conversations_at_once_stay_apart(tmp_path: Path, era: str) -> None:
     # PR-19

@@ -63,6 +63,7 @@ def drift(connection: Connection) -> list[Any]:
     return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
 
 
+@pytest.mark.slow
 async def test_tables_that_were_made_are_those_that_revisions_make(
     database_url: str,
     request: pytest.FixtureRequest,
@@ -125,6 +126,7 @@ INSERT INTO runs (id, agent, owner, thread_id, status, life, started_at)
 """
 
 
+@pytest.mark.slow
 async def test_runs_of_a_release_that_did_not_continue_any_are_put_into_error(database_url: str) -> None:
     database = await opened(database_url)
 
@@ -241,6 +243,7 @@ print([name for name in ("alembic", "mako", "asyncpg", "greenlet") if name in sy
 """
 
 
+@pytest.mark.slow
 def test_a_start_of_every_day_loads_no_alembic_and_no_driver_that_is_not_used(tmp_path: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOADED, f"sqlite:///{tmp_path}/l.sqlite3"],

@@ -189,6 +189,7 @@ async def known(ledger: Ledger, run_id: str) -> RunRecord:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 async def test_a_turn_that_was_killed_is_in_error_at_the_next_start_and_the_thread_goes_on(
     database_url: str,
@@ -513,6 +514,7 @@ async def test_a_run_that_ended_so_many_fleets_is_put_into_error(database_url: s
         await ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 async def test_a_run_that_gets_on_may_end_any_number_of_fleets(database_url: str) -> None:
     (thread,) = await threads_of(database_url, 1)
@@ -546,6 +548,7 @@ async def test_a_run_that_is_put_into_error_has_those_it_asked_for_cancelled(dat
             await ledger.close()
 
 
+@pytest.mark.slow
 async def test_a_run_whose_agent_nobody_serves_is_left_alone_for_an_hour(database_url: str) -> None:
     threads = await threads_of(database_url, 2)
     orphan, served = run("orphan", threads[0], agent="other"), run("served", threads[1])
@@ -636,6 +639,7 @@ async def test_a_life_stays_while_a_run_of_it_waits_that_the_fleet_that_looks_do
         await second.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 async def test_of_fleets_that_look_at_the_same_time_one_claims_a_run(database_url: str) -> None:
     threads = await threads_of(database_url, 8)
@@ -699,6 +703,7 @@ async def test_a_run_that_is_handed_over_goes_on_elsewhere_and_no_fleet_died(dat
             await ledger.close()
 
 
+@pytest.mark.slow
 async def test_of_fleets_that_find_a_run_that_was_handed_over_one_claims_it(database_url: str) -> None:
     ledgers = [await open_ledger(database_url) for _ in range(5)]
     try:
@@ -715,6 +720,7 @@ async def test_of_fleets_that_find_a_run_that_was_handed_over_one_claims_it(data
             await ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
 async def test_a_run_that_two_fleets_died_of_may_still_be_handed_over(database_url: str) -> None:
     (thread,) = await threads_of(database_url, 1)
@@ -874,6 +880,7 @@ async def test_a_fleet_that_stands_still_is_taken_over_and_writes_nothing_when_i
         await ledger.close()
 
 
+@pytest.mark.slow
 async def test_a_free_lock_counts_after_missed_beats_and_a_held_one_after_more_of_them(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -924,6 +931,7 @@ WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE da
 """
 
 
+@pytest.mark.slow
 async def test_of_fleets_that_find_a_stale_one_one_claims_its_run(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -972,6 +980,7 @@ def own_server() -> Iterator[Server]:
     server.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_started_anew_is_found_again_and_nobody_is_taken_for_dead(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1097,6 +1106,7 @@ async def waits_for_lives(connection: asyncpg.Connection) -> bool:
     return bool(await connection.fetchval(WAITS_FOR_LIVES))
 
 
+@pytest.mark.slow
 async def test_a_fleet_whose_lock_is_not_held_again_takes_nobody_for_dead(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

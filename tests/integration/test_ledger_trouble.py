@@ -84,6 +84,7 @@ async def test_a_connection_that_the_server_ended_is_replaced(
     assert await turn(ledger, thread, "r1") == 1
 
 
+@pytest.mark.slow
 async def test_two_transactions_that_wait_for_each_other_both_end(
     on_server: tuple[Ledger, asyncpg.Connection],
 ) -> None:
@@ -129,6 +130,7 @@ async def test_a_server_that_is_not_there_or_lets_nobody_in_is_told(postgres: Se
         assert "PALLAS_DATABASE_URL" in caught.value.message
 
 
+@pytest.mark.slow
 async def test_fleets_that_start_together_may_make_the_same_rows(database_url: str) -> None:
     ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(4)))
     names = {f"agent{number}": f"agents.yaml:{number}" for number in range(20)}

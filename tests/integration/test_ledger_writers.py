@@ -25,6 +25,7 @@ from pallas.runs.kernel import Kernel
 from pallas.telemetry.event_hub import EventHub
 
 
+@pytest.mark.slow
 async def test_of_twenty_that_begin_in_one_thread_one_gets_it_and_then_the_next(database_url: str) -> None:
     # AG-4
     first, second = await open_ledger(database_url), await open_ledger(database_url)

@@ -105,6 +105,7 @@ async def test_a_model_at_the_top_has_its_handlers_answer_each_call_anew(stage: 
     assert [await say(fleet, "writer", "c3") for _ in range(6)] == ['{"text": "fine"}'] * 6
 
 
+@pytest.mark.slow
 async def test_a_backend_that_hangs_is_left_though_its_handlers_die_before_its_timeout(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

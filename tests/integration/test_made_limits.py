@@ -67,6 +67,7 @@ async def _made(fleet: Fleet, behind: Provider, name: str, agent: Any = None, **
     await _api(fleet, "POST", "/agents", {"name": name, "llm": name, **(agent or {})})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_number_without_a_known_limit_passes_and_the_result_says_so(
     fleet: Fleet, behind: Provider, era: str

@@ -46,6 +46,8 @@ class Server:
     opened: int = 0
     requests: list[bytes] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    said: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
@@ -74,6 +76,17 @@ async def refuses_the_second(server: Server, writer: asyncio.StreamWriter, numbe
 async def breaks_off(server: Server, writer: asyncio.StreamWriter, number: int) -> bool:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nhalf of")
     return False
+
+
+async def says_more_later(server: Server, writer: asyncio.StreamWriter, number: int) -> bool:
+    writer.write(OK)
+    await writer.drain()
+    if number == 1:
+        await server.more.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled")
+        await writer.drain()
+        server.said.set()
+    return True
 
 
 async def silent(server: Server, writer: asyncio.StreamWriter, number: int) -> bool:
@@ -196,6 +209,20 @@ async def test_a_request_is_not_repeated_on_a_connection_that_was_used_just_now(
         with pytest.raises(httpx2.RemoteProtocolError):
             await models.post(server.url, content=b"{}")
         assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["unread", "read"])
+async def test_an_answer_that_nobody_asked_for_is_not_that_of_the_next_request(read: bool) -> None:
+    async with serving(says_more_later) as server, sending() as models:
+        assert (await models.post(server.url, content=b"{}")).text == "ok"
+        server.more.set()
+        await server.said.wait()
+        for _ in range(10 if read else 0):  # rounds of the loop: it takes from sockets what is there
+            await asyncio.sleep(0)
+        assert (await models.post(server.url, content=b"{}")).text == "ok"
+        assert server.opened == 2
+        assert (await models.post(server.url, content=b"{}")).text == "ok"
+        assert server.opened == 2
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def trusting(signer: Authority) -> ssl.SSLContext:
 # --- the contract: what a caller finds is the same, whichever way
 
 
+@pytest.mark.slow
 @both_eras
 @pytest.mark.parametrize("way", WAYS)
 async def test_calls_progress_and_health_are_the_same(tmp_path: Path, way: str, era: str) -> None:

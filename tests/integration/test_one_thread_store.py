@@ -154,6 +154,7 @@ async def test_all_surfaces_talk_in_the_thread_of_an_open_session_which_hears_of
     assert {row["status"] for row in await rows(fleet, thread)} == {"complete"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["boss", "far"])
 async def test_what_the_tools_said_is_linked_to_what_was_asked_of_them(fleet: Served, agent: str) -> None:
     # AG-17
@@ -169,6 +170,7 @@ async def test_what_the_tools_said_is_linked_to_what_was_asked_of_them(fleet: Se
     assert [row["content"] for row in kept[2:4]] == ["echo:one", "echo:two"]
 
 
+@pytest.mark.slow
 async def test_a_loop_ends_with_its_twelfth_round_and_its_turn_is_complete(fleet: Served) -> None:
     # AG-18
     await fleet.says("running")

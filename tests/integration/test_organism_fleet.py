@@ -93,6 +93,7 @@ async def said(saves: Saves, agent: str, text: str) -> Any:
     return json.loads(answer) if answer.startswith("{") else answer
 
 
+@pytest.mark.slow
 async def test_three_sources_are_one_catalog_and_no_name_is_there_twice_unreported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -419,6 +419,7 @@ async def test_reasoning_is_told_apart_and_is_no_part_of_the_answer(tmp_path: Pa
     assert [message.text for message in result.messages] == ["hi", "the answer"]
 
 
+@pytest.mark.slow
 async def test_runs_at_once_never_see_each_others_parameters(tmp_path: Path) -> None:
     # AG-12, AG-13: six runs at a time on three instances, each with its own or with none
     def say(asked: Asked) -> Reply:

@@ -266,6 +266,7 @@ async def test_the_loop_guard_and_the_allowlist_hold_for_peers(fleet: Fleet) -> 
     assert tree(fleet, before).shape == [("desk", "", "")]
 
 
+@pytest.mark.slow
 async def test_agents_that_ask_each_other_in_a_circle_come_to_an_end(fleet: Fleet) -> None:
     before = fleet.hub.seq
     async with asyncio.timeout(120):

@@ -101,6 +101,7 @@ async def test_no_session_no_delete(client: httpx2.AsyncClient) -> None:  # PI-1
     assert {seen.method for seen in fake.seen} == {"POST"}
 
 
+@pytest.mark.slow
 async def test_a_hundred_checks_leave_no_session_behind(client: httpx2.AsyncClient) -> None:  # PI-11
     fake, eras = FakeDownstream(handshake), _no_eras()
     async with serving(fake) as origin:
@@ -461,6 +462,7 @@ async def test_callers_share_one_round_and_its_answer() -> None:  # C3
         assert await prober.probe() == prober.latest
 
 
+@pytest.mark.slow
 async def test_what_is_shown_follows_what_is_found_without_flapping() -> None:
     # PI-12
     now = 100.0

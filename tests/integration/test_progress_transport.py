@@ -84,6 +84,7 @@ async def test_a_connection_that_raises_for_each_notification_changes_nothing(
     assert (run.outcome, run.steps) == ("ok", 3)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_caller_that_does_not_read_its_progress_holds_up_no_run(fleet: Fleet, era: str) -> None:
     # PI-22

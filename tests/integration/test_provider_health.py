@@ -75,6 +75,7 @@ def shown(fleet: Fleet, name: str) -> tuple[str, str]:
     return health.status.value, health.message
 
 
+@pytest.mark.slow
 async def test_every_provider_that_an_agent_uses_is_checked_and_only_its_users_are_degraded(
     tmp_path: Path,
 ) -> None:

@@ -224,6 +224,7 @@ async def test_two_runs_of_a_fleet_are_compared(fleet: Served, tmp_path: Path, e
         assert why in said
 
 
+@pytest.mark.slow
 async def test_a_workbench_compares_runs_of_a_fleet_elsewhere(fleet: Served) -> None:
     runs = [await asked(fleet, "find lamps", "clerk"), await asked(fleet, "hello", "clerk")]
     elsewhere = RemoteFleet(fleet.registry, TokenSource(fleet.registry))

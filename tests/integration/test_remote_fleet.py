@@ -41,6 +41,7 @@ async def test_it_is_asked_like_any_other_agent(tmp_path: Path, era: str) -> Non
             assert (await fleet.agents[0].health()).status is HealthStatus.OK
 
 
+@pytest.mark.slow
 async def test_it_may_be_away_when_the_fleet_starts_and_come_and_go(tmp_path: Path) -> None:
     there = Other()
     await there.come()

@@ -196,6 +196,7 @@ async def test_a_question_that_goes_in_a_circle_between_fleets_ends(there: Fleet
             await Talk(executor).say("hello")
 
 
+@pytest.mark.slow
 async def test_a_virtual_server_goes_on_with_its_thread(there: Fleet) -> None:
     url = f"{there.ports.origin}/virtual/agent-scholar/mcp"
     async with remote(url) as executor:

@@ -352,6 +352,7 @@ async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_beare
     assert "token-of-anna" not in repr(record.exchanges("r1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_one_that_hears_nothing_any_more_is_given_up_in_time(era: Any) -> None:
     async with other(era=era) as there, remote(there.url) as executor:

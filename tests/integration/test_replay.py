@@ -211,6 +211,7 @@ async def test_a_renamed_tool_of_a_live_server_is_a_miss(tmp_path: Path) -> None
     assert_same(await replayed(root, recording))
 
 
+@pytest.mark.slow
 async def test_what_differs_is_told_if_live_tools_answer_otherwise(tmp_path: Path) -> None:
     root = recorded_project(tmp_path / "p")
     recording = await recorded(root, "lead", ASKED, **SHOWN)

@@ -26,6 +26,7 @@ async def answer(request):
 """
 
 
+@pytest.mark.slow
 async def test_a_question_of_a_task_is_answered_at_another_replica(tmp_path: Path, postgres: Server) -> None:
     async with fresh_database(postgres) as url:
         with ExitStack() as stack:
@@ -46,6 +47,7 @@ async def test_a_question_of_a_task_is_answered_at_another_replica(tmp_path: Pat
             assert done["result"]["content"][0]["text"] == f"it is {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 async def test_a_task_of_a_replica_that_is_killed_is_polled_at_another(replicas: Replicas) -> None:
     one, two = (TaskClient(each.url("clerk")) for each in (replicas.one, replicas.two))

@@ -162,6 +162,7 @@ async def test_a_replica_drains_whichever_is_asked_and_its_runs_end_first(
     assert "pallas get replicas" in gone.json()["error"]
 
 
+@pytest.mark.slow
 async def test_a_replica_is_drained_from_the_command_line_through_another_one(
     replicas: Replicas, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ async def test_a_replica_is_drained_from_the_command_line_through_another_one(
     assert "no fleet" in err
 
 
+@pytest.mark.slow
 async def test_a_fleet_on_an_sqlite_file_is_drained_through_another_one(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shared.sqlite3"
     with ExitStack() as stack:

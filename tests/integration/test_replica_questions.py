@@ -126,6 +126,7 @@ class Session:
         assert answer.status_code == 202, answer.text
 
 
+@pytest.mark.slow
 async def test_answers_of_a_session_reach_the_question_they_are_for_from_any_replica(
     replicas: list[Served],
 ) -> None:

@@ -13,6 +13,7 @@ THREAD = {"conversation_id": "a thread of mine"}
 TWO_WAIT = Setup(constants={"pallas.ledger.thread_queue.MAX_WAITING": 2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [TWO_WAIT], indirect=True)
 async def test_one_message_too_many_is_refused_at_any_replica_with_a_time_to_come_back(
     replicas: Replicas,

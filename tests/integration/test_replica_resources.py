@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import pytest_asyncio
 from sqlalchemy import event
 from support.databases import Server, fresh_database
@@ -51,6 +52,7 @@ def is_ready(answer: httpx2.Response) -> bool:
     return answer.status_code == 200 and answer.json()["state"] == "ready"
 
 
+@pytest.mark.slow
 async def test_what_is_made_changed_or_deleted_at_one_replica_is_so_at_the_other(replicas: Replicas) -> None:
     one, two = replicas.one, replicas.two
     async with rest(one) as at_one, rest(two) as at_two:

@@ -35,6 +35,7 @@ async def lost(replica: Served, era: str, session: str, prompt: str) -> None:
             await asked(client, session, prompt)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_session_is_used_at_any_replica(replicas: Replicas, era: str) -> None:
     # DR-9, DR-12
@@ -55,6 +56,7 @@ async def test_a_session_is_used_at_any_replica(replicas: Replicas, era: str) ->
             assert (kind_of(body), body["data"]["sessionValid"]) == (("UPSTREAM", -32002, False), False)
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_session_belongs_to_its_caller_at_any_replica(replicas: Replicas, era: str) -> None:
     async with bridge(replicas.one, era, "mine") as one:
@@ -77,6 +79,7 @@ async def test_a_session_belongs_to_its_caller_at_any_replica(replicas: Replicas
         assert (await asked(two, session, "hi"))["text"] == "turn 1"
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_session_of_a_replica_that_was_killed_goes_on_at_another(
     replicas: Replicas, era: str
@@ -93,6 +96,7 @@ async def test_a_session_of_a_replica_that_was_killed_goes_on_at_another(
         assert "not found" in (await refused(two, "sessions_status", sessionId=unused))["error"]
 
 
+@pytest.mark.slow
 @GO_ON
 @both_eras
 async def test_a_session_is_busy_until_the_prompt_of_a_killed_replica_is_answered_by_another(
@@ -117,6 +121,7 @@ async def test_a_session_is_busy_until_the_prompt_of_a_killed_replica_is_answere
     assert [row.split(":")[0] for row in rows if "user" in row] == ["user complete"] * 2
 
 
+@pytest.mark.slow
 @GO_ON
 @both_eras
 async def test_a_session_goes_on_where_its_prompt_is_handed_over(replicas: Replicas, era: str) -> None:
@@ -140,6 +145,7 @@ async def is_idle(client: Client, session: str) -> bool:
     return await status(client, session) == "idle"
 
 
+@pytest.mark.slow
 @both_eras
 async def test_of_two_prompts_at_two_replicas_one_is_refused_or_waits(replicas: Replicas, era: str) -> None:
     # DR-11
@@ -172,6 +178,7 @@ async def test_of_two_prompts_at_two_replicas_one_is_refused_or_waits(replicas: 
     assert turns == ["user complete", "assistant complete"] * answered
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_prompt_is_cancelled_at_another_replica(replicas: Replicas, era: str) -> None:
     # DR-16
@@ -188,6 +195,7 @@ async def test_a_prompt_is_cancelled_at_another_replica(replicas: Replicas, era:
     assert effects(replicas.here) == ["note a", "wait b"]
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_session_that_is_closed_at_another_replica_ends_with_its_prompt(
     replicas: Replicas, era: str

@@ -96,6 +96,7 @@ async def test_each_fleet_is_listed_as_it_reports_itself(database_url: str) -> N
         await each.close()
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_is_killed_is_dead_and_looking_leaves_it_to_who_takes_over(
     database_url: str,
 ) -> None:

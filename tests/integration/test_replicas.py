@@ -81,6 +81,7 @@ async def test_a_replica_that_is_stopped_for_a_while_does_nothing_more_for_a_run
     assert text_of(answer) == "turn 2"
 
 
+@pytest.mark.slow
 async def test_messages_of_one_thread_are_answered_in_the_order_in_which_they_came_to_any_replica(
     replicas: Replicas,
 ) -> None:
@@ -112,6 +113,7 @@ async def test_messages_of_one_thread_are_answered_in_the_order_in_which_they_ca
     ]
 
 
+@pytest.mark.slow
 async def test_a_message_that_waits_in_a_replica_that_dies_is_answered_by_another(
     replicas: Replicas,
 ) -> None:
@@ -129,6 +131,7 @@ async def test_a_message_that_waits_in_a_replica_that_dies_is_answered_by_anothe
     assert rows[-2:] == ["user complete: say it", "assistant complete: turn 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [Setup(constants=PATIENT)], indirect=True)
 @pytest.mark.parametrize("is_read", ["while it waits", "when it is over"])
 async def test_a_stream_of_a_message_that_waits_in_a_replica_that_dies_is_stored_by_another(
@@ -167,6 +170,7 @@ async def last_stored(url: str, run: str) -> int | None:
         await connection.close()
 
 
+@pytest.mark.slow
 async def test_messages_that_come_at_the_same_moment_do_not_wait_for_each_other(
     replicas: Replicas,
 ) -> None:
@@ -185,6 +189,7 @@ async def test_messages_that_come_at_the_same_moment_do_not_wait_for_each_other(
                 assert sorted(map(text_of, answers), key=lambda text: int(text.split()[1])) == expected
 
 
+@pytest.mark.slow
 async def test_a_caller_that_waits_behind_one_of_its_replica_gives_its_place_up(replicas: Replicas) -> None:
     async with replicas.one.client("clerk", ERAS[0]) as one:
         await replicas.one.logs("running")
@@ -198,6 +203,7 @@ async def test_a_caller_that_waits_behind_one_of_its_replica_gives_its_place_up(
         assert "waited b" in text_of(await first)
 
 
+@pytest.mark.slow
 async def test_a_message_that_waits_in_a_replica_that_ends_is_answered_by_another(
     replicas: Replicas,
 ) -> None:
@@ -272,6 +278,7 @@ async def streamed(api: httpx2.AsyncClient, method: str, path: str, **request: A
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [{"*": "repeat"}], indirect=True)
 async def test_a_stream_of_a_run_that_is_handed_over_goes_on_at_another(replicas: Replicas) -> None:
     chat, key = "/agents/clerk/chat", {"idempotency-key": "once"}
@@ -327,6 +334,7 @@ async def test_the_stream_of_a_fork_is_stored_by_the_replica_that_goes_on_with_i
     assert int(stream.last) >= (last or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_back", ["with its stream", "with its key"])
 async def test_a_rest_caller_whose_message_waits_in_a_replica_that_ends_gets_its_answer_of_another(
     replicas: Replicas, comes_back: str
@@ -356,6 +364,7 @@ async def test_a_rest_caller_whose_message_waits_in_a_replica_that_ends_gets_its
     await answered_once(replicas.url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_an_mcp_caller_whose_message_waits_in_a_replica_that_ends_gets_its_answer_of_another(
     replicas: Replicas, era: str
@@ -398,6 +407,7 @@ async def threads_locked(url: str) -> AsyncIterator[None]:
         await connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_thread_has_one_run_at_a_time_on_all_replicas(replicas: Replicas, era: str) -> None:
     async with replicas.one.client("clerk", era) as one, replicas.two.client("clerk", era) as two:
@@ -410,6 +420,7 @@ async def test_a_thread_has_one_run_at_a_time_on_all_replicas(replicas: Replicas
         assert text_of(await second) == "turn 2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["run", "task"])
 async def test_a_run_is_cancelled_at_any_replica(replicas: Replicas, by: str) -> None:
     async with rest(replicas.two) as two:
@@ -431,6 +442,7 @@ async def test_a_run_is_cancelled_at_any_replica(replicas: Replicas, by: str) ->
     assert effects(replicas.here) == ["note a", "wait b"]
 
 
+@pytest.mark.slow
 async def test_a_message_that_waits_for_its_thread_is_cancelled_at_another_replica(
     replicas: Replicas,
 ) -> None:
@@ -484,6 +496,7 @@ async def queued_run(url: str) -> str:
         await connection.close()
 
 
+@pytest.mark.slow
 async def test_a_session_of_the_handshake_goes_on_at_any_replica(replicas: Replicas) -> None:
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         opened = await http.post(replicas.one.url("clerk"), json=INITIALIZE, headers=handshake_headers())

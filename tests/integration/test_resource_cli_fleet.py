@@ -145,6 +145,7 @@ def test_the_seeds_commands_work_as_typed_and_the_key_is_shown_nowhere(fleet: Se
     assert answer.json()["text"] == "It is fine."
 
 
+@pytest.mark.slow
 def test_what_get_shows_apply_takes_and_nothing_changes(typed: Shell, tmp_path: Path) -> None:
     # AG-22
     document = tmp_path / "team.yaml"
@@ -254,6 +255,7 @@ def test_what_a_file_declares_is_refused_at_the_line_of_the_document(typed: Shel
     assert f"{tmp_path}/a.yaml:14: agent my_one is published as my-one already" in done.err
 
 
+@pytest.mark.slow
 def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell, tmp_path: Path) -> None:
     # AG-2
     url = _model_url(typed.fleet)
@@ -272,6 +274,7 @@ def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell, tmp_path: Pa
     assert typed("get", "llm", "shared").status == 1
 
 
+@pytest.mark.slow
 def test_agents_of_a_project_and_what_was_said(typed: Shell, tmp_path: Path) -> None:
     prompt = tmp_path / "rules.md"
     prompt.write_text("Say little.\n")

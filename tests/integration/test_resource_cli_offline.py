@@ -63,6 +63,7 @@ def test_things_are_made_shown_and_deleted_without_a_fleet(
     assert typed(root, capsys, "delete", "agent", "made")[1] == "agent/made deleted\n"
 
 
+@pytest.mark.slow
 def test_questions_the_audit_log_and_limits_are_read_in_the_ledger(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ def test_the_models_of_agents_are_read_in_their_files(
     }
 
 
+@pytest.mark.slow
 def test_connect_knows_agents_that_were_made_without_a_fleet_that_runs(
     root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

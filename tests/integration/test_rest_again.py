@@ -190,6 +190,7 @@ async def test_a_run_is_followed_from_the_start_and_from_anywhere(tmp_path: Path
             assert (head.status_code, head.content) == (200, b"")
 
 
+@pytest.mark.slow
 async def test_after_a_restart_a_run_is_read_from_the_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     ledger = await open_ledger(url)

@@ -376,6 +376,7 @@ async def test_a_stream_on_which_nothing_is_said_shows_signs_of_life(tmp_path: P
         assert [each["type"] for each in chunks] == ["text", "final"]
 
 
+@pytest.mark.slow
 async def test_a_reader_who_takes_nothing_holds_up_neither_run_nor_memory(tmp_path: Path) -> None:
     pieces, size = 200, 60_000
 
@@ -401,6 +402,7 @@ async def test_a_reader_who_takes_nothing_holds_up_neither_run_nor_memory(tmp_pa
         assert [each["delta"][:6] for each in told] == [f"{number:06}" for number in range(pieces)]
 
 
+@pytest.mark.slow
 async def test_a_reader_who_takes_nothing_for_too_long_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

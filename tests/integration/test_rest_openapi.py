@@ -74,6 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     thread.join(30)
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_whatever_is_asked_is_answered_as_the_document_says(

@@ -179,6 +179,7 @@ async def test_lists_come_in_parts(served: Api) -> None:
             assert (await http.get(f"/secrets?cursor={cursor}")).status_code == 400
 
 
+@pytest.mark.slow
 async def test_methods_and_paths_that_are_none(served: Api) -> None:
     async with served.client() as http:
         for path, allowed in (
@@ -246,6 +247,7 @@ async def test_what_breaks_inside_is_told_without_its_story(
     assert "secret inside" not in answer.text and "secret inside" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_ledger_that_is_away_is_a_matter_of_time(tmp_path: Path) -> None:
     ledger = await open_ledger("memory")
     async with api(tmp_path, ledger=ledger) as served, served.client() as http:

@@ -82,6 +82,7 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     return "".join(getattr(block, "text", "") for block in result.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_documents_and_they_alone_are_searched_by_words_and_read_by_section(
     tmp_path: Path, era: str
@@ -137,6 +138,7 @@ async def _sells(client: Client) -> None:
     assert await call(client, "orders_of", customer="' OR 1=1 --") == "No order fits."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_pictures_are_listed_and_looked_at(tmp_path: Path, era: str) -> None:
     async with over_stdio("pictures", era, tmp_path / "errors") as client:
@@ -230,6 +232,7 @@ async def one_turn(project: Project, config: AgentConfig, text: str, *images: Im
         return answer.last_text() or ""
 
 
+@pytest.mark.slow
 async def test_research_finds_its_answer_in_the_documents(sample: Project) -> None:
     async with scripted(sample):
         said = await one_turn(sample, sample.agents["research"], "Can I dim the lamps?")

@@ -266,6 +266,7 @@ def alone(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=60)
 
 
+@pytest.mark.slow
 async def test_it_runs_alone_and_ends_quietly_when_interrupted(tmp_path: Path) -> None:
     path = write_script(tmp_path, SCRIPT)
     with alone(str(path), "--port", "0") as process:
@@ -281,6 +282,7 @@ async def test_it_runs_alone_and_ends_quietly_when_interrupted(tmp_path: Path) -
         assert rest == ""
 
 
+@pytest.mark.slow
 def test_alone_it_tells_the_mistakes_of_a_script_and_ends_with_status_2(tmp_path: Path) -> None:
     path = write_script(tmp_path, "rules: [{sya: x}]")
     with alone(str(path)) as process:
@@ -290,6 +292,7 @@ def test_alone_it_tells_the_mistakes_of_a_script_and_ends_with_status_2(tmp_path
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_it_imports_neither_fast_agent_nor_an_mcp_library() -> None:
     code = """
         import sys

@@ -87,6 +87,7 @@ def strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down", ["modern", "legacy"])
 @pytest.mark.parametrize("era", ERAS)
 async def test_nothing_of_a_hostile_downstream_drives_a_terminal_or_adds_a_header(

@@ -223,6 +223,7 @@ def was_used(recorder: Recorder, fake: FakeDownstream) -> None:
     assert {seen.headers.get("authorization") for seen in called} == {f"Bearer {BEARER}"}
 
 
+@pytest.mark.slow
 async def test_no_planted_secret_is_in_log_events_metrics_registry_or_health(
     tmp_path: Path, environ: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client
 from support.live import ERAS, client
 from support.reloading import module, saying, watched
@@ -32,6 +33,7 @@ async def _version(connected: Client) -> str:
     return str(said["version"])
 
 
+@pytest.mark.slow
 async def test_servers_have_the_version_of_the_registry_also_after_a_reload(tmp_path: Path) -> None:
     # PI-3
     agents = {"one": module("one", "Apple.")}

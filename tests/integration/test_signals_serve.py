@@ -111,6 +111,7 @@ async def test_a_second_signal_during_the_start_leaves_no_process_behind(tmp_pat
         await until(lambda: gone(pid))
 
 
+@pytest.mark.slow
 async def test_it_ends_while_a_program_of_the_project_starts(tmp_path: Path) -> None:
     program = {"command": [sys.executable, "hangs.py"], "url": "http://127.0.0.1:9/mcp"}
     root = write_project(
@@ -125,6 +126,7 @@ async def test_it_ends_while_a_program_of_the_project_starts(tmp_path: Path) -> 
         await until(lambda: gone(pid))
 
 
+@pytest.mark.slow
 async def test_it_ends_as_soon_as_it_listens_to_signals_at_all(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     with served(root, truly=True) as fleet:
@@ -158,6 +160,7 @@ rules:
         writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_hangup_reloads_the_configuration_and_drops_nothing(tmp_path: Path) -> None:
     script = """
 rules:
@@ -233,6 +236,7 @@ async def test_hangup_opens_the_log_anew_for_who_has_moved_it_away(tmp_path: Pat
         await ends_cleanly(fleet, signal.SIGTERM)
 
 
+@pytest.mark.slow
 async def test_a_hangup_and_a_save_while_it_drains_change_nothing_and_that_is_said(tmp_path: Path) -> None:
     script = """
 rules:

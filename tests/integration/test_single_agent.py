@@ -95,6 +95,7 @@ def test_a_file_that_cannot_be_one_agent_says_why(folder: Path) -> None:
     assert root_of(folder / "agents.yaml") == folder == root_of(folder)
 
 
+@pytest.mark.slow
 def test_an_agent_without_a_model_says_where_it_belongs(folder: Path) -> None:
     (folder / "bare.md").write_text(CARD.replace("model: passthrough\n", ""), "utf-8")
     asked = run("chat", "bare.md", "-m", "hello", cwd=folder)

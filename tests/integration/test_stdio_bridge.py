@@ -224,6 +224,7 @@ async def test_a_page_of_the_web_does_not_reach_it(papers: Program) -> None:
             assert (await http.post(papers.config.url, json={}, headers=headers)).status_code == status
 
 
+@pytest.mark.slow
 @forked
 @pytest.mark.parametrize(
     ("source", "said"),

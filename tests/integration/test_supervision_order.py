@@ -103,6 +103,7 @@ async def test_ready_is_what_a_name_alone_asks_for(
         assert told(fleet, "warning") == []
 
 
+@pytest.mark.slow
 async def test_healthy_waits_until_nothing_is_wrong_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ async def test_an_agent_in_a_crash_loop_is_not_waited_for(tmp_path: Path) -> Non
         assert warning.startswith("one starts without two, which it depends on: 3 failures within 300 s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["ready", "healthy"])
 async def test_nobody_is_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str

@@ -81,6 +81,7 @@ async def test_a_clock_that_jumps_ends_no_run_and_no_conversation(tmp_path: Path
             assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_configuration_that_is_deleted_changes_nothing_and_is_told_when_it_is_wanted(
     tmp_path: Path,
 ) -> None:

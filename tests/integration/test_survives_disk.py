@@ -63,6 +63,7 @@ async def test_a_full_disk_costs_the_log_its_records_and_nobody_an_answer(tmp_pa
         assert await fleet.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_disk_that_is_full_from_the_beginning_to_the_end_changes_nothing_else(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     with served(root, log=Path("/dev/full")) as fleet:

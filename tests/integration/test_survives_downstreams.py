@@ -91,6 +91,7 @@ def stdio_children(fleet: Served) -> list[psutil.Process]:
     return below(fleet.process.pid, "echo.py")
 
 
+@pytest.mark.slow
 async def test_a_stdio_server_that_is_killed_in_a_call_fails_that_call_alone(tmp_path: Path) -> None:
     root = offline_project(
         tmp_path / "p",

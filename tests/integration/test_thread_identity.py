@@ -180,6 +180,7 @@ def test_questions_of_one_thread_take_turns_whatever_surface_and_name_they_come_
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["one", "far"])
 @pytest.mark.parametrize("session", [False, True])
 async def test_a_handler_is_told_one_thread_id_by_every_name_and_surface(
@@ -205,6 +206,7 @@ async def test_a_handler_is_told_one_thread_id_by_every_name_and_surface(
     assert len(said) == 1
 
 
+@pytest.mark.slow
 async def test_a_thread_id_stays_with_another_token_of_the_same_identity(fleet: Served) -> None:
     # HC-8, UN-1
     await fleet.says("running")
@@ -240,6 +242,7 @@ async def test_two_agents_that_get_one_uuid_at_one_moment_are_both_told_it(fleet
         assert len({thread for _, thread in answers}) == 2
 
 
+@pytest.mark.slow
 async def test_an_instance_of_a_conversation_is_that_of_its_thread(fleet: Served) -> None:
     # UN-1
     await fleet.says("running")

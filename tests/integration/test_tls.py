@@ -180,6 +180,7 @@ async def test_a_renewed_certificate_is_shown_to_who_comes_next_and_nobody_is_cu
         assert await serial(agent.config.port) == after
 
 
+@pytest.mark.slow
 async def test_sighup_shows_the_renewed_certificate(tmp_path: Path, signer: Authority) -> None:
     certfile, keyfile = signer.issue(tmp_path)
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
@@ -310,6 +311,7 @@ async def test_a_fleet_shows_a_certificate_that_nobody_signed(
 # --- the workbench
 
 
+@pytest.mark.slow
 async def test_the_workbench_works_on_a_fleet_over_tls_with_an_authority_of_ones_own(
     tmp_path: Path, signer: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

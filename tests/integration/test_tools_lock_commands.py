@@ -49,6 +49,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 def test_a_lock_is_written_after_a_yes_and_is_the_same_bytes_again(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_sarif_names_lines_of_the_lock(root: Path, capsys: pytest.CaptureFixture
     }
 
 
+@pytest.mark.slow
 def test_one_server_is_locked_and_the_others_keep_their_entries(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

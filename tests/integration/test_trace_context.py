@@ -133,6 +133,7 @@ async def test_two_calls_at_once_to_one_agent_have_a_span_each(fleet: Fleet) -> 
     assert set(joined.values()) == {"look it up", "look it up too"}
 
 
+@pytest.mark.slow
 @both_eras
 async def test_a_foreign_callers_trace_goes_on_with_its_state_and_baggage(fleet: Fleet, era: str) -> None:
     seq = fleet.hub.seq

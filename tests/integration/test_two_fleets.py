@@ -30,6 +30,7 @@ async def main() -> None: ...
 """
 
 
+@pytest.mark.slow
 async def test_the_second_fleet_names_ports_agents_and_who_holds_them(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None, "two": None}, top={"bind": "127.0.0.1"})
     with served(root) as first:

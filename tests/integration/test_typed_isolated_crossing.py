@@ -10,6 +10,7 @@ from support.waiting import until
 from pallas.executors.ipc.child_messages import CancelCall
 
 
+@pytest.mark.slow
 async def test_a_cancel_that_comes_after_the_answer_is_not_answered_again(tmp_path: Path) -> None:
     # HC-32
     async with hosted(tmp_path) as crew:

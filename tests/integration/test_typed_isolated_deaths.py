@@ -57,6 +57,7 @@ def _begun(crew: Hosted) -> int:
     return sum(each.has_begun for each in connection.calls.values()) if connection is not None else 0
 
 
+@pytest.mark.slow
 async def test_a_handler_that_never_lets_go_is_ended_and_the_next_message_works(crew: Hosted) -> None:
     # HC-32
     pid = crew.host.pid
@@ -68,6 +69,7 @@ async def test_a_handler_that_never_lets_go_is_ended_and_the_next_message_works(
     assert crew.told == []
 
 
+@pytest.mark.slow
 async def test_one_that_catches_its_cancel_is_ended_and_others_in_it_may_try_again(crew: Hosted) -> None:
     pid = crew.host.pid
     other = asyncio.create_task(crew.reply("wait"))
@@ -92,6 +94,7 @@ async def test_one_that_wants_too_much_memory_fails_alone(crew: Hosted) -> None:
     assert crew.host.pid == pid
 
 
+@pytest.mark.slow
 async def test_one_that_keeps_all_memory_is_replaced(crew: Hosted) -> None:
     pid = crew.host.pid
     with pytest.raises(Fault) as caught:
@@ -125,6 +128,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", list(GARBAGE))
 async def test_what_is_no_message_of_the_protocol_ends_it(crew: Hosted, what: str) -> None:
     said, words = GARBAGE[what]
@@ -159,6 +163,7 @@ async def test_one_that_hangs_up_is_replaced(crew: Hosted) -> None:
     assert crew.host.pid != pid
 
 
+@pytest.mark.slow
 async def test_messages_that_it_had_not_begun_go_to_the_next_process(crew: Hosted) -> None:
     looping = asyncio.create_task(crew.host.handle(crew.delivery("loop")))
     connection = crew.host._connection

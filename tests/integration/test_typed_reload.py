@@ -229,6 +229,7 @@ async def test_another_time_in_its_entry_is_another_version(saves: Saves, gate: 
         await step(saves, 0, wait=True)
 
 
+@pytest.mark.slow
 async def test_no_message_is_lost_while_handlers_are_exchanged_under_traffic(saves: Saves) -> None:
     said: list[str] = []
     over = False

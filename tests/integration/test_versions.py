@@ -394,6 +394,7 @@ async def test_a_module_that_takes_its_time_holds_up_nobody(tmp_path: Path) -> N
         assert instruction(fleet) == "Slow."
 
 
+@pytest.mark.slow
 async def test_a_module_that_never_ends_is_given_up_and_the_next_one_is_not_held_up(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": None})
     topology = yaml.safe_load((root / "agents.yaml").read_text())

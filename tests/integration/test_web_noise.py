@@ -90,6 +90,7 @@ async def tab(tmp_path: Path, body: str) -> AsyncIterator[Tab]:
         await asyncio.wait(reading, timeout=60)
 
 
+@pytest.mark.slow
 async def test_twelve_kinds_of_noise_leave_no_byte_among_the_packets(tmp_path: Path) -> None:
     # PR-33
     async with tab(tmp_path, NOISE) as opened:

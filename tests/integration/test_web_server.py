@@ -211,6 +211,7 @@ async def test_the_page_loads_nothing_from_elsewhere_and_escapes_what_it_shows()
         assert headers["referrer-policy"] == "no-referrer"
 
 
+@pytest.mark.slow
 async def test_a_tab_is_a_workbench_whose_token_is_in_its_environment_alone() -> None:
     async with opened() as web:
         await web.enter()
@@ -231,6 +232,7 @@ async def test_a_tab_is_a_workbench_whose_token_is_in_its_environment_alone() ->
         assert web.served.fleet.cancelled == []
 
 
+@pytest.mark.slow
 async def test_a_tab_with_a_token_to_look_says_so_and_changes_nothing() -> None:
     async with opened(token=READ) as web:
         await web.enter()
@@ -240,6 +242,7 @@ async def test_a_tab_with_a_token_to_look_says_so_and_changes_nothing() -> None:
         await until(lambda: children() == [], timeout=30)
 
 
+@pytest.mark.slow
 async def test_a_workbench_ends_with_its_tab_also_one_that_vanishes() -> None:
     async with opened() as web:
         await web.enter()
@@ -282,6 +285,7 @@ async def test_too_many_tabs_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         await until(lambda: web.server._sessions == set(), timeout=30)
 
 
+@pytest.mark.slow
 async def test_the_end_of_the_server_is_the_end_of_its_tabs() -> None:
     async with opened() as web:
         await web.enter()

@@ -73,6 +73,7 @@ def move_ports(project: Path) -> None:
         (project / name).write_text(re.sub("|".join(ports), lambda found: ports[found[0]], text), "utf-8")
 
 
+@pytest.mark.slow
 def test_it_has_every_file_of_the_packages_and_says_who_may_use_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

@@ -95,6 +95,7 @@ async def work(fleet: Served, era: str) -> None:
             await clerk.call_tool("send_message", {"message": "tell me", "conversation_id": "mine"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", MODERN_FIRST)
 async def test_a_run_of_another_replica_is_followed_from_its_begin_to_its_end(both: Two, era: str) -> None:
     there = await replica_of(both.two)
@@ -120,6 +121,7 @@ async def test_a_run_of_another_replica_is_followed_from_its_begin_to_its_end(bo
     assert len(both.feed.runs) == 1
 
 
+@pytest.mark.slow
 async def test_a_run_of_another_replica_is_cancelled_from_the_workbench(both: Two) -> None:
     there = await replica_of(both.two)
     await both.look()
@@ -131,6 +133,7 @@ async def test_a_run_of_another_replica_is_cancelled_from_the_workbench(both: Tw
     assert await both.shows("cancelled", there) is run
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_at_the_attached_replica_when_the_other_one_is_killed(both: Two) -> None:
     there = await replica_of(both.two)
     await both.look()

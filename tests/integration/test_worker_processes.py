@@ -308,6 +308,7 @@ async def answers_calls_in_flight(fleet: Served, stile: Any, c: Pinned, d: Pinne
     assert fleet.out[-1] == "[test] stopped"
 
 
+@pytest.mark.slow
 async def test_mistakes_are_reported_once(tmp_path: Path) -> None:
     root = project(tmp_path / "p", nonsense=1)
     with served(root) as fleet:

@@ -285,6 +285,7 @@ async def test_one_that_closes_its_stdout_or_writes_garbage_again_and_again_is_e
         )
 
 
+@pytest.mark.slow
 async def test_a_worker_that_does_not_read_is_a_fault_after_a_while(tmp_path: Path) -> None:
     limits = WorkerLimits(queue=300_000, backpressure=0.3)
     async with working(tmp_path, limits=limits) as executor:
@@ -305,6 +306,7 @@ async def test_a_worker_that_does_not_read_is_a_fault_after_a_while(tmp_path: Pa
     assert "coder: the worker does not read: " in fault.message
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_after_closing_whatever_the_worker_does(tmp_path: Path) -> None:
     # DR-29 X19
     log = tmp_path / "log.jsonl"

@@ -231,6 +231,7 @@ async def test_the_real_one_streams_and_lets_itself_be_cancelled(fleet: Fleet) -
     await sessions.close(session, ANONYMOUS)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_answers_for_it(
     fleet: Fleet,
 ) -> None:

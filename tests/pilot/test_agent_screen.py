@@ -67,6 +67,7 @@ async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet() 
             assert app.is_running
 
 
+@pytest.mark.slow
 async def test_what_instruction_tools_and_history_take_of_the_window_is_shown() -> None:
     fleet = fleet_with_tools()
     fleet.change("research", context=BILL)
@@ -85,6 +86,7 @@ async def test_what_instruction_tools_and_history_take_of_the_window_is_shown() 
             await until(lambda: app.screen is app.main, pilot)
 
 
+@pytest.mark.slow
 async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be_clicked() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=(120, 40)) as pilot:
@@ -104,6 +106,7 @@ async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be
         await until(lambda: pane._section == "tools", pilot)
 
 
+@pytest.mark.slow
 async def test_a_tool_shows_the_rule_that_decides_about_its_calls() -> None:
     fleet, rule = fleet_with_tools(), "ask of the project: docs__search (agents.yaml:7)"
     fleet.details["research"] = detail(ServerDetail("docs", (tool("search", rule=rule),)))
@@ -115,6 +118,7 @@ async def test_a_tool_shows_the_rule_that_decides_about_its_calls() -> None:
         await until(lambda: "ask of the project: docs__search" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=(120, 40)) as pilot:
@@ -164,6 +168,7 @@ class Slow(FakeFleet):
         return detail()
 
 
+@pytest.mark.slow
 async def test_the_screen_is_there_before_the_answer_and_leaving_it_ends_the_question() -> None:
     fleet = Slow()
     app = workbench(fleet)
@@ -216,6 +221,7 @@ async def test_any_other_failure_is_told_in_safe_words() -> None:
         assert app.is_running
 
 
+@pytest.mark.slow
 async def test_stop_asks_on_the_screen_of_an_agent_which_stays_usable_when_the_agent_goes() -> None:
     fleet = fleet_with_tools()
     app = workbench(fleet)
@@ -237,6 +243,7 @@ async def test_stop_asks_on_the_screen_of_an_agent_which_stays_usable_when_the_a
 HOSTILE = "[@click=app.quit]x[/] [/nothing] [bold"
 
 
+@pytest.mark.slow
 async def test_hostile_and_huge_descriptions_are_only_words() -> None:
     fleet = FakeFleet()
     tools = tuple(tool(f"t{number}", description=HOSTILE * 50) for number in range(2_000))

@@ -216,6 +216,7 @@ async def test_the_recording_of_a_test_is_replayed(root: Path) -> None:
         assert "+ replay of test lamps" in text
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_replay_ends_with_its_screen_and_says_why_it_cannot_be(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -314,6 +315,7 @@ async def test_a_run_of_tests_ends_with_a_key_and_with_the_screen(
     await until(lambda: not sleeps())
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_run_of_tests_without_a_report_says_what_it_complained_of(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -328,6 +330,7 @@ async def test_a_run_of_tests_without_a_report_says_what_it_complained_of(
         await sees(app, pilot, "agents.yaml:3: ␛[2Jno such key", "not run")
 
 
+@pytest.mark.slow
 @SIZES
 async def test_what_cannot_be_listed_says_why(size: tuple[int, int], tmp_path: Path) -> None:
     async with opened(None, size) as (app, pilot):

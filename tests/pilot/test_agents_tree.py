@@ -90,6 +90,7 @@ async def test_what_an_agent_calls_stands_below_it_and_is_folded_and_unfolded() 
         assert branch.item.name == "engineering"
 
 
+@pytest.mark.slow
 async def test_folds_are_kept_between_two_starts_and_only_what_hides_an_agent_is_unfolded(
     tmp_path: Path,
 ) -> None:
@@ -147,6 +148,7 @@ async def test_reload_and_start_are_asked_for_at_once_and_shown_until_they_end()
         await until(lambda: "reloading" not in rail(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
     fleet = fleet_with_tools()
     app = workbench(fleet)
@@ -272,6 +274,7 @@ async def test_a_refusal_by_the_fleet_is_told_and_nothing_stays_under_way() -> N
         assert pane_of(app).under_way.verb("vision") is None
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_agents_at_once_and_tools_once_they_are_known_and_none_that_is_gone() -> None:
     fleet = fleet_with_tools()
     app = workbench(fleet)

@@ -27,6 +27,7 @@ def top(app: Workbench) -> str:
     return screen_text(app).split("\n")[0]
 
 
+@pytest.mark.slow
 async def test_a_picture_that_is_old_says_so_and_takes_it_back() -> None:
     fleet = elsewhere()
     app = workbench(fleet)
@@ -95,6 +96,7 @@ async def test_a_problem_leaves_only_a_word_of_whose_fleet_it_is() -> None:
         assert "research could not be reached any more" in top(app)
 
 
+@pytest.mark.slow
 async def test_who_may_only_look_is_told_before_any_question() -> None:
     fleet = elsewhere()
     fleet.can_control = False
@@ -133,6 +135,7 @@ async def test_leaving_says_what_ends_with_it(away: bool, says: str) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_could_not_be_attached_says_what_to_mend() -> None:
     fleet = elsewhere()
     error = "the fleet at http://desk.example:1 wants a token: put it into PALLAS_CONTROL_TOKEN"

@@ -216,6 +216,7 @@ async def test_markdown_arrives_unchanged(client: ChatClient) -> None:
     assert "".join(piece.removeprefix("echo » ") for piece in pieces) == MARKDOWN
 
 
+@pytest.mark.slow
 def test_nothing_of_mcp_is_imported_before_the_first_message() -> None:
     code = (
         "import sys, pallas_tui.chat_client;"

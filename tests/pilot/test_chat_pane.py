@@ -77,6 +77,7 @@ async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> No
         assert chat.conversation.entries[-1].steps == 3
 
 
+@pytest.mark.slow
 async def test_the_status_line_lives_from_question_to_result(chat: Chat) -> None:
     # PI-25
     await chat.type("hold")
@@ -106,6 +107,7 @@ async def test_text_is_shown_as_it_comes_and_the_answer_replaces_it(chat: Chat) 
     assert len(chat.shown()) == 2
 
 
+@pytest.mark.slow
 async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
     await chat.ask("markdown")
     await chat.until(lambda: "[bold red]this[/] <b>tag</b>" in chat.app.screen_text())
@@ -129,6 +131,7 @@ async def test_a_huge_answer_is_shown_as_its_source(chat: Chat) -> None:
     await chat.until(lambda: chat.app.clipboard == text)
 
 
+@pytest.mark.slow
 async def test_a_link_is_copied_and_never_opened(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(chat.app, "open_url", lambda url, **_: opened.append(url))
@@ -147,6 +150,7 @@ async def test_a_link_is_copied_and_never_opened(chat: Chat, monkeypatch: pytest
     assert opened == []
 
 
+@pytest.mark.slow
 async def test_hostile_text_reaches_neither_the_terminal_nor_an_action(chat: Chat) -> None:
     await chat.ask("hostile")
     await chat.until(lambda: "[@click=app.quit]quit[/]" in chat.app.screen_text())
@@ -174,6 +178,7 @@ async def test_the_bottom_line_offers_what_can_be_done_now(chat: Chat) -> None:
     await chat.until(lambda: "^r again" not in bottom())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("keys", [("ctrl+k",), ("escape", "escape")])
 async def test_a_run_is_cancelled_here_and_on_the_server(chat: Chat, keys: tuple[str, ...]) -> None:
@@ -198,6 +203,7 @@ async def test_one_escape_only_asks(chat: Chat) -> None:
     await chat.until(lambda: chat.texts()[-1:] == ["released"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 async def test_escape_steps_back_before_it_cancels_and_no_text_is_lost(chat: Chat) -> None:
     await chat.ask("hello")
@@ -310,6 +316,7 @@ async def test_a_conversation_that_opens_by_itself_takes_no_place_from_one_that_
         assert not pane._views[0].display
 
 
+@pytest.mark.slow
 async def test_enter_sends_and_alt_enter_breaks_the_line(chat: Chat) -> None:
     await chat.pilot.press("a", "alt+enter", "b", "ctrl+j", "c", "enter")
     await chat.until(lambda: chat.server.calls)
@@ -357,6 +364,7 @@ def told(chat: Chat) -> list[str]:
     return [call["message"] for call in chat.server.calls]
 
 
+@pytest.mark.slow
 async def test_messages_written_during_an_answer_are_sent_one_by_one_after_it(chat: Chat) -> None:
     await chat.type("hold")
     await chat.until(chat.server.held.is_set)
@@ -372,6 +380,7 @@ async def test_messages_written_during_an_answer_are_sent_one_by_one_after_it(ch
     await chat.until(lambda: "queued" not in chat.app.screen_text())
 
 
+@pytest.mark.slow
 async def test_queued_messages_are_changed_and_removed_by_keys(chat: Chat) -> None:
     await chat.type("hold")
     await chat.until(chat.server.held.is_set)
@@ -391,6 +400,7 @@ async def test_queued_messages_are_changed_and_removed_by_keys(chat: Chat) -> No
     assert told(chat) == ["hold", "one!", "three"]
 
 
+@pytest.mark.slow
 async def test_what_is_queued_waits_for_the_user_after_a_cancelled_run(chat: Chat) -> None:
     await chat.type("hold")
     await chat.until(chat.server.held.is_set)
@@ -417,6 +427,7 @@ async def test_what_is_written_while_the_agent_starts_is_sent_when_it_is_ready(c
     await chat.until(lambda: chat.texts()[-1:] == ["you said: hello"])
 
 
+@pytest.mark.slow
 async def test_a_queue_has_an_end(chat: Chat) -> None:
     await chat.type("hold")
     for number in range(MAX_QUEUED + 1):
@@ -426,6 +437,7 @@ async def test_a_queue_has_an_end(chat: Chat) -> None:
     assert "20 messages are queued" in chat.notices()
 
 
+@pytest.mark.slow
 async def test_each_tab_is_a_conversation_of_its_own(chat: Chat) -> None:
     # PR-19
     await chat.ask("count")
@@ -530,6 +542,7 @@ async def test_a_question_entered_before_anybody_is_ready_is_sent_then(server: E
         await until(lambda: "you said: well?" in app.screen_text(), pilot)
 
 
+@pytest.mark.slow
 async def test_a_question_entered_before_there_are_agents_is_sent_to_the_front_agent(
     server: EchoAgent,
 ) -> None:
@@ -546,6 +559,7 @@ async def test_a_question_entered_before_there_are_agents_is_sent_to_the_front_a
         await until(lambda: "you said: well?" in app.screen_text(), pilot)
 
 
+@pytest.mark.slow
 async def test_a_question_entered_before_there_are_agents_is_sent_to_one_that_is_ready_at_once(
     server: EchoAgent,
 ) -> None:
@@ -560,6 +574,7 @@ async def test_a_question_entered_before_there_are_agents_is_sent_to_one_that_is
         assert len(pane._views) == 1
 
 
+@pytest.mark.slow
 async def test_a_question_that_is_changed_after_it_was_entered_waits_for_another_enter(
     server: EchoAgent,
 ) -> None:
@@ -573,6 +588,7 @@ async def test_a_question_that_is_changed_after_it_was_entered_waits_for_another
         await until(lambda: pane._current is not None and pane._current.draft == "well?", pilot)
 
 
+@pytest.mark.slow
 async def test_a_name_entered_before_there_are_agents_opens_its_agent(server: EchoAgent) -> None:
     pane = ChatPane()
     app = PaneApp(pane)
@@ -613,6 +629,7 @@ async def test_where_the_front_agent_cannot_come_nothing_is_promised(server: Ech
         assert "gets it" not in app.screen_text()
 
 
+@pytest.mark.slow
 async def test_an_image_is_attached_by_its_path(chat: Chat, tmp_path: Path) -> None:
     # PR-17
     (tmp_path / "plan.png").write_bytes(PNG)
@@ -649,6 +666,7 @@ async def test_dropping_an_image_file_attaches_it_and_other_text_stays_text(
     await chat.until(lambda: not chat.view.tray.attachments and not chat.view.query(Chip))
 
 
+@pytest.mark.slow
 async def test_a_chip_is_removed_by_its_key_and_by_a_click(chat: Chat, tmp_path: Path) -> None:
     for name in ("one.png", "two.png"):
         (tmp_path / name).write_bytes(PNG)
@@ -751,6 +769,7 @@ async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> 
     await chat.until(lambda: len(chat.shown()) == KEEP + 6 and not above.display, SLOW)
 
 
+@pytest.mark.slow
 async def test_a_hidden_pane_goes_on_talking_and_paints_nothing(chat: Chat) -> None:
     await chat.type("hold")
     await chat.until(lambda: "so far so good" in chat.app.screen_text())

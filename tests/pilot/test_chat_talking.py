@@ -65,6 +65,7 @@ async def command(chat: Chat, text: str) -> str:
 # Calls
 
 
+@pytest.mark.slow
 async def test_calls_grow_while_it_works_and_fold_to_one_row_after_it(chat: Chat) -> None:
     # PI-25
     await chat.type("hold")
@@ -88,6 +89,7 @@ async def test_calls_grow_while_it_works_and_fold_to_one_row_after_it(chat: Chat
     await chat.until(lambda: "▸ ● research/ask  2.0 s · 1 tool" in chat.app.screen_text())
 
 
+@pytest.mark.slow
 async def test_calls_are_folded_and_left_by_keys(chat: Chat) -> None:
     await chat.ask("delegate")
     await chat.pilot.press("escape", "t")
@@ -104,6 +106,7 @@ async def test_calls_are_folded_and_left_by_keys(chat: Chat) -> None:
     assert chat.prompt.has_focus
 
 
+@pytest.mark.slow
 async def test_text_written_before_calls_stands_above_them(chat: Chat) -> None:
     def order() -> list[str]:
         lines = (line.strip(" ▸▾▶●✖■│") for line in chat.app.screen_text().splitlines())
@@ -134,6 +137,7 @@ async def test_text_written_before_calls_stands_above_them(chat: Chat) -> None:
     await chat.until(lambda: order() == folded)
 
 
+@pytest.mark.slow
 async def test_reasoning_is_folded_above_its_answer(chat: Chat) -> None:
     def delta(text: str, actor: str = "") -> TextDelta:
         return TextDelta(run_id="r-1", agent="echo", text=text, reasoning=True, actor=actor)
@@ -206,6 +210,7 @@ async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat
     await chat.until(lambda: "3 steps · 3 tool calls · $0.0045 · 1.0k in 100 out" in chat.app.screen_text())
 
 
+@pytest.mark.slow
 async def test_the_result_of_a_call_is_copied_from_the_fleet_or_from_what_was_told(chat: Chat) -> None:
     fleet = FakeFleet()
     chat.app.fleet = fleet  # type: ignore[attr-defined]
@@ -242,6 +247,7 @@ async def test_the_result_of_a_call_is_copied_from_the_fleet_or_from_what_was_to
     await chat.until(lambda: chat.app.clipboard.startswith("docs/search"))
 
 
+@pytest.mark.slow
 async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, tmp_path: Path) -> None:
     seen: list[Reveal] = []
 
@@ -313,6 +319,7 @@ async def test_a_message_is_changed_and_sent_anew(chat: Chat) -> None:
     await chat.until(lambda: [view.entry.text for view in chat.shown()] == chat.texts())
 
 
+@pytest.mark.slow
 async def test_an_answer_is_asked_for_again_only_after_a_question(chat: Chat) -> None:
     await chat.ask("one")
     await chat.ask("recall")
@@ -331,6 +338,7 @@ async def test_an_answer_is_asked_for_again_only_after_a_question(chat: Chat) ->
 # Commands
 
 
+@pytest.mark.slow
 async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     # AG-26
     def chosen() -> str:
@@ -383,6 +391,7 @@ async def test_an_unknown_command_stays_to_be_mended_and_two_slashes_send_one(ch
     await chat.until(lambda: [call["message"] for call in chat.server.calls] == ["/help"])
 
 
+@pytest.mark.slow
 async def test_help_thread_tools_and_system_are_told_in_the_transcript_and_to_nobody_else(chat: Chat) -> None:
     # AG-26
     fleet = FakeFleet()
@@ -400,6 +409,7 @@ async def test_help_thread_tools_and_system_are_told_in_the_transcript_and_to_no
     assert "send_message: Send a message." in await command(chat, "/tools")
 
 
+@pytest.mark.slow
 async def test_clear_begins_anew_in_the_same_tab(chat: Chat) -> None:
     # AG-26
     await chat.ask("one")
@@ -410,6 +420,7 @@ async def test_clear_begins_anew_in_the_same_tab(chat: Chat) -> None:
     assert chat.texts() == ["recall", "nothing"]
 
 
+@pytest.mark.slow
 async def test_export_asks_for_a_file_or_takes_one(chat: Chat, tmp_path: Path) -> None:
     # AG-26
     await chat.ask("work")
@@ -429,6 +440,7 @@ async def test_export_asks_for_a_file_or_takes_one(chat: Chat, tmp_path: Path) -
 # As whom
 
 
+@pytest.mark.slow
 async def test_a_bearer_is_sent_and_seen_nowhere(
     chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -459,6 +471,7 @@ async def test_a_bearer_is_sent_and_seen_nowhere(
     assert "/set bearer $DESK_TOKEN" not in chat.pane._desk.history._sent
 
 
+@pytest.mark.slow
 async def test_whom_to_ask_as_is_chosen_from_a_list_without_a_token(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +530,7 @@ async def test_a_token_that_is_typed_into_the_prompt_is_refused_and_goes_at_once
     assert not [text for text in chat.pane._desk.history._sent if TOKEN in text]
 
 
+@pytest.mark.slow
 async def test_another_caller_begins_the_conversation_anew_with_what_was_said(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,6 +564,7 @@ async def test_a_token_goes_in_clear_to_another_machine_only_after_a_yes(
     assert "192.0.2.2:9 unencrypted" in chat.texts()[-1]
 
 
+@pytest.mark.slow
 async def test_an_attached_agent_that_wants_a_credential_can_be_asked_with_one(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,6 +610,7 @@ async def test_the_other_era_is_another_conversation(chat: Chat) -> None:
 # Several at once
 
 
+@pytest.mark.slow
 async def test_one_message_goes_to_several_agents_side_by_side(chat: Chat) -> None:
     await chat.pilot.press("alt+s")
     await chat.until(lambda: isinstance(chat.app.screen, SideScreen))
@@ -626,6 +642,7 @@ async def test_one_message_goes_to_several_agents_side_by_side(chat: Chat) -> No
     assert chat.prompt.display
 
 
+@pytest.mark.slow
 async def test_where_it_is_narrow_one_of_them_is_seen_and_keys_go_to_the_others(server: EchoAgent) -> None:
     pane = ChatPane()
     app = PaneApp(pane)
@@ -650,6 +667,7 @@ async def test_where_it_is_narrow_one_of_them_is_seen_and_keys_go_to_the_others(
 # Prompts, tabs
 
 
+@pytest.mark.slow
 async def test_a_prompt_is_kept_taken_and_forgotten(server: EchoAgent, tmp_path: Path) -> None:
     file = tmp_path / "prompts.json"
     pane = ChatPane(prompts=PromptBook(JsonFile(file)))
@@ -680,6 +698,7 @@ async def test_a_prompt_is_kept_taken_and_forgotten(server: EchoAgent, tmp_path:
         assert PromptBook(JsonFile(file)).prompts == ()
 
 
+@pytest.mark.slow
 async def test_a_tab_has_a_name_and_the_palette_finds_it(chat: Chat) -> None:
     await chat.ask("which customers")
     await chat.pilot.press("alt+n")

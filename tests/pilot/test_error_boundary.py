@@ -136,6 +136,7 @@ async def test_a_pane_that_breaks_says_so_and_the_rest_works_on(
     assert any("in the logs pane" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 async def test_a_feed_made_anew_knows_the_runs_that_the_fleet_remembers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -159,6 +160,7 @@ async def test_a_feed_made_anew_knows_the_runs_that_the_fleet_remembers(
         assert len(feed.runs) == 41
 
 
+@pytest.mark.slow
 async def test_a_pane_that_breaks_again_when_it_is_made_anew_says_so_again() -> None:
     made: list[Pane] = []
 

@@ -105,6 +105,7 @@ async def test_a_call_has_another_result_and_both_runs_are_compared() -> None:
         await until(lambda: isinstance(app.screen, RunScreen) and app.screen.run.id == "run-1", pilot)
 
 
+@pytest.mark.slow
 async def test_an_unchanged_result_calls_nothing_and_a_call_is_made_only_if_it_is_chosen() -> None:
     fleet = fleet_of()
     app = workbench(fleet)

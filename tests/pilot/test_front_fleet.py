@@ -155,6 +155,7 @@ async def test_a_run_over_the_bridge_is_seen_and_cancelled_like_any_other(here: 
                 await bridge.call_tool("sessions_close", {"sessionId": session})
 
 
+@pytest.mark.slow
 async def test_a_task_of_the_bridge_is_followed_read_and_cancelled(here: Desk) -> None:
     async with virtual(here.fleet, "/mcp", era=ERAS[0]) as bridge:
         asked: dict[str, Any] = {"agentId": "upper", "prompt": "say it loud", "wait": False}

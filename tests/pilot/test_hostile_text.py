@@ -311,6 +311,7 @@ async def test_a_fault_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         await chat.ask("hostile")
 
 
+@pytest.mark.slow
 async def test_names_of_files_and_what_is_pasted_are_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ async def test_enter_shows_it_in_full_and_the_arrows_go_on(chat: Chat) -> None:
     await chat.until(lambda: not isinstance(chat.app.screen, PictureScreen))
 
 
+@pytest.mark.slow
 async def test_saving_asks_where_to_and_again_before_it_overwrites(chat: Chat, tmp_path: Path) -> None:
     Painter.answer = pictures(PNG)
     await chat.ask("paint")

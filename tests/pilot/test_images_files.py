@@ -103,6 +103,7 @@ async def test_a_circle_of_links_never_makes_the_path_longer(picker: Picker, tre
     assert len(str(picker.app.screen._folder)) <= len(str(tree))
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_taken_says_why(picker: Picker) -> None:
     for name, reason in (
         ("itself", "levels of symbolic links"),

@@ -197,6 +197,7 @@ async def test_the_health_of_an_attached_agent_blocks_warns_or_lets_one_write(tm
         assert "Argos" not in text
 
 
+@pytest.mark.slow
 async def test_attached_agents_stand_in_the_chooser_beside_those_of_the_fleet(tmp_path: Path) -> None:
     async with EchoAgent("elsewhere") as agent, served(agent) as (origin, _), desk(tmp_path) as here:
         instance = await here.app.instances.register(origin)
@@ -208,6 +209,7 @@ async def test_attached_agents_stand_in_the_chooser_beside_those_of_the_fleet(tm
         await here.sees(f"Write to elsewhere@{instance.label}")
 
 
+@pytest.mark.slow
 async def test_a_run_with_a_detached_agent_is_cancelled(tmp_path: Path) -> None:
     # PI-14
     async with EchoAgent("one") as agent, served(agent) as (origin, _), desk(tmp_path) as here:
@@ -224,6 +226,7 @@ async def test_a_run_with_a_detached_agent_is_cancelled(tmp_path: Path) -> None:
         await here.sees("so far so good", "is not attached any more")
 
 
+@pytest.mark.slow
 async def test_a_mistake_is_told_where_it_was_typed_and_can_be_mended_there(tmp_path: Path) -> None:
     # PI-14
     async with EchoAgent("one") as agent, served(agent) as (origin, _), desk(tmp_path, SMALL) as here:
@@ -291,6 +294,7 @@ async def test_what_was_registered_and_attached_is_there_at_the_next_start(tmp_p
             await here.sees("● ns/one", "attached")
 
 
+@pytest.mark.slow
 async def test_a_broken_file_of_instances_is_told_at_the_start(tmp_path: Path) -> None:
     store = InstanceStore(tmp_path / "workbench.instances.json")
     store.path.write_text("{")
@@ -346,6 +350,7 @@ async def test_every_key_is_in_the_help_and_the_palette_and_escape_goes_back(tmp
         assert here.app.screen is here.app.main
 
 
+@pytest.mark.slow
 async def test_leaving_the_workbench_ends_every_poll(tmp_path: Path) -> None:
     async with EchoAgent("one") as agent, served(agent) as (origin, _):
         async with desk(tmp_path) as here:

@@ -103,6 +103,7 @@ async def test_there_are_never_more_labels_than_letters_and_none_hides_another()
 # The keys of vi
 
 
+@pytest.mark.slow
 async def test_the_keys_of_vi_move_in_lists_and_in_sheets() -> None:
     app = workbench()
     async with app.run_test(size=SMALL) as pilot:

@@ -60,6 +60,7 @@ async def test_sizes_and_tab_are_kept_for_each_size_of_terminal(
         assert (tmp_path / "workbench.layout.json").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 async def test_a_maximised_pane_is_so_again_also_one_that_comes_late(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +82,7 @@ async def test_a_maximised_pane_is_so_again_also_one_that_comes_late(
         assert "1 Agents" in screen_text(app)
 
 
+@pytest.mark.slow
 async def test_the_mouse_drags_the_edge_of_the_rail_and_the_title_of_the_dock() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -108,6 +110,7 @@ async def test_the_mouse_drags_the_edge_of_the_rail_and_the_title_of_the_dock() 
         await until(lambda: app.main.current == "logs", pilot)
 
 
+@pytest.mark.slow
 async def test_reset_puts_everything_back() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -139,6 +142,7 @@ def dock_width(app: Workbench) -> int:
     return app.main.query_one("#dock").outer_size.width
 
 
+@pytest.mark.slow
 async def test_from_180_columns_on_the_dock_stands_beside_the_chat() -> None:
     app = workbench()
     async with app.run_test(size=(179, 50)) as pilot:
@@ -201,6 +205,7 @@ async def test_the_keys_of_the_dock_and_its_edge_change_its_width_in_columns() -
         await until(lambda: dock_width(app) == 40 and talk.size.width == 140, pilot)
 
 
+@pytest.mark.slow
 async def test_of_several_keys_at_once_each_counts() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -219,6 +224,7 @@ async def test_of_several_keys_at_once_each_counts() -> None:
             assert sizes(app)[0] == rail + 6
 
 
+@pytest.mark.slow
 async def test_zoom_and_reset_work_in_columns() -> None:
     app = workbench()
     async with app.run_test(size=COLUMNS) as pilot:

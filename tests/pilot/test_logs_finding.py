@@ -136,6 +136,7 @@ async def test_a_filter_over_fields_as_one_types(logs: Logs) -> None:
     await logs.until_listed(20, 40, 50, 60)
 
 
+@pytest.mark.slow
 async def test_a_mistake_is_told_below_its_place_and_the_list_stays(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("slash", *"n<3")
@@ -159,6 +160,7 @@ async def test_keys_that_come_all_at_once_go_into_the_line(logs: Logs) -> None:
     await logs.until(lambda: logs.pane.filter.value == "run5 n")
 
 
+@pytest.mark.slow
 async def test_a_regex_is_found_above_then_next_and_previous_all_around(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("s", *r"line 00[135]7")
@@ -194,6 +196,7 @@ async def test_find_looks_only_in_what_is_listed_and_marks_it(logs: Logs) -> Non
     await logs.until(lambda: logs.pane.caption == "60 lines")
 
 
+@pytest.mark.slow
 async def test_a_regex_that_matches_nothing_or_is_none_says_so(logs: Logs) -> None:
     await fill(logs)
     await logs.pilot.press("s", *"nowhere")
@@ -219,6 +222,7 @@ async def test_a_regex_that_never_ends_hangs_nothing(logs: Logs) -> None:
     await logs.until_shown("line 0098")
 
 
+@pytest.mark.slow
 async def test_long_records_are_wrapped_and_the_cursor_goes_by_records(logs: Logs) -> None:
     logs.write(*(record(n, message=f"line {n:04} {'words ' * 40}end{n:02}") for n in range(50)))
     await logs.until_shown("line 0049")
@@ -280,6 +284,7 @@ async def test_saved_filters_survive_and_are_chosen_and_deleted(logs: Logs) -> N
     assert not logs.pane.reveal(FilterTarget("bad ones"))
 
 
+@pytest.mark.slow
 async def test_a_broken_file_of_filters_is_told_and_never_written_over(logs: Logs) -> None:
     await fill(logs)
     logs.saved.write_text('{"logs": {"good": "agent:research", "bad": "agent:"}}')

@@ -142,6 +142,7 @@ async def test_l_shows_only_what_is_as_grave(logs: Logs) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_the_filter_finds_text_while_one_types_and_new_lines_join(logs: Logs) -> None:
     logs.write(
         record(n, message=f"line {n:04} {'Connection Refused' if n % 50 == 0 else 'ok'}") for n in range(500)

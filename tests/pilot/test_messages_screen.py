@@ -148,6 +148,7 @@ async def test_what_is_told_of_a_run_below_goes_on_while_it_runs_and_when_it_end
         await until(lambda: "is      ok, 1.9 s" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_filter_looks_in_everything_and_escape_takes_it_away() -> None:
     app = workbench(made())
     async with app.run_test(size=SIZE) as pilot:
@@ -159,6 +160,7 @@ async def test_a_filter_looks_in_everything_and_escape_takes_it_away() -> None:
         assert isinstance(app.screen, MessagesScreen)
 
 
+@pytest.mark.slow
 async def test_a_message_opens_in_full_and_a_run_among_them_opens_in_the_feed() -> None:
     app = workbench(made())
     async with app.run_test(size=SIZE) as pilot:
@@ -230,6 +232,7 @@ async def test_the_first_messages_of_all_come_in_where_one_waits_for_them() -> N
         await until(lambda: f"greeter {RUN}" in screen_text(app).splitlines()[0], pilot)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_messages_are_a_list_in_which_only_what_is_seen_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,6 +263,7 @@ async def send_screen(app: Workbench, pilot: Pilot[Any]) -> SendPane:
     return pane
 
 
+@pytest.mark.slow
 async def test_a_message_is_written_in_a_form_made_from_the_schema_of_the_handler() -> None:
     fleet = made()
     fleet.outcome = ToolOutcome(True, "{}", 0.2, ("<Shouted><text>HELLO</text></Shouted>",))
@@ -274,6 +278,7 @@ async def test_a_message_is_written_in_a_form_made_from_the_schema_of_the_handle
         await until(lambda: "<text>HELLO</text>" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_form_that_is_long_in_coming_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet, answers = made(), asyncio.Event()
     describe = fleet.describe
@@ -293,6 +298,7 @@ async def test_a_form_that_is_long_in_coming_says_what_is_waited_for(monkeypatch
         await until(lambda: isinstance(app.screen, SendScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_a_form_that_comes_while_something_else_is_read_stays_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -317,6 +323,7 @@ async def test_a_form_that_comes_while_something_else_is_read_stays_away(
         assert isinstance(app.screen, HelpScreen)
 
 
+@pytest.mark.slow
 async def test_a_message_is_written_as_json_or_as_xml_just_as_well() -> None:
     fleet = made()
     app = workbench(fleet)
@@ -338,6 +345,7 @@ async def test_a_message_is_written_as_json_or_as_xml_just_as_well() -> None:
     assert fleet.called[1][3]["message"] == "<Greeting><name>Ada</name></Greeting>"
 
 
+@pytest.mark.slow
 async def test_what_the_fleet_refuses_is_told_at_its_field() -> None:
     fault = Fault(FaultType.PROTOCOL, "times: more than 9", data={"system": "validation", "field": "times"})
     fleet = made()
@@ -357,6 +365,7 @@ async def test_what_the_fleet_refuses_is_told_at_its_field() -> None:
         await until(lambda: "times: more than 9" not in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_form_follows_its_handler_over_a_reload_and_keeps_what_was_written() -> None:
     fleet = made()
     app = workbench(fleet)
@@ -389,6 +398,7 @@ async def test_a_form_follows_its_handler_over_a_reload_and_keeps_what_was_writt
         assert area.text == "<Greeting><name>Grace</name></Greeting>"
 
 
+@pytest.mark.slow
 async def test_the_titles_of_a_form_can_be_clicked_and_none_is_pushed_out() -> None:
     app = workbench(made())
     async with app.run_test(size=SIZE) as pilot:
@@ -401,6 +411,7 @@ async def test_the_titles_of_a_form_can_be_clicked_and_none_is_pushed_out() -> N
         await until(lambda: screen_text(app).splitlines()[0].split()[-2:] == ["About", "greeter"], pilot)
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_refused_before_it_became_a_message_says_why_it_has_none() -> None:
     fleet = made()
     fleet.say(
@@ -436,6 +447,7 @@ async def test_an_agent_that_no_handler_wrote_to_says_so_in_its_own_words() -> N
 # Sent again
 
 
+@pytest.mark.slow
 async def test_a_message_is_sent_again_and_both_runs_stand_beside_each_other_with_their_difference() -> None:
     fleet = made()
     fleet.outcome = ToolOutcome(True, "{}", 0.3, ("<Shouted><text>HELLO ADA!</text></Shouted>",))
@@ -481,6 +493,7 @@ async def test_what_cannot_be_sent_again_says_why() -> None:
         assert isinstance(app.screen, MessagesScreen)
 
 
+@pytest.mark.slow
 async def test_a_list_that_cannot_be_seen_does_nothing_until_it_can() -> None:
     fleet = made(ends=False)
     app = workbench(fleet)

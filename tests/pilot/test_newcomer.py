@@ -91,6 +91,7 @@ async def test_what_is_typed_before_the_panes_stand_is_text_and_no_shortcut() ->
         assert app.screen is app.main
 
 
+@pytest.mark.slow
 async def test_the_keys_of_vi_move_in_the_files_and_among_the_pictures(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.png").write_bytes(picture())
@@ -151,6 +152,7 @@ def test_the_bottom_line_offers_nothing_by_half() -> None:
     assert shown(28) == "f7 prompts ^t new f8 zoom"
 
 
+@pytest.mark.slow
 async def test_the_chat_and_its_questions_are_drawn_in_ascii_too() -> None:
     pane = ChatPane(ASCII)
     app = PaneApp(pane)

@@ -54,6 +54,7 @@ async def test_actions_come_first_and_what_is_found_says_what_it_is(monkeypatch:
         assert all(choice.split()[0] not in ("conversation", "run") for choice in listed[:first_found])
 
 
+@pytest.mark.slow
 async def test_agents_that_begin_so_come_before_actions_and_actions_say_their_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,6 +79,7 @@ async def test_agents_that_begin_so_come_before_actions_and_actions_say_their_ke
         assert choices(app)[0].startswith("Restart")  # the agent does not begin so
 
 
+@pytest.mark.slow
 async def test_choosing_an_entity_goes_to_its_pane_and_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(AgentsPane, "reveal", lambda self, target: shown.append(target) or True)
@@ -108,6 +110,7 @@ async def test_a_pane_that_fails_to_list_what_it_has_takes_nothing_from_the_othe
         assert {"before the mistake", "run number 0", "run number 1"} <= set(found)
 
 
+@pytest.mark.slow
 async def test_what_others_wrote_is_never_markup_in_the_palette(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = Entity("[@click=app.quit]press[/] me", "[/nothing] [bold]x", RunTarget("r"))
     monkeypatch.setattr(FakeChat, "entities", lambda self: [evil])
@@ -154,6 +157,7 @@ async def test_thousands_of_names_are_searched_in_slices_and_few_are_listed(
         assert best.text == "run number 49"
 
 
+@pytest.mark.slow
 async def test_entities_are_not_asked_for_before_something_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(FakeChat, "entities", lambda self: asked.append(1) or known(3))

@@ -58,6 +58,7 @@ def top(app: Workbench) -> str:
     return screen_text(app).splitlines()[0]
 
 
+@pytest.mark.slow
 async def test_edits_elsewhere_are_seen_and_watching_and_rolling_back_are_asked_for_there() -> None:
     there = FakeFleet()
     there.change("research", version=3, previous=2)

@@ -45,6 +45,7 @@ async def test_what_is_saved_is_told_calmly_and_marks_the_agent_whose_version_is
         await until(lambda: "├ ● research" in screen_text(app) and "↻" not in top(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_live_version_has_a_line_in_the_feed_that_opens_what_is_different() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -311,6 +312,7 @@ async def test_the_top_line_says_as_long_as_faults_are_injected() -> None:
         await until(lambda: "faults" not in top(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_nobody_watches_or_that_may_only_be_looked_at_refuses_in_words() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -326,6 +328,7 @@ async def test_a_fleet_that_nobody_watches_or_that_may_only_be_looked_at_refuses
         assert fleet.fleet_controlled == []
 
 
+@pytest.mark.slow
 async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)

@@ -78,6 +78,7 @@ def details(pane: DiffPane) -> str:
     )
 
 
+@pytest.mark.slow
 async def test_a_marked_run_is_compared_with_another_one() -> None:
     app = workbench(fleet_of(PLOT, OTHER))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -114,6 +115,7 @@ async def test_a_marked_run_is_compared_with_another_one() -> None:
         await until(lambda: feed.runs.marked is None and "d compares" not in feed.caption, pilot)
 
 
+@pytest.mark.slow
 async def test_it_fits_a_small_terminal_and_is_copied() -> None:
     app = workbench(fleet_of(PLOT, OTHER))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -130,6 +132,7 @@ async def test_it_fits_a_small_terminal_and_is_copied() -> None:
         assert app.clipboard.startswith("~ step 3: model scripted")
 
 
+@pytest.mark.slow
 async def test_a_run_is_marked_and_compared_on_its_own_screen_too() -> None:
     app = workbench(fleet_of(PLOT, OTHER))
     async with app.run_test(size=(100, 40)) as pilot:
@@ -146,6 +149,7 @@ async def test_a_run_is_marked_and_compared_on_its_own_screen_too() -> None:
         await until(lambda: isinstance(app.screen, DiffScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_read_is_said_and_read_again() -> None:
     fleet = fleet_of(PLOT, PLOT)
     known = fleet.recordings.pop("run-2")

@@ -110,6 +110,7 @@ async def open_run(app: Workbench, pilot: object, fleet: FakeFleet, run: str = "
     return screen
 
 
+@pytest.mark.slow
 async def test_a_run_shows_its_facts_its_trace_and_its_exchanges() -> None:
     fleet = FakeFleet()
     fleet.wire["top"] = (exchange(), down(seconds=0.4))
@@ -165,6 +166,7 @@ async def test_a_run_with_limits_shows_what_remains_of_them() -> None:
         assert "per_caller.usd_per_day: $1.00 of $5.00, $4.00 left" in screen_text(app)
 
 
+@pytest.mark.slow
 async def test_an_exchange_is_read_as_json_with_its_headers_and_copied_in_both_forms() -> None:
     fleet = FakeFleet()
     fleet.wire["top"] = (exchange(),)
@@ -244,6 +246,7 @@ async def test_a_fleet_that_does_not_answer_is_given_up_and_the_screen_can_be_le
         await until(lambda: isinstance(app.screen, MainScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_a_run_in_flight_goes_on_on_its_screen_and_its_exchanges_come_at_its_end() -> None:
     fleet = FakeFleet()
     fleet.change("concierge", runs_active=1)
@@ -262,6 +265,7 @@ async def test_a_run_in_flight_goes_on_on_its_screen_and_its_exchanges_come_at_i
         assert app.main.query_one(FeedPane).watchers == []
 
 
+@pytest.mark.slow
 async def test_another_run_of_the_trace_and_the_other_panes_are_one_key_away() -> None:
     fleet = FakeFleet()
     fleet.say(*events())
@@ -279,6 +283,7 @@ async def test_another_run_of_the_trace_and_the_other_panes_are_one_key_away() -
         await until(lambda: app.screen is app.main and app.main.current == "traces", pilot)
 
 
+@pytest.mark.slow
 async def test_of_a_trace_with_very_many_runs_a_bounded_number_of_lines_is_shown_the_own_ones_first() -> None:
     fleet = FakeFleet()
     for number in range(20):
@@ -417,6 +422,7 @@ async def test_a_model_step_shows_what_was_sent_is_searched_and_copied_in_four_f
         assert "3fc2aa" not in copied["u"]
 
 
+@pytest.mark.slow
 async def test_tab_goes_from_part_to_part() -> None:
     fleet = FakeFleet()
     fleet.say(*events())
@@ -433,6 +439,7 @@ async def test_tab_goes_from_part_to_part() -> None:
         assert seen == ["RunTreeRow", "ListedStep", "Fact", "Fact", "ListedStep"]
 
 
+@pytest.mark.slow
 async def test_a_step_that_is_under_way_is_followed_to_its_end() -> None:
     fleet = FakeFleet()
     fleet.say(*events(outcome=False))

@@ -57,6 +57,7 @@ async def looked(fleet: FakeFleet, pilot: Pilot[Any]) -> None:
     await until(lambda: len(fleet.asked_there) > before + 1, pilot)
 
 
+@pytest.mark.slow
 async def test_a_run_of_another_replica_is_in_the_feed_and_on_its_screen() -> None:
     fleet = replicated()
     app = workbench(fleet)
@@ -117,6 +118,7 @@ async def test_a_run_that_was_handed_over_goes_on_in_its_line() -> None:
         assert (run.fault, pane.feed.active) == ("it was deleted with its thread", 0)
 
 
+@pytest.mark.slow
 async def test_a_run_that_ended_while_nothing_was_heard_gets_its_end_and_old_ones_get_no_line() -> None:
     fleet = replicated(number=1)
     fleet.say(RunStarted(at=NOON - 3, run_id="run-7", agent="research", preview="Who?"))
@@ -136,6 +138,7 @@ async def test_a_run_that_ended_while_nothing_was_heard_gets_its_end_and_old_one
         assert fleet.asked_there == ["run-7"]
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_cannot_tell_is_asked_less_often_and_nothing_is_said_of_it() -> None:
     fleet = replicated()
     fleet.refusal = Fault(FaultType.TRANSPORT, "there is no such page")

@@ -31,6 +31,7 @@ async def screen_says(app: Workbench, pilot: Pilot[None], text: str) -> None:
         raise AssertionError(screen_text(app)) from None
 
 
+@pytest.mark.slow
 async def test_a_fleet_with_a_token_of_its_own_is_attached_to_with_that_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ async def test_a_fleet_with_a_token_of_its_own_is_attached_to_with_that_token(
             app.fleet.stop()
 
 
+@pytest.mark.slow
 async def test_a_second_workbench_on_a_project_attaches_after_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

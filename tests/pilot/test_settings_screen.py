@@ -47,6 +47,7 @@ async def test_every_setting_stands_there_with_its_value() -> None:
             assert shown_as(setting, app.settings.get(setting.key))[:20] in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [WIDE, NARROW])
 async def test_a_change_holds_at_once_and_is_written_with_the_comments_kept(
     tmp_path: Path, size: tuple[int, int]

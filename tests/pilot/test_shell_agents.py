@@ -54,6 +54,7 @@ async def test_numbers_do_not_move_what_stands_beside_them() -> None:
         assert line_of(app, "concierge").index(":24201") == before
 
 
+@pytest.mark.slow
 async def test_the_details_of_the_selected_agent_name_the_reason_first() -> None:
     # PI-17
     app = workbench()
@@ -73,6 +74,7 @@ async def test_the_details_of_the_selected_agent_name_the_reason_first() -> None
         )
 
 
+@pytest.mark.slow
 async def test_enter_on_a_healthy_agent_opens_a_chat_with_it() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -129,6 +131,7 @@ async def test_the_servers_of_the_project_stand_below_the_agents_and_enter_tells
         assert app.main.query_one(FakeChat).opened == []
 
 
+@pytest.mark.slow
 async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -149,6 +152,7 @@ async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
         assert selected.item.name == "vision"
 
 
+@pytest.mark.slow
 async def test_a_filter_that_matches_nobody_says_how_to_get_them_back() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -201,6 +205,7 @@ async def test_ascii_draws_no_character_outside_ascii_in_the_shell() -> None:
         assert all(line.isascii() for line in rail), rail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["ansi-dark", "ansi-light", "textual-light"])
 async def test_every_theme_shows_the_same_words(theme: str) -> None:
     app = workbench(settings=Settings(theme, ascii=False))

@@ -127,6 +127,7 @@ async def test_a_failed_run_tells_why_even_when_it_is_folded() -> None:
         assert "docs/search" not in screen_text(app)
 
 
+@pytest.mark.slow
 async def test_space_folds_and_unfolds_a_run() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -146,6 +147,7 @@ async def test_space_folds_and_unfolds_a_run() -> None:
         await until(lambda: "docs/search" not in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_it_follows_at_the_end() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -199,6 +201,7 @@ async def test_a_run_that_is_being_read_does_not_fold_when_it_ends() -> None:
         await until(lambda: "docs/tool2" not in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_old_runs_that_leave_do_not_move_what_is_being_read() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -421,6 +424,7 @@ async def test_a_stopped_loop_and_a_refused_credential_are_seen_and_the_rest_is_
         await until(lambda: "docs, key aa11 configured, HTTP 200" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_escape_returns_to_the_pane_and_line_that_a_jump_came_from() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)

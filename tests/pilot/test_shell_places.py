@@ -81,6 +81,7 @@ async def test_the_pane_of_a_small_terminal_stays_when_it_grows() -> None:
         assert app.main.current == "logs"
 
 
+@pytest.mark.slow
 async def test_digits_and_function_keys_go_to_each_pane() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -130,6 +131,7 @@ async def test_a_hidden_pane_gets_every_frame_and_knows_that_it_is_hidden() -> N
         assert chat.is_showing
 
 
+@pytest.mark.slow
 async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -152,6 +154,7 @@ async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None
         await until(lambda: rail.outer_size.width == 34, pilot)
 
 
+@pytest.mark.slow
 async def test_dock_and_rail_change_size_within_bounds_and_the_rail_can_go() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -172,6 +175,7 @@ async def test_dock_and_rail_change_size_within_bounds_and_the_rail_can_go() -> 
         await until(lambda: "1 Agents" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_every_action_is_in_the_palette_also_those_of_other_panes_and_it_runs_them() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -191,6 +195,7 @@ async def test_every_action_is_in_the_palette_also_those_of_other_panes_and_it_r
         await until(lambda: app.theme == "textual-light", pilot)
 
 
+@pytest.mark.slow
 async def test_help_tells_what_the_focused_pane_is_and_its_keys_and_does_not_pile_up() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -225,6 +230,7 @@ async def test_keys_are_the_users_to_change() -> None:
         await until(lambda: isinstance(app.screen, HelpScreen), pilot)
 
 
+@pytest.mark.slow
 async def test_an_action_is_put_on_another_key_in_the_settings_file(tmp_path: Path) -> None:
     home = tmp_path / "workbench.yaml"
     home.write_text("keys: {zoom: Z, show.threads: alt+a, list.last: ctrl+e, sheet.leave: X}\n")
@@ -329,6 +335,7 @@ async def test_at_80_columns_the_keys_of_the_pane_and_of_the_panes_all_have_room
 # Leaving
 
 
+@pytest.mark.slow
 async def test_ctrl_q_quits_at_once_when_nothing_runs() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -376,6 +383,7 @@ async def test_with_runs_in_flight_quitting_asks_once_and_the_last_ones_end_answ
         await until(lambda: app.return_value == 0, pilot)
 
 
+@pytest.mark.slow
 async def test_a_question_survives_another_window_and_only_yes_is_an_answer_to_it() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -513,6 +521,7 @@ async def test_the_start_of_each_agent_is_visible_step_by_step() -> None:
         await until(lambda: ":24202" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_pane_that_breaks_ends_the_workbench_without_showing_local_variables(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

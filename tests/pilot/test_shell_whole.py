@@ -78,6 +78,7 @@ async def test_enter_on_an_agent_leads_to_a_conversation_with_it(tmp_path: Path)
         await until(lambda: "Write to vision" in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_the_function_keys_go_to_every_pane_also_while_one_types(tmp_path: Path) -> None:
     app = whole(tmp_path)
     async with app.run_test(size=SIZES[1]) as pilot:

@@ -54,6 +54,7 @@ async def test_the_agents_open_as_a_drawer_over_what_is_there_and_close_again() 
         await until(lambda: "research" not in screen_text(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_drawer_is_gone_when_the_terminal_grows_and_when_another_pane_is_gone_to() -> None:
     app = workbench()
     async with app.run_test(size=NARROW) as pilot:
@@ -71,6 +72,7 @@ async def test_a_drawer_is_gone_when_the_terminal_grows_and_when_another_pane_is
         assert app.main.query_one("#rail").outer_size.width == 32
 
 
+@pytest.mark.slow
 async def test_sheets_fit_and_scroll_at_60_by_20() -> None:
     app = workbench()
     async with app.run_test(size=NARROW) as pilot:
@@ -111,6 +113,7 @@ async def test_below_40_by_10_it_says_so_and_comes_back() -> None:
             assert app.main.current == "feed"
 
 
+@pytest.mark.slow
 async def test_the_focus_survives_a_terminal_that_was_too_small() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:

@@ -197,6 +197,7 @@ async def test_a_blocked_loop_is_told_while_it_lasts_and_its_stack_can_be_read()
         assert "isolation: process" in screen_text(app)
 
 
+@pytest.mark.slow
 async def test_a_draining_fleet_says_so_with_its_runs_in_flight() -> None:
     fleet = FakeFleet()
     fleet.change("research", runs_active=2)

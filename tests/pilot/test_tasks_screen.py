@@ -241,6 +241,7 @@ async def test_its_thread_is_opened_in_the_chat_and_its_run_in_the_feed(tmp_path
         await here.sees("no such thread")
 
 
+@pytest.mark.slow
 async def test_one_is_cancelled_after_a_question(tmp_path: Path) -> None:
     async with desk(tmp_path, WIDE, task(1), task(2, "completed")) as here:
         await here.open_tasks()
@@ -257,6 +258,7 @@ async def test_one_is_cancelled_after_a_question(tmp_path: Path) -> None:
         await here.sees("job number 2", gone=("Cancel the task",))
 
 
+@pytest.mark.slow
 async def test_they_are_filtered_and_those_of_one_agent_are_shown(tmp_path: Path) -> None:
     other = replace(task(9, "failed", preview="elsewhere"), agent="other")
     async with desk(tmp_path, WIDE, task(1), task(2, "completed"), other) as here:
@@ -271,6 +273,7 @@ async def test_they_are_filtered_and_those_of_one_agent_are_shown(tmp_path: Path
         await here.sees("job number 1", "3 tasks")
 
 
+@pytest.mark.slow
 async def test_ten_thousand_are_read_as_far_as_somebody_goes(tmp_path: Path) -> None:
     many = (task(number, "completed") for number in range(1, 10_001))
     async with desk(tmp_path, WIDE, *many) as here:
@@ -312,6 +315,7 @@ async def test_a_fleet_that_shows_none_says_why(tmp_path: Path, fault: Fault) ->
         await here.sees("job number 1", gone=("there is no connection now",))
 
 
+@pytest.mark.slow
 async def test_a_fleet_without_tasks_tells_what_they_are(tmp_path: Path) -> None:
     async with desk(tmp_path, SMALL) as here:
         await here.open_tasks()

@@ -87,6 +87,7 @@ def request_of(behind: Provider) -> dict[str, Any]:
     return {**behind.asked[-1].body, "messages": behind.asked[-1].body["messages"][:1]}
 
 
+@pytest.mark.slow
 async def test_the_same_parameters_in_any_spelling_and_by_set_make_the_same_request(
     served: tuple[Fleet, Provider], chat: Chat
 ) -> None:
@@ -123,6 +124,7 @@ async def test_the_same_parameters_in_any_spelling_and_by_set_make_the_same_requ
     assert request_of(behind)["temperature"] == 0.4
 
 
+@pytest.mark.slow
 async def test_parameters_of_one_tab_are_not_those_of_another_and_a_branch_has_them(
     served: tuple[Fleet, Provider], chat: Chat
 ) -> None:
@@ -155,6 +157,7 @@ async def test_saving_says_where_the_parameters_of_an_agent_of_the_files_stand(c
     await chat.command("/save", "agents.yaml")
 
 
+@pytest.mark.slow
 async def test_saved_parameters_are_those_of_every_caller_from_then_on(
     served: tuple[Fleet, Provider], chat: Chat
 ) -> None:

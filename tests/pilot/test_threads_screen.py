@@ -230,6 +230,7 @@ async def test_a_list_of_ten_thousand_is_read_as_far_as_somebody_goes(tmp_path: 
         await here.until(lambda: pane.rows.line_count() > 4_000)
 
 
+@pytest.mark.slow
 async def test_calls_and_errors_stand_as_they_did_while_it_was_said(tmp_path: Path) -> None:
     def eventful(fleet: FakeFleet) -> None:
         call = ToolCall("c1", "docs__search", {"query": "invoices"})
@@ -268,6 +269,7 @@ async def test_calls_and_errors_stand_as_they_did_while_it_was_said(tmp_path: Pa
         await here.sees('"query": "invoices"', "3 invoices")
 
 
+@pytest.mark.slow
 async def test_a_thread_of_another_caller_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three, key="s3cret-of-ci") as here:
         await here.open_threads()
@@ -290,6 +292,7 @@ async def test_a_thread_of_another_caller_is_read_and_not_gone_on_with(tmp_path:
         assert here.server.calls[-1]["conversation_id"] == "conv-3"
 
 
+@pytest.mark.slow
 async def test_a_thread_of_another_caller_is_branched_off(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.open_threads()
@@ -305,6 +308,7 @@ async def test_a_thread_of_another_caller_is_branched_off(tmp_path: Path) -> Non
         assert len(here.server.calls[-1]["history"]) == 2
 
 
+@pytest.mark.slow
 async def test_a_thread_is_renamed_copied_and_deleted_after_a_question(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.open_threads()
@@ -327,6 +331,7 @@ async def test_a_thread_is_renamed_copied_and_deleted_after_a_question(tmp_path:
         await here.sees("2 threads", gone=("Never on Friday",))
 
 
+@pytest.mark.slow
 async def test_a_deleted_thread_leaves_its_tab_with_what_was_said(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.open_threads()
@@ -373,6 +378,7 @@ async def test_one_agents_threads_and_all_again(tmp_path: Path) -> None:
         await here.sees("Deploy on Friday", "4 threads")
 
 
+@pytest.mark.slow
 async def test_what_is_said_meanwhile_comes_to_the_top(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         pane = await here.open_threads()
@@ -386,6 +392,7 @@ async def test_what_is_said_meanwhile_comes_to_the_top(tmp_path: Path) -> None:
         assert selected.id == "conv-2"  # the cursor stayed on what it was on
 
 
+@pytest.mark.slow
 async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_path: Path) -> None:
     def keepless(fleet: FakeFleet) -> None:
         fleet.kept.problem = Fault(FaultType.CONFIG, "this fleet keeps nothing: it has no database")
@@ -402,6 +409,7 @@ async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_
         await here.until(lambda: here.app.screen is here.app.main)
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
         await here.until(lambda: here.app.threads.listed)  # nobody has to look at the list before
@@ -447,6 +455,7 @@ async def test_a_tab_whose_thread_is_gone_says_so(tmp_path: Path) -> None:
         await here.sees("no such thread")
 
 
+@pytest.mark.slow
 async def test_a_summary_of_older_messages_is_told_while_it_is_made(tmp_path: Path) -> None:
     async with desk(tmp_path) as here:
         here.prompt.insert("hold")
@@ -464,6 +473,7 @@ async def test_a_summary_of_older_messages_is_told_while_it_is_made(tmp_path: Pa
         await here.sees("released")
 
 
+@pytest.mark.slow
 async def test_why_a_tool_failed_is_below_its_call_also_when_the_run_is_over(tmp_path: Path) -> None:
     async with desk(tmp_path) as here:
         here.prompt.insert("hold")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.letters import RUN, greeting, todo, told
 from support.shell import screen_text, top, workbench
@@ -42,6 +43,7 @@ async def test_what_is_due_is_counted_on_the_top_line_until_it_is_closed() -> No
         await until(lambda: "todo" not in top(app), pilot)
 
 
+@pytest.mark.slow
 async def test_the_board_follows_and_leads_to_the_run_and_its_messages() -> None:
     fleet = FakeFleet()
     fleet.letters[RUN] = greeting()

@@ -86,6 +86,7 @@ def fleet_with(schema: Any) -> FakeFleet:
     return fleet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_tool_is_called_with_exactly_what_was_written(size: tuple[int, int]) -> None:
     async with bench(size=size) as one:
@@ -101,6 +102,7 @@ async def test_a_tool_is_called_with_exactly_what_was_written(size: tuple[int, i
         ]
 
 
+@pytest.mark.slow
 async def test_absent_empty_and_null_are_three_different_things_to_send() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter")
@@ -123,6 +125,7 @@ async def test_absent_empty_and_null_are_three_different_things_to_send() -> Non
         assert "note" not in one.value
 
 
+@pytest.mark.slow
 async def test_a_large_number_arrives_with_all_its_digits() -> None:
     async with bench(fleet_with({"type": "object", "properties": {"id": {"type": "integer"}}})) as one:
         await one.on("id")
@@ -131,6 +134,7 @@ async def test_a_large_number_arrives_with_all_its_digits() -> None:
         assert one.fleet.called[0][3] == {"id": 9_007_199_254_740_993}
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_taken_stays_where_it_is_written_with_the_reason() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter")
@@ -147,6 +151,7 @@ async def test_what_cannot_be_taken_stays_where_it_is_written_with_the_reason() 
         assert one.value["limit"] == 10
 
 
+@pytest.mark.slow
 async def test_mistakes_are_told_at_their_field_and_can_be_sent_after_a_question() -> None:
     async with bench() as one:
         await one.press(*"x", "enter")
@@ -166,6 +171,7 @@ async def test_mistakes_are_told_at_their_field_and_can_be_sent_after_a_question
         assert one.fleet.called[0][3] == {"query": "x", "limit": 99}
 
 
+@pytest.mark.slow
 async def test_json_and_fields_are_two_views_of_the_same_arguments() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter", "2")
@@ -184,6 +190,7 @@ async def test_json_and_fields_are_two_views_of_the_same_arguments() -> None:
         )
 
 
+@pytest.mark.slow
 async def test_half_written_json_is_neither_changed_nor_sent() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter", "2")
@@ -240,6 +247,7 @@ async def test_lists_objects_and_variants_grow_by_keys() -> None:
         assert one.pane.form.mistakes.fields == {}
 
 
+@pytest.mark.slow
 async def test_choices_are_chosen_from_a_list_or_one_after_the_other() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter")
@@ -255,6 +263,7 @@ async def test_choices_are_chosen_from_a_list_or_one_after_the_other() -> None:
         assert one.value["kind"] is None
 
 
+@pytest.mark.slow
 async def test_tab_goes_from_field_to_field() -> None:
     schema = {
         "type": "object",
@@ -266,6 +275,7 @@ async def test_tab_goes_from_field_to_field() -> None:
         await until(lambda: one.value == {"a": "x y", "b": 5}, one.pilot)
 
 
+@pytest.mark.slow
 async def test_lines_can_be_broken_and_any_field_written_as_json() -> None:
     async with bench() as one:
         await one.press(*"one", "alt+enter", *"two", "enter")
@@ -281,6 +291,7 @@ async def test_lines_can_be_broken_and_any_field_written_as_json() -> None:
         assert one.pane.editor.text == '"7"'
 
 
+@pytest.mark.slow
 async def test_the_last_arguments_of_each_tool_come_back() -> None:
     async with bench() as one:
         await one.press(*"remembered", "enter", "c")
@@ -293,6 +304,7 @@ async def test_the_last_arguments_of_each_tool_come_back() -> None:
         assert one.value == {"limit": 10}
 
 
+@pytest.mark.slow
 async def test_the_token_of_a_variable_goes_along_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "tok-5f3b9c1d7e"
     monkeypatch.setenv("DESK_TOKEN", secret)
@@ -309,6 +321,7 @@ async def test_the_token_of_a_variable_goes_along_and_is_never_shown(monkeypatch
         assert memory.variable == "DESK_TOKEN"
 
 
+@pytest.mark.slow
 async def test_a_variable_that_is_not_set_and_a_pasted_token_are_refused() -> None:
     async with bench() as one:
         await one.press(*"xx", "enter", "b", *"NO_SUCH_TOKEN", "enter", "c")
@@ -409,6 +422,7 @@ async def test_a_result_is_text_or_json_and_can_be_copied() -> None:
         await until(lambda: '"text": "two\\nlines"' in one.app.clipboard, one.pilot)
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_may_only_be_looked_at_calls_nothing() -> None:
     fleet = fleet_with_tools()
     fleet.can_control = False
@@ -463,6 +477,7 @@ def test_the_schema_of_these_tests_is_one() -> None:
     assert json.loads(json.dumps(SEARCH)) == SEARCH
 
 
+@pytest.mark.slow
 async def test_keys_typed_ahead_go_where_they_are_meant_and_none_is_lost() -> None:
     async with bench() as one:
         # All were handed to the line before it looked at the first: nothing runs between two of them.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from support.fake_fleet import FakeFleet
 from support.shell import screen_text, workbench
 from support.tools import detail, fleet_with_tools, tool
@@ -63,6 +64,7 @@ async def tools_of(app: Workbench, pilot: Pilot[Any]) -> ToolList:
     return tools
 
 
+@pytest.mark.slow
 async def test_what_changed_is_marked_shown_word_by_word_and_accepted() -> None:
     fleet = locked_fleet()
     app = workbench(fleet)
@@ -95,6 +97,7 @@ async def test_what_changed_is_marked_shown_word_by_word_and_accepted() -> None:
         await until(lambda: "commit tools.lock" in notices(app), pilot)
 
 
+@pytest.mark.slow
 async def test_a_refusal_of_the_fleet_is_shown() -> None:
     fleet = locked_fleet()
     fleet.refusal = Fault(FaultType.CONFIG, "docs lists something else by now")
@@ -119,6 +122,7 @@ async def test_who_may_only_look_is_told_so_before_anything_is_asked() -> None:
         assert isinstance(app.screen, AgentScreen)
 
 
+@pytest.mark.slow
 async def test_there_is_nothing_to_accept_where_nothing_differs() -> None:
     app = workbench(locked_fleet(SAME))
     async with app.run_test(size=(120, 40)) as pilot:

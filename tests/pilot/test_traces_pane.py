@@ -110,6 +110,7 @@ async def test_when_nothing_is_odd_it_says_so(traces: Traces) -> None:
     await traces.until_shown("There is no finding in the 2 requests that are kept. Press o to see all.")
 
 
+@pytest.mark.slow
 async def test_the_filter_takes_words_and_parts(traces: Traces) -> None:
     traces.say(started("r1"), hop("r1", "vault"), hop("r1", "docs", source="none", fingerprint=""))
     await traces.until_shown("→ docs")

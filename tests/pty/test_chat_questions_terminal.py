@@ -81,6 +81,7 @@ def test_one_message_asks_on_the_terminal_and_says_where_to_answer_without_one(f
         shown.until("(refused by", "A person declined this call", "left with 0")
 
 
+@pytest.mark.slow
 def test_a_question_that_is_answered_elsewhere_is_no_longer_asked(fleet: Desk) -> None:
     before = len(effects(fleet.root))
     with chat(fleet, "clerk", "-m", "note it") as shown:
@@ -92,6 +93,7 @@ def test_a_question_that_is_answered_elsewhere_is_no_longer_asked(fleet: Desk) -
         assert len(effects(fleet.root)) == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_the_question_ends_the_run_and_withdraws_it(fleet: Desk) -> None:
     with chat(fleet, "clerk", "-m", "note it") as shown:
         shown.until("allow it?")

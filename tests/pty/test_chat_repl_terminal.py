@@ -38,6 +38,7 @@ def enter(shown: Terminal, text: str, *expected: str) -> str:
     return shown.until(*expected)
 
 
+@pytest.mark.slow
 def test_a_conversation_with_tools_several_lines_and_a_new_thread(fleet: Desk) -> None:
     # AG-25, AG-26
     with prompt(fleet, "research") as shown:
@@ -76,6 +77,7 @@ def test_a_conversation_with_tools_several_lines_and_a_new_thread(fleet: Desk) -
     assert "use your tool" in history.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_there_is_no_prompt_is_entered_line_by_line(fleet: Desk) -> None:
     with prompt(fleet, "research") as shown:
         for line in ("use your tool", "/set top_k 3", "/set seed 4"):
@@ -85,6 +87,7 @@ def test_what_is_typed_while_there_is_no_prompt_is_entered_line_by_line(fleet: D
         enter(shown, "/quit", "left with 0")
 
 
+@pytest.mark.slow
 def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fleet: Desk) -> None:
     # AG-26, AG-13, UN-5
     fleet.ask(
@@ -153,6 +156,7 @@ async def test_ctrl_c_cancels_an_answer_and_twice_leaves(fleet: Desk) -> None:
         shown.until("left with 0")
 
 
+@pytest.mark.slow
 def test_commands_are_completed_and_tools_are_listed(fleet: Desk) -> None:
     # AG-26
     with prompt(fleet, "research") as shown:
@@ -171,6 +175,7 @@ def test_commands_are_completed_and_tools_are_listed(fleet: Desk) -> None:
         shown.until("left with 0")
 
 
+@pytest.mark.slow
 def test_with_stdout_in_a_pipe_lines_are_read_without_an_editor(fleet: Desk) -> None:
     # AG-25
     command = shlex.join(fleet.command("research"))
@@ -192,6 +197,7 @@ def test_with_stdout_in_a_pipe_lines_are_read_without_an_editor(fleet: Desk) -> 
     assert talk.read_text("utf-8") == "turn 1, first apples\nturn 2, first apples\n"
 
 
+@pytest.mark.slow
 def test_what_a_model_says_drives_no_terminal(fleet: Desk) -> None:
     # AG-25
     with prompt(fleet, "research") as shown:

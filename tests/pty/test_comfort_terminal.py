@@ -71,6 +71,7 @@ async def still_a_shell(desk: Terminal, word: str = "shell") -> None:
     assert desk.tmux("display-message", "-p", "#{mouse_any_flag} #{alternate_on}").split() == ["0", "0"]
 
 
+@pytest.mark.slow
 async def test_quitting_with_a_call_in_flight_asks_once_and_is_quick(desk: Terminal, tmp_path: Path) -> None:
     desk.until("1 ok")
     desk.type("hang")
@@ -112,6 +113,7 @@ async def test_what_breaks_the_workbench_leaves_a_shell_one_line_and_a_report(
         assert "fleet test: stopped" in (tmp_path / "pallas.log").read_text()
 
 
+@pytest.mark.slow
 async def test_suspending_gives_the_shell_back_fg_the_workbench_and_leaving_the_title(
     desk: Terminal,
 ) -> None:

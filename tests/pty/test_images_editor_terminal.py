@@ -51,6 +51,7 @@ def editor(tmp_path: Path, body: str) -> str:
     return f"'{path}' --flag"
 
 
+@pytest.mark.slow
 def test_the_editor_has_the_terminal_and_the_screen_comes_back(script: Path, tmp_path: Path) -> None:
     body = (
         'echo "editing $1: $(cat "$2")"; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo "a terminal"; '
@@ -94,6 +95,7 @@ def test_ctrl_c_in_the_editor_ends_neither_it_nor_the_screen(script: Path, tmp_p
         desk.until("left")
 
 
+@pytest.mark.slow
 def test_an_editor_that_fails_is_told_and_the_screen_stands(script: Path, tmp_path: Path) -> None:
     environment = {"VISUAL": editor(tmp_path, "exit 7"), "EDITOR": "true"}
     with terminal(

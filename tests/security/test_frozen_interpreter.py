@@ -49,6 +49,7 @@ def arrived(fleet: Served) -> bool:
     )
 
 
+@pytest.mark.slow
 async def test_a_second_sigterm_ends_a_fleet_whose_interpreter_is_held(tmp_path: Path) -> None:
     root = offline_project(tmp_path / "p", {"frozen": FREEZES}, SCRIPT)
     with served(root, memory=MEMORY) as fleet:

@@ -118,6 +118,7 @@ async def test_an_answer_that_is_too_large_fails_its_run(fleet: Served, agent: s
         assert text_of(await other.call_tool("send_message", {"message": "hi"})) == "hi"
 
 
+@pytest.mark.slow
 async def test_many_tiny_chunks_hold_up_nobody(fleet: Served) -> None:
     async with (
         asyncio.timeout(LONGEST),

@@ -137,6 +137,7 @@ BOMBS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 async def test_references_in_an_input_schema_are_not_unfolded_without_end(tmp_path: Path) -> None:
     # Gemini takes no references: its library's caller writes out what they refer to.
     model = "google.gemini-2.5-flash"

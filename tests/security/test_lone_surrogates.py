@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -84,6 +85,7 @@ async def send_raw(url: str, era: str, arguments: Any) -> str:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_half_a_surrogate_pair_is_refused_or_replaced(tmp_path: Path) -> None:
     async with writing() as (at, model):
         config = {"default_model": "generic.writing", "generic": {"base_url": at, "api_key": "offline"}}

@@ -83,6 +83,7 @@ async def test_others_are_answered_while_a_long_history_is_read(
         assert text_of(await call) == "now"
 
 
+@pytest.mark.slow
 async def test_a_long_history_goes_to_the_model_without_a_pass_over_each_field(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def number(path: Path) -> int:
     return int(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number_of", [signal.SIGTERM, signal.SIGINT])
 async def test_a_daemon_of_a_stdio_server_leaves_no_zombie_and_ends_with_the_fleet(
     tmp_path: Path, number_of: signal.Signals

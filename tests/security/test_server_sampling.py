@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 from support.curious_server import COMMAND
 from support.live import ERAS, agent_module, client, running, write_project
@@ -130,6 +131,7 @@ async def test_what_a_server_asks_is_counted_limited_and_logged(tmp_path: Path) 
     assert sum("was refused" in each for each in lines) == 4
 
 
+@pytest.mark.slow
 async def test_nothing_is_asked_of_a_model_for_a_run_that_is_over(tmp_path: Path) -> None:
     # The first answer of the server is empty; it asks after that, and the model takes minutes.
     async with (

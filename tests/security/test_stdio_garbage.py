@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.hostile_servers import MEMORY, call, hostile_project
 from support.live import ERAS
 from support.served import fault_in, served, text_of
@@ -21,6 +22,7 @@ MOST_LOG = 300_000
 """Bytes of log for six servers that were ended; a traceback for each line makes it endless."""
 
 
+@pytest.mark.slow
 async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: Path) -> None:
     root = hostile_project(tmp_path / "p", {**ENDLESS, **FEW})
     with served(root, memory=MEMORY) as fleet:

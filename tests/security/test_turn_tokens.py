@@ -280,6 +280,7 @@ async def test_an_identity_that_nobody_checked_is_called_unverified(fleet: Fleet
     assert "unverified:" not in shown
 
 
+@pytest.mark.slow
 async def test_a_claimed_name_opens_nothing_of_a_verified_one_and_holds_over_a_restart(
     tmp_path: Path,
 ) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.live import write_project
 from support.looks import EACH_LOOK, Pictures
@@ -22,6 +23,7 @@ WENT = {
 }
 
 
+@pytest.mark.slow
 async def test_agent_tests(pictures: Pictures, tmp_path: Path) -> None:
     root = write_project(tmp_path, {"clerk": None})
     folder = root / "tests" / "agents"

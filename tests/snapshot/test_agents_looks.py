@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from support.fake_fleet import FakeFleet
 from support.looks import EACH_LOOK, Before, Pictures
 from support.pane_app import still
@@ -44,6 +45,7 @@ def after(target: Target, *keys: str, words: str) -> Before:
     return before
 
 
+@pytest.mark.slow
 async def test_the_tree(pictures: Pictures) -> None:
     fleet = fleet_with_tools()
     fleet.change("research", runs_active=2, runs_queued=3)
@@ -51,11 +53,13 @@ async def test_the_tree(pictures: Pictures) -> None:
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_the_tools_of_an_agent(pictures: Pictures) -> None:
     before = after(AgentTarget("research"), "f2", "t", *["down"] * 4, words="Fetch one")
     await pictures(app_over(fleet_with_tools()), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_what_an_agent_sends(pictures: Pictures) -> None:
     fleet = fleet_with_tools()
     fleet.change("research", context=BILL)
@@ -66,11 +70,13 @@ async def test_what_an_agent_sends(pictures: Pictures) -> None:
 FORM = (*"M", "enter", "down", "down", "down", "n", "down", "a", *"may", "enter")
 
 
+@pytest.mark.slow
 async def test_the_form_of_a_tool(pictures: Pictures) -> None:
     before = after(ToolTarget("research", "docs", "search"), *FORM, words="[0]")
     await pictures(app_over(fleet_with_tools()), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_the_form_in_light_while_a_field_is_written(pictures: Pictures) -> None:
     before = after(
         ToolTarget("research", "docs", "search"), *"May", "tab", "x", "enter", words="not a whole number"
@@ -79,6 +85,7 @@ async def test_the_form_in_light_while_a_field_is_written(pictures: Pictures) ->
     await pictures(app, before)
 
 
+@pytest.mark.slow
 async def test_the_form_in_ascii(pictures: Pictures) -> None:
     fleet = FakeFleet()
     fleet.details["research"] = detail(ServerDetail("docs", (tool("search", SEARCH),)))
@@ -86,6 +93,7 @@ async def test_the_form_in_ascii(pictures: Pictures) -> None:
     await pictures(app_over(fleet, plain=True), before)
 
 
+@pytest.mark.slow
 async def test_what_a_tool_gave_back(pictures: Pictures) -> None:
     before = after(ToolTarget("research", "docs", "search"), *"May", "enter", "c", words="ok after 0.4 s")
     await pictures(app_over(fleet_with_tools()), before)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_fleet import agent
 from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import PaneApp, still
@@ -128,11 +129,13 @@ async def talk(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_a_conversation(pictures: Pictures) -> None:
     await pictures(chat(), talk, in_sizes("80x24", "120x40") + in_themes("80x24"))
     await pictures(chat(), talk, in_sizes("60x20"))
 
 
+@pytest.mark.slow
 async def test_the_calls_of_an_answer(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, view = pilot.app, await current(pilot)
@@ -161,6 +164,7 @@ async def test_a_command_being_typed(pictures: Pictures) -> None:
     await pictures(chat(), before)
 
 
+@pytest.mark.slow
 async def test_side_by_side(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, _ = pilot.app, await current(pilot)

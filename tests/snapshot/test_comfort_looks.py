@@ -66,6 +66,7 @@ async def show(pilot: Pilot[Any], screen: str) -> None:
     still(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", THEMES)
 async def test_the_shell(pictures: Pictures, theme: str) -> None:
     app = workbench(

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.looks import EACH_LOOK, Pictures, in_sizes
 from support.shell import screen_text, workbench
@@ -90,6 +91,7 @@ def pressing(*keys: str, until_text: str) -> Callable[[Pilot[Any]], Awaitable[No
     return before
 
 
+@pytest.mark.slow
 async def test_the_feed_as_a_tree_with_its_waterfall(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     await pictures(app, pressing("f", until_text="research"), EACH_LOOK)
@@ -101,6 +103,7 @@ async def test_the_feed_with_bars_in_ascii(pictures: Pictures) -> None:
     await pictures(app, before, size="120x40")
 
 
+@pytest.mark.slow
 async def test_a_run_on_its_own_screen(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("home", "enter", until_text="inspector")
@@ -141,6 +144,7 @@ def from_step(number: int, *keys: str, until_text: str) -> Callable[[Pilot[Any]]
     return before
 
 
+@pytest.mark.slow
 async def test_a_call_from_which_a_run_goes_on(pictures: Pictures) -> None:
     app = workbench(forkable(), settings=Settings("textual-dark", ascii=False))
     await pictures(app, from_step(2, until_text="Nothing is called"), EACH_LOOK)
@@ -151,11 +155,13 @@ async def test_a_call_that_is_made_again(pictures: Pictures) -> None:
     await pictures(app, from_step(2, "ctrl+r", until_text="called for real"), in_sizes("80x24"))
 
 
+@pytest.mark.slow
 async def test_a_question_from_which_a_run_goes_on(pictures: Pictures) -> None:
     app = workbench(forkable(), settings=Settings("textual-light", ascii=True))
     await pictures(app, from_step(1, until_text="as it was"), in_sizes("80x24"))
 
 
+@pytest.mark.slow
 async def test_a_replay_beside_its_recording(pictures: Pictures) -> None:
     lamps = Call("find", {"what": "lamps"}, "three lamps")
     plot = Plot("How many?", (Turn("I look.", (lamps,)), Turn("Three lamps.")))

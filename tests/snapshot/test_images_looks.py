@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_fleet import NOON, agent
 from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import STYLES, PaneApp, still
@@ -44,6 +45,7 @@ class Painter:
         """Nothing is open."""
 
 
+@pytest.mark.slow
 async def test_a_picture_in_the_transcript_and_one_to_be_sent(pictures: Pictures, tmp_path: Path) -> None:
     (tmp_path / "invoice.png").write_bytes(padded(64, 48))
 

@@ -102,6 +102,7 @@ def pressing(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
     return before
 
 
+@pytest.mark.slow
 async def test_instances_with_their_agents(pictures: Pictures) -> None:
     # PI-14, PI-17
     before = pressing("down", "down", seen="Avg response 12s")
@@ -113,6 +114,7 @@ async def test_an_instance_that_is_not_attached(pictures: Pictures) -> None:
     await pictures(app_with(), before)
 
 
+@pytest.mark.slow
 async def test_a_url_that_cannot_be_registered(pictures: Pictures) -> None:
     before = pressing("a", *"puck:23030", "enter", seen="Registry URL")
     await pictures(app_with(), before)
@@ -134,12 +136,14 @@ async def test_no_instance_yet_in_ascii_without_colour(
     await pictures(app, before)
 
 
+@pytest.mark.slow
 async def test_instances_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = pressing("down", "down", "down", seen="Argos MCP server unreachable")
     await pictures(app_with(ascii=True), before, size="120x40")
 
 
+@pytest.mark.slow
 async def test_the_feed_with_a_stopped_loop_and_a_refused_key(pictures: Pictures) -> None:
     fleet = FakeFleet()
     one: dict[str, Any] = {"run_id": "r1", "agent": "concierge"}

@@ -59,6 +59,7 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
     await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_the_log(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "12:59:07.059", "up", "up", "up")
@@ -68,6 +69,7 @@ async def test_the_log(pictures: Pictures, log: Path) -> None:
         await pictures(PaneApp(LogsPane(log)), before, (look,))
 
 
+@pytest.mark.slow
 async def test_a_record_in_full(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "Traceback", "up", "enter")
@@ -76,6 +78,7 @@ async def test_a_record_in_full(pictures: Pictures, log: Path) -> None:
         await pictures(PaneApp(LogsPane(log)), before, (look,))
 
 
+@pytest.mark.slow
 async def test_a_filtered_log(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "12:57:07.057", "l", "l", "slash", *"refused")
@@ -84,6 +87,7 @@ async def test_a_filtered_log(pictures: Pictures, log: Path) -> None:
     await pictures(PaneApp(LogsPane(log)), before, in_sizes("60x20"))
 
 
+@pytest.mark.slow
 async def test_what_is_found_in_wrapped_records(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         keys = ("w", "slash", *"level>=info agent:*", "enter", "s", *"run 7f3[ab]", "enter")
@@ -95,6 +99,7 @@ async def test_what_is_found_in_wrapped_records(pictures: Pictures, log: Path) -
     await pictures(PaneApp(LogsPane(log)), before, in_sizes("120x40"))
 
 
+@pytest.mark.slow
 async def test_a_mistake_in_the_filter(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "no such level", "slash", *"refused level>=grave")

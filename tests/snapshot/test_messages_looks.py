@@ -70,6 +70,7 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
+@pytest.mark.slow
 async def test_messages(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "down", "down", seen="refused: routing")
     await pictures(app_over(fleet()), before, in_sizes("80x24", "120x40") + in_themes("80x24"))
@@ -82,6 +83,7 @@ async def test_messages_in_ascii_without_colour(pictures: Pictures, monkeypatch:
     await pictures(app_over(fleet(), ascii=True), before)
 
 
+@pytest.mark.slow
 async def test_a_message_in_full(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "enter", seen="<text>hello Ada</text>")
     await pictures(app_over(fleet()), before)
@@ -92,16 +94,19 @@ async def test_no_messages_yet(pictures: Pictures) -> None:
     await pictures(app_over(FakeFleet()), before)
 
 
+@pytest.mark.slow
 async def test_a_message_that_is_written(pictures: Pictures) -> None:
     before = looking("M", "home", "s", seen="Whom to greet")
     await pictures(app_over(fleet()), before)
 
 
+@pytest.mark.slow
 async def test_a_message_that_is_sent_again(pictures: Pictures) -> None:
     before = looking("M", "home", "p", seen="2 lines differ")
     await pictures(app_over(fleet()), before, in_sizes("60x20", "120x40"))
 
 
+@pytest.mark.slow
 async def test_a_message_that_cannot_be_sent_again(pictures: Pictures) -> None:
     made = fleet()
     fault = Fault(FaultType.TIMEOUT, "greeter did not answer within 30 s")
@@ -110,11 +115,13 @@ async def test_a_message_that_cannot_be_sent_again(pictures: Pictures) -> None:
     await pictures(app_over(made), before)
 
 
+@pytest.mark.slow
 async def test_todos(pictures: Pictures) -> None:
     before = looking("D", seen="raised")
     await pictures(app_over(fleet(ends=False, todos=True)), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_a_todo_that_is_due_on_the_top_line(pictures: Pictures) -> None:
     before = looking("f4", seen="1 todo")
     app = app_over(fleet(ends=False, todos=True))

@@ -139,15 +139,18 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
+@pytest.mark.slow
 async def test_questions(pictures: Pictures) -> None:
     await pictures(app_over(fleet()), looking(seen="Acme GmbH"), EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_questions_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     await pictures(app_over(fleet(), ascii=True), looking("down", "down", seen="refused by"))
 
 
+@pytest.mark.slow
 async def test_the_form_of_a_question(pictures: Pictures) -> None:
     await pictures(app_over(fleet()), looking("down", "enter", seen="iban"), EACH_SIZE)
 
@@ -156,12 +159,14 @@ async def test_no_questions_yet(pictures: Pictures) -> None:
     await pictures(app_over(FakeFleet()), looking(seen="Escape goes"))
 
 
+@pytest.mark.slow
 async def test_questions_that_only_others_may_see(pictures: Pictures) -> None:
     made = fleet()
     made.kept.problem = Fault(FaultType.AUTH, "read-only: questions are shown to whoever may read texts")
     await pictures(app_over(made), looking(seen="r reads"))
 
 
+@pytest.mark.slow
 async def test_the_workbench_while_questions_wait(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app: Any = pilot.app

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from support.fake_fleet import NOON, FakeFleet
 from support.looks import EACH_LOOK, Pictures
 from support.pane_app import still
@@ -20,6 +21,7 @@ ALL = [
 ]
 
 
+@pytest.mark.slow
 async def test_replicas(pictures: Pictures) -> None:
     fleet = FakeFleet()
     fleet.others = ALL

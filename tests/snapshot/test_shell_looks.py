@@ -70,6 +70,7 @@ def pressing(*keys: str, until_text: str = "2 runs") -> Before:
     return before
 
 
+@pytest.mark.slow
 async def test_the_main_screen(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     await pictures(app, pressing(), in_sizes("80x24", "120x40", "200x50") + in_themes("80x24", "light"))
@@ -82,6 +83,7 @@ async def test_the_main_screen_while_faults_are_injected(pictures: Pictures) -> 
     await pictures(app, pressing(until_text="faults"), in_sizes("80x24", "120x40"))
 
 
+@pytest.mark.slow
 async def test_the_agents_in_a_small_terminal(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("f2", "down", "down", "down", "down", until_text="tickets: connection refused")
@@ -94,6 +96,7 @@ async def test_the_feed_in_a_small_terminal(pictures: Pictures) -> None:
     await pictures(app, before, DARK_AND_LIGHT)
 
 
+@pytest.mark.slow
 async def test_the_feed_while_it_is_filtered_and_read(pictures: Pictures) -> None:
     app = workbench(busy())
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, held, live
 from support.looks import EACH_LOOK, Before, Pictures
 from support.pane_app import still
@@ -68,18 +69,21 @@ def unwell(fleet: FakeFleet) -> None:
     fleet.say(LoopBlocked(at=NOON, seconds=2.1, agent="concierge", place="desk/tools.py:40", stack="stack"))
 
 
+@pytest.mark.slow
 async def test_a_broken_edit_in_the_list(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "down", words="v4 answers")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_what_changed(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "down", "c", *["down"] * 3, words="Answer in one")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_why_an_edit_failed(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "C", words="v4 answers as before")
@@ -93,24 +97,28 @@ def held_back(fleet: FakeFleet) -> None:
     fleet.watch(testing=("vision",), held=("research",))
 
 
+@pytest.mark.slow
 async def test_an_edit_that_a_test_holds_back_in_the_list(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, held_back, "f2", "down", words="v3 answers")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_why_an_edit_is_held_back(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, held_back, "f2", "C", words="v3 answers as before")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_an_unwell_fleet(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, unwell, "f2", *["down"] * 6, words="crash loop: 5")
     await pictures(app_over(fleet), before, EACH_LOOK)
 
 
+@pytest.mark.slow
 async def test_the_feed_with_versions(pictures: Pictures) -> None:
     fleet = FakeFleet()
 

@@ -94,6 +94,7 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
+@pytest.mark.slow
 async def test_tasks(pictures: Pictures) -> None:
     before = looking("down", "down", seen="Three customers were hit")
     await pictures(app_over(fleet()), before, EACH_LOOK)

@@ -69,6 +69,7 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
+@pytest.mark.slow
 async def test_threads(pictures: Pictures) -> None:
     before = looking("down", seen="Acme, Globex")
     await pictures(app_over(fleet()), before, EACH_LOOK)

@@ -48,6 +48,7 @@ def _id(without: set[str], options: Options, invariant: str) -> str:
 SMALL = {"steps": 40_000, "replicas": 40}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("is_synchronous", [True, False])
 def test_with_all_rules_the_invariants_hold(seed: int, is_synchronous: bool) -> None:

@@ -54,6 +54,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_what_asks_or_describes_a_fleet_and_the_start_of_one_import_none() -> None:
     # A container asks every ten seconds; a start listens to signals before it imports what takes long.
     source = (
@@ -141,6 +142,7 @@ def test_a_folder_without_a_project_says_how_to_make_one(tmp_path: Path) -> None
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_check_takes_the_project_before_or_after_the_command(tmp_path: Path) -> None:
     # PR-1
     assert _run("init", str(tmp_path / "desk")).returncode == 0
@@ -178,6 +180,7 @@ def test_the_workbench_without_a_terminal_names_the_headless_twin(tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_runtime_imports_the_offline_model_when_a_project_asks_for_it_and_the_workbench_never() -> None:
     source = (
         "import sys, pallas.fleet.fleet, pallas.cli.check;"

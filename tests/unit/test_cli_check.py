@@ -128,6 +128,7 @@ def test_without_import_the_users_code_and_fast_agent_stay_out(folder: Folder) -
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
     names = ("fine", "raises", "exits", "dies", "bare", "empty", "broken", "lost", "deep", "card")
     entries = "".join(
@@ -247,6 +248,7 @@ def test_import_mistakes_give_two(folder: Folder, capsys: pytest.CaptureFixture[
     assert "`fast` is int" in err
 
 
+@pytest.mark.slow
 def test_one_process_imports_all_agents_and_another_those_behind_one_that_ends_it(folder: Folder) -> None:
     names = ("one", "two", "dies", "long", "three", "four")
     entries = "".join(

@@ -100,6 +100,7 @@ def test_any_values_of_an_agent_are_answered(agent: dict[str, object]) -> None:
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", "agents": {"jarvis": jarvis}})})
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     st.dictionaries(

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.config_folder import Folder
 
 from pallas.config import upstream
@@ -11,6 +12,7 @@ from pallas.config import upstream
 HEAVY = ("fast_agent", "textual", "fastmcp", "mcp", "starlette", "uvicorn", "httpx2")
 
 
+@pytest.mark.slow
 def test_reading_a_project_imports_nothing_heavy(tmp_path: Path) -> None:
     Folder(tmp_path).agents().config("mcp: {servers: {a: {url: 'http://a/mcp'}}}\n")
     code = (

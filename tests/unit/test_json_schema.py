@@ -72,6 +72,7 @@ def files() -> list[Any]:
     return [pytest.param(text, id=name) for name, text in found]
 
 
+@pytest.mark.slow
 def test_it_is_a_schema_of_the_draft_that_it_names() -> None:
     Draft202012Validator.check_schema(whole())
     assert whole()["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -199,6 +199,7 @@ print([name for name in ("sqlalchemy", "alembic", "asyncpg") if name in sys.modu
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

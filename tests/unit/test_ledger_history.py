@@ -90,6 +90,7 @@ STEPS = st.lists(
 TOLD = {"call": LOOKING, "answer": FOUND, "half": replace(FOUND, answers=FOUND.answers[:1])}
 
 
+@pytest.mark.slow
 @given(STEPS)
 @examples(30)
 def test_whatever_happens_to_runs_in_a_thread_its_history_is_one_that_a_provider_takes(

@@ -112,6 +112,7 @@ class TestShared:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "a worker"])
 def test_what_a_test_leaves_fails_it_and_not_the_next(tmp_path: Path, workers: tuple[str, ...]) -> None:
     support = tmp_path / "support"
@@ -152,6 +153,7 @@ def test_after_it():
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_no_signal_ends_is_ended(tmp_path: Path) -> None:
     code = (TESTS / "conftest.py").read_text()
     (tmp_path / "conftest.py").write_text(code.replace("PAST_LIMIT_S = 60", "PAST_LIMIT_S = 1"))

@@ -150,6 +150,7 @@ class Tree:
             self.spent.setdefault(account.scope, []).append(amount)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 async def test_no_tree_of_runs_exceeds_a_limit_by_more_than_one_question(part: int) -> None:
     refused = over = 0

@@ -294,18 +294,21 @@ logging.getLogger("bad.call").error("%d", "x")
 """
 
 
+@pytest.mark.slow
 def test_nothing_reaches_the_terminal_unless_asked_for(file: Path) -> None:  # PR-33, PR-34
     done = _run(CHATTER, PALLAS_LOG_FILE=str(file))
     assert (done.stdout, done.stderr) == ("", "")
     assert len(_records(file)) == 4 + 4 * 2 + 3 + 1
 
 
+@pytest.mark.slow
 def test_the_journal_gets_the_same_lines_when_asked_for(file: Path) -> None:  # PR-34
     done = _run(CHATTER, PALLAS_LOG_FILE=str(file), PALLAS_LOG_STDERR="1")
     assert done.stdout == ""
     assert done.stderr == file.read_text()
 
 
+@pytest.mark.slow
 def test_a_screen_can_refuse_the_journal(file: Path) -> None:  # PR-33
     program = CHATTER.replace('setup_logging("debug")', 'setup_logging("debug", stderr=False)')
     assert _run(program, PALLAS_LOG_FILE=str(file), PALLAS_LOG_STDERR="1").stderr == ""

@@ -129,6 +129,7 @@ def test_what_comes_from_a_fleet_is_made_safe_once() -> None:
         assert text.replace("\u200d", "").isprintable()  # a joiner of two pictures stays
 
 
+@pytest.mark.slow
 async def test_a_run_of_ten_thousand_messages_is_read_page_by_page_and_once() -> None:
     fleet = FakeFleet()
     fleet.letters[RUN] = tuple(letter(number, "a", "b") for number in range(1, 10_001))

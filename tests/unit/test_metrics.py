@@ -189,6 +189,7 @@ def test_names_that_a_caller_or_a_model_made_up_become_no_labels() -> None:
     assert _values(text, "pallas_tool_calls_total") == {("harper", "failed", "other", "other"): 1_000}
 
 
+@pytest.mark.slow
 def test_ten_thousand_names_that_somebody_made_up_become_few_series() -> None:
     # PR-23
     metrics, hub = Metrics(Fleet(HARPER)), EventHub()

@@ -127,6 +127,7 @@ def test_a_list_of_one_thing_a_million_times_ends_early() -> None:
         many.pack(Many([Note("a" * 100_000)] * 1_000_000))
 
 
+@pytest.mark.slow
 def test_hostile_names_of_elements_are_not_kept_in_memory() -> None:
     # HC-24: lxml keeps every name that a thread's parsers ever met.
     def resident() -> int:

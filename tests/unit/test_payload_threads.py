@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 THREADS = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,7 @@ with ThreadPoolExecutor(8) as threads:
 """
 
 
+@pytest.mark.slow
 def test_threads_that_make_the_first_types_of_a_process_do_not_break_each_other() -> None:
     # Each process makes its built-in types once: without care about every third one fails.
     for _ in range(4):

@@ -16,6 +16,7 @@ def parts() -> tuple[str, str]:
     return before + heading + after, limits
 
 
+@pytest.mark.slow
 def test_every_promise_and_every_limit_has_a_test_that_is_there() -> None:
     tests = named_in_this_checkout()
     promises, limits = parts()

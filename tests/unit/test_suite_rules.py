@@ -32,6 +32,7 @@ def test_of_what_stands_beside():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ci", "reference", "outcome"),
     [
@@ -87,6 +88,7 @@ def test_that_has_a_socket_of_its_own(tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_a_unit_test_that_listens_on_a_port_fails(tmp_path: Path) -> None:
     shutil.copy(TESTS / "unit" / "conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -144,6 +146,7 @@ def test_a_loop_that_only_asks_is_busy_and_one_that_reads_on_is_not(condition: s
     assert busy_loops(f"async def f():\n    while {condition}:\n        pass\n") == [2] * is_busy
 
 
+@pytest.mark.slow
 def test_no_test_asks_again_and_again_without_a_pause() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}"
@@ -249,6 +252,7 @@ def test_a_wait_is_short_below_thirty_seconds(line: str, is_short: bool) -> None
     assert short_waits(f"WAIT_S = 20\nasync def f():\n    {line}\n") == [3] * is_short
 
 
+@pytest.mark.slow
 def test_no_test_waits_less_than_thirty_seconds() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}"
@@ -353,6 +357,7 @@ def test_a_duration_is_bounded_by_the_most_that_it_may_be(line: str, is_bounded:
     assert bounded_durations(f"def f():\n{before}    {line}\n") == [5] * is_bounded
 
 
+@pytest.mark.slow
 def test_no_test_says_how_long_something_may_take() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}"

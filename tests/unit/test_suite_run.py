@@ -90,6 +90,7 @@ def flaky(root: Path) -> Mapping[str, Any]:
     return dict(json.loads((root / "build" / "flaky.json").read_text()))
 
 
+@pytest.mark.slow
 def test_what_fails_once_is_reported_and_fails_nothing(tmp_path: Path) -> None:
     done = suite(tmp_path, FAILS_ONCE, KILLS_ONCE, LEAVES_ONCE)
     assert done.returncode == 0, done.stdout
@@ -119,6 +120,7 @@ def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("2 passed, 3 failed")
 
 
+@pytest.mark.slow
 def test_of_more_than_twenty_failures_none_runs_again(tmp_path: Path) -> None:
     done = suite(tmp_path, MANY)
     assert done.returncode != 0
@@ -126,6 +128,7 @@ def test_of_more_than_twenty_failures_none_runs_again(tmp_path: Path) -> None:
     assert flaky(tmp_path) == {"test": []}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "options"),
     [((FAILS_ONCE, "import nothing_of_that_name"), ()), ((FAILS_ONCE,), ("-x",)), ((), ("no_such_file.py",))],
@@ -138,6 +141,7 @@ def test_a_run_that_is_not_whole_fails(
     assert done.returncode != 0, done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_forgets_what_was_flaky_in_the_last_one_and_keeps_what_other_runs_say(tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     old = {"name": "old", "reason": "", "first_s": 1, "again_s": 1}
@@ -163,6 +167,7 @@ def test_a_command_that_fails_runs_once_more(tmp_path: Path, script: str, status
     )
 
 
+@pytest.mark.slow
 def test_how_often_each_test_fails_is_counted(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "test_them.py").write_text(BEHAVIOUR + FAILS_ONCE + FAILS)

@@ -338,6 +338,7 @@ def test_a_hostile_text_takes_no_longer_than_another_one(piece: str) -> None:
     assert ("important-tag", "tool1") not in rules(shop=shop)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_names_that_look_alike_are_found_fast_and_not_without_end() -> None:
     names = ["".join("l1"[number >> bit & 1] for bit in range(11)) for number in range(2_000)]

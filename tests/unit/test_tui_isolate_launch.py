@@ -161,6 +161,7 @@ class Fleet(Fleet):
 """
 
 
+@pytest.mark.slow
 def test_twelve_kinds_of_noise_leave_no_byte_on_the_workbench(tmp_path: Path) -> None:
     # PR-33
     with started(tmp_path, NOISE) as session:
@@ -191,6 +192,7 @@ def test_twelve_kinds_of_noise_leave_no_byte_on_the_workbench(tmp_path: Path) ->
         assert any(message in str(text) for _, text in by_source)
 
 
+@pytest.mark.slow
 def test_the_screen_still_answers_after_the_noise_and_prints_of_the_screens_own_thread_are_logged(
     tmp_path: Path,
 ) -> None:
@@ -211,6 +213,7 @@ def test_the_screen_still_answers_after_the_noise_and_prints_of_the_screens_own_
         assert b"noise" not in session.drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_fleet_and_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path, "") as session:
@@ -225,6 +228,7 @@ def test_a_signal_stops_the_fleet_and_gives_the_terminal_back(tmp_path: Path, nu
         assert session.drawn.rfind(b"\x1b[?1049l") > session.drawn.rfind(b"\x1b[?1049h")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_screen_is_being_set_up_gives_the_terminal_back(
     tmp_path: Path, number: signal.Signals
@@ -248,6 +252,7 @@ def test_a_signal_while_the_screen_is_being_set_up_gives_the_terminal_back(
         assert b"Traceback" not in session.drawn
 
 
+@pytest.mark.slow
 def test_when_the_workbench_breaks_the_terminal_comes_back_with_one_line_that_names_the_log(
     tmp_path: Path,
 ) -> None:
@@ -278,6 +283,7 @@ def test_when_the_workbench_breaks_the_terminal_comes_back_with_one_line_that_na
         assert (tmp_path / "stopped").exists()
 
 
+@pytest.mark.slow
 def test_a_slow_stop_is_told_and_an_impatient_signal_does_not_cut_it_short(tmp_path: Path) -> None:
     body = """
     import time
@@ -299,6 +305,7 @@ def test_a_slow_stop_is_told_and_an_impatient_signal_does_not_cut_it_short(tmp_p
         assert (tmp_path / "stopped").exists()
 
 
+@pytest.mark.slow
 def test_leaving_says_how_many_runs_it_cuts_short(tmp_path: Path) -> None:
     body = """
     from dataclasses import replace
@@ -345,6 +352,7 @@ def test_launching_loads_neither_textual_nor_the_fleet() -> None:
     assert loaded.isdisjoint((*HEAVY, "textual", "pallas.fleet"))
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded_before_the_first_paint() -> None:
     code = """
         import asyncio, sys

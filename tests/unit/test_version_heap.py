@@ -49,6 +49,7 @@ def thawed() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.mark.slow
 def test_during_a_start_garbage_is_looked_for_seldom_and_afterwards_as_usual() -> None:
     usual = gc.get_threshold()
     begin()
@@ -57,6 +58,7 @@ def test_during_a_start_garbage_is_looked_for_seldom_and_afterwards_as_usual() -
     assert gc.get_threshold() == usual
 
 
+@pytest.mark.slow
 def test_what_a_projects_code_says_of_collections_stays() -> None:
     begin()
     gc.set_threshold(5_000, 7, 9)
@@ -64,6 +66,7 @@ def test_what_a_projects_code_says_of_collections_stays() -> None:
     assert gc.get_threshold() == (5_000, 7, 9)
 
 
+@pytest.mark.slow
 async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
     hub, runs, ring = EventHub(), Runs(), Ring()
     gone = weakref.ref(ring)
@@ -83,6 +86,7 @@ async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
     await asyncio.wait({tending})
 
 
+@pytest.mark.slow
 async def test_nothing_is_looked_through_where_nothing_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.unfreeze()
     hub, runs = EventHub(), Runs()

@@ -53,7 +53,7 @@ class FleetAddress:
     def trust(self) -> ssl.SSLContext | bool:
         """Return httpx2's ``verify``: the system's authorities, or the project's own certificate."""
         if not self.origin.startswith("https:"):
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody; to read the authorities takes 30 ms
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the authorities take 30 ms
         if self.certificate is not None and self.is_loopback:
             # The certificate is for the public name; that it is this very one is enough here.
             context = ssl.create_default_context(cafile=str(self.certificate))

@@ -34,7 +34,7 @@ from pallas.executors.model_client.aiohttp_transport import (
     read_rest,
     timeouts,
 )
-from pallas.executors.model_client.provider_connections import PooledClient, limit_answer
+from pallas.executors.model_client.provider_connections import PooledClient, limit_answer, refuse_other_origin
 from pallas.executors.model_client.step_observer import STEP, AnswerRecord, note_response
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import current_step
@@ -125,6 +125,7 @@ class _ChatCompletions:
         await note_response(answer)
         if answer.is_redirect:  # nothing was done yet where it was sent to
             await answer.aclose()
+            await refuse_other_origin(answer)
             return await self._create(**arguments)
         if not answer.is_success:
             await answer.aread()

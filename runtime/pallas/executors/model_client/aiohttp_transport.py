@@ -5,6 +5,7 @@ aiohttp parses HTTP in C: a streamed answer of many small pieces costs a fractio
 
 import asyncio
 import os
+import select
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
+from aiohttp.client_proto import ResponseHandler
 
 KEEP_ALIVE: Final = 60.0
 """Seconds that an unused connection stays open, unless the server closes it before."""
@@ -170,11 +172,22 @@ _new_connection: Final[ContextVar[list[bool] | None]] = ContextVar("pallas_new_c
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Counts the connections that it opens in ``opened``; aiohttp's own tracing costs ten calls a request."""
+    """Counts the connections that it opens in ``opened``; aiohttp's own tracing costs ten calls a request.
+
+    It reuses no connection on which something arrived while it was idle: that would be read as the answer to
+    the next request.
+    """
 
     def __init__(self, opened: list[int], **options: Any) -> None:
         super().__init__(**options)
         self._pallas_opened = opened
+
+    async def _get(self, key: Any, traces: Any) -> Any:
+        if (idle := self._conns.get(key)) is not None:
+            for each in [each for each in idle if _has_unasked_data(each[0])]:
+                idle.remove(each)
+                each[0].close()
+        return await super()._get(key, traces)
 
     async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
         connection = await super()._create_connection(*arguments, **options)
@@ -182,6 +195,18 @@ class _Connector(aiohttp.TCPConnector):
         if (noted := _new_connection.get()) is not None:
             noted[0] = True
         return connection
+
+
+def _has_unasked_data(connection: ResponseHandler) -> bool:
+    """Whether an idle connection has read something, or has something to read."""
+    if connection.should_close:
+        return True
+    sock = connection.transport.get_extra_info("socket") if connection.transport is not None else None
+    if sock is None or sock.fileno() == -1:
+        return False
+    waiting = select.poll()
+    waiting.register(sock.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def timeouts(limits: Mapping[str, float | None]) -> aiohttp.ClientTimeout:

@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 import httpx2
 
 from pallas.bounds.bodies import accept_bounded_encodings, bound_model
+from pallas.model import Fault, FaultType
+from pallas.safe_text import one_line
 
 from .aiohttp_transport import AiohttpTransport, Interceptor
 from .step_observer import note_request, note_response
@@ -35,7 +37,8 @@ class ClientKey:
 class PooledClient(httpx2.AsyncClient):
     """A client that stays open: who borrows it may close it, to no effect.
 
-    Answers are limited (``pallas.bounds.bodies``): reading a larger one raises TooLarge.
+    Answers are limited (``pallas.bounds.bodies``): reading a larger one raises TooLarge. A redirect to
+    another origin raises Fault (CONFIG): request and credentials are for the server that is configured.
     """
 
     def __init__(self, key: ClientKey, interceptor: Callable[[], Interceptor | None]) -> None:
@@ -50,7 +53,7 @@ class PooledClient(httpx2.AsyncClient):
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none is stored
             event_hooks={
                 "request": [_limit_encodings, note_request],
-                "response": [limit_answer, note_response],
+                "response": [limit_answer, note_response, refuse_other_origin],
             },
         )
 
@@ -153,6 +156,29 @@ async def _limit_encodings(request: httpx2.Request) -> None:
 
 async def limit_answer(response: httpx2.Response) -> None:
     bound_model(response)
+
+
+async def refuse_other_origin(response: httpx2.Response) -> None:
+    """Raise Fault (CONFIG) for a redirect to another scheme, host or port."""
+    if not response.has_redirect_location:
+        return
+    asked = response.request.url
+    try:
+        target = asked.join(response.headers["location"])
+    except httpx2.InvalidURL:
+        return  # httpx2 refuses it itself
+    if _origin_of(target) != _origin_of(asked):
+        here, there = (one_line(each, 200) for each in (_origin_of(asked), _origin_of(target)))
+        raise Fault(
+            FaultType.CONFIG,
+            f"the model server at {here} redirects to {there}, where no request and no key is sent; "
+            "if that is the right server, make it the provider's base_url",
+        )
+
+
+def _origin_of(url: httpx2.URL) -> str:
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    return f"{url.scheme}://{url.host}:{port}"
 
 
 async def _closed(client: PooledClient) -> None:
