@@ -16,6 +16,7 @@ from pallas.safe_text import one_line
 from ..call_gate import CallGate
 from .aggregator_seam import tools_of
 from .tool_allowlist import SEPARATOR
+from .tool_filter_seam import filter_refusal
 
 AGENT: Final = "agent:"
 """Before the name of an agent that is a tool, in rules."""
@@ -215,6 +216,8 @@ class GatedAgent:
             return ""
         local = local_names(self._agent, await self._list_tools())
         tool = identity_of(self._agent, name, local, self._labels(turn))
+        if tool.server and (why := filter_refusal(self._agent._aggregator, name)):
+            return why  # nobody is asked about a call that is not made in any case
         # The ids of calls of sub-agents are those of other conversations.
         whole = (call_id or "") if self._own else f"{self._agent.name}/{call_id or ''}"
         return await turn.gate.refusal(tool.names, arguments, whole, server=tool.server, hints=tool.hints)
