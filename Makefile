@@ -7,7 +7,7 @@ DIR ?= sample_project
 
 # Processes that the tests run in, side by side; 0 is one process without pytest-xdist, for a debugger. Pictures
 # are updated in one process: those that no test of a process asked for would be taken for left over.
-WORKERS ?= 4
+WORKERS ?= 3
 # How long the soak lasts.
 SECONDS ?= 300
 # Inputs of the fuzzing; runs of `make flaky`.

@@ -114,7 +114,7 @@ ACTIONS = (
         "run.read",
         "run",
         "Read run again",
-        "Ask the fleet once more",
+        "Reload it from the fleet",
         "read",
         "r",
         "read",
@@ -125,13 +125,21 @@ ACTIONS = (
     Action("run.record", "run", "Record run", "Write it into a folder of recordings", "record", "w"),
     Action("run.keep", "run", "Keep as test", "Make a test of the run", "keep", "s"),
     Action("run.replay", "run", "Replay run", "Ask its question again, from its recording", "replay", "p"),
-    Action("run.messages", "run", "Messages of run", "Its handlers' messages", "messages", "m", "messages"),
+    Action(
+        "run.messages",
+        "run",
+        "Messages of run",
+        "Show the messages of its handlers",
+        "messages",
+        "m",
+        "messages",
+    ),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action(
         "run.traces", "run", "Requests of run", "Go to its credentials", "elsewhere('traces')", "t", "traces"
     ),
     Action("run.diff", "run", "Compare run", "Mark it, or compare it with the marked run", "diff", "d"),
-    Action("run.feed", "run", "Run in the feed", "Go to its line there", "elsewhere('feed')", "f"),
+    Action("run.feed", "run", "Run in the feed", "Show this run in the feed", "elsewhere('feed')", "f"),
     Action(
         "run.copy", "run", "Copy line", "The exchange as text, else all about the run", "copy", "y", "copy"
     ),
@@ -245,7 +253,7 @@ ACTIONS = (
         "elsewhere('logs')",
         "l",
     ),
-    Action("messages.read", "messages", "Read messages again", "Ask the fleet once more", "read", "r"),
+    Action("messages.read", "messages", "Read messages again", "Reload it from the fleet", "read", "r"),
     Action("messages.copy", "messages", "Copy message", "Everything known of it", "copy", "y", "copy"),
     Action("messages.copy.xml", "messages", _XML, "The stored envelope", "copy_xml", "c"),
     Action("messages.filter", "messages", "Filter messages", "Show only some", "filter", "slash", "filter"),

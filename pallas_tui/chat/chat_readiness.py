@@ -84,7 +84,7 @@ def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
     if agent is None or agent.vision:
         return ""
     lacks = "has no vision" if agent.kind == "llm" else "takes no pictures"
-    return f"{name} {lacks}: take the image away."
+    return f"{name} {lacks}: remove the image."
 
 
 def welcome(name: str, agent: AgentSnapshot | None) -> str:

@@ -80,7 +80,14 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "notify when an agent asks a person something",
         "notices",
     ),
-    Setting("notify.after", "number", 10.0, "seconds from which on a run is long", "notices", most=86_400),
+    Setting(
+        "notify.after",
+        "number",
+        10.0,
+        "a run that takes longer than this many seconds is long",
+        "notices",
+        most=86_400,
+    ),
     Setting("notify.bell", "flag", True, "ring the terminal's bell with it", "notices"),
     Setting(
         "notify.desktop",
@@ -93,7 +100,7 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "notify.program",
         "flag",
         False,
-        "and by `notify-send` or `osascript`, where the terminal cannot",
+        "also run `notify-send` or `osascript`, for terminals without notifications",
         "notices",
     ),
     Setting("ask_quit", "flag", True, "ask before leaving while runs are in flight", "notices"),
@@ -105,10 +112,16 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "prices",
         "prices",
         {},
-        "by model pattern, for a million tokens: `gpt-5*: {input: 1.25, output: 10}`",
+        "US dollars per million tokens, by model: `gpt-5*: {input: 1.25, output: 10}`",
         "chat",
     ),
-    Setting("callers", "callers", {}, "names to ask as, as `alice: $ALICE_TOKEN`: never a token", "chat"),
+    Setting(
+        "callers",
+        "callers",
+        {},
+        "callers that the chat can use, such as `alice: $ALICE_TOKEN`; a variable, not a token",
+        "chat",
+    ),
     Setting("wrap", "flag", False, "break long lines of the log instead of cutting them", "logs"),
 )
 

@@ -217,9 +217,9 @@ async def test_hangup_during_the_start_is_heeded_when_it_runs(tmp_path: Path) ->
         await until((root / "importing").exists, timeout=60)
         fleet.send(signal.SIGHUP)
         await fleet.says("] running")
-        await fleet.says("project: nothing is different")
+        await fleet.says("project: nothing changed")
         assert next(i for i, line in enumerate(fleet.out) if "] running" in line) < next(
-            i for i, line in enumerate(fleet.out) if "nothing is different" in line
+            i for i, line in enumerate(fleet.out) if "nothing changed" in line
         )
         await ends_cleanly(fleet, signal.SIGTERM)
 

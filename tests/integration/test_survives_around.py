@@ -101,7 +101,7 @@ async def test_a_configuration_that_is_deleted_changes_nothing_and_is_told_when_
                 assert text_of(await each.call_tool("send_message", {"message": "again"})) == "again"
             (root / "agents.yaml").write_text(kept)
             fleet.send(signal.SIGHUP)
-            await fleet.says("project: nothing is different")
+            await fleet.says("project: nothing changed")
             assert (fleet.url("one"), fleet.registry) == (url, origin)
         fleet.send(signal.SIGTERM)
         assert await fleet.ended() == 0

@@ -104,7 +104,7 @@ async def test_a_log_that_cannot_be_where_it_should_be_goes_elsewhere_and_comes_
         folder.unlink()  # what was in the way is gone, and that is told
         fleet.process.send_signal(1)  # SIGHUP
         await fleet.says(f"reloading (SIGHUP); log {wanted}")
-        await fleet.logs("project: nothing is different")
+        await fleet.logs("project: nothing changed")
         fleet.process.terminate()
         assert await fleet.ended() == 0
 

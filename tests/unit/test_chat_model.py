@@ -203,7 +203,7 @@ def test_images_need_an_agent_that_can_see() -> None:
     assert why_no_images("vision", agent("vision", 1, vision=True)) == ""
     assert "research has no vision" in why_no_images("research", agent("research", 1))
     worker = agent("coder", 1, kind="worker", model="")
-    assert why_no_images("coder", worker) == "coder takes no pictures: take the image away."
+    assert why_no_images("coder", worker) == "coder takes no pictures: remove the image."
 
 
 def test_sent_prompts_come_back_and_the_draft_is_kept() -> None:

@@ -45,7 +45,7 @@ def test_a_mistake_that_is_taken_back_is_told_once(capfd: pytest.CaptureFixture[
         same,
         same,
     )
-    assert out == ["[shop] desk: nothing is different (agents/desk.py)"]
+    assert out == ["[shop] desk: nothing changed (agents/desk.py)"]
     assert err == [
         "[shop] error: desk: not reloaded (agents/desk.py): agents/desk.py:3: NameError: x; "
         "the version before goes on"

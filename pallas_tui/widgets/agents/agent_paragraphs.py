@@ -46,7 +46,7 @@ def overview(
             which = f"v{agent.version} answers, v{broken.version} {outcome_word(broken.event)}"
             parts += [(which, f"bold {style}"), (what_failed(broken.event), style)]
             hint = f"c shows what would change, A the tests; {LETS_THROUGH}."
-            parts += [(hint if held else "c shows what would have changed.", DIM), ("", "")]
+            parts += [(hint if held else "c shows the changes of the failed edit.", DIM), ("", "")]
         bill = [*_bill(agent.context, glyphs), ("", "")] if agent.context is not None else []
         parts += [(state_text(agent), ""), ("", ""), *bill, *_figures(agent, rolled_back)]
     if detail is not None:

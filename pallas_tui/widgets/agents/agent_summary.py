@@ -152,7 +152,7 @@ def _broken(agent: AgentSnapshot, attempt: Attempt, width: int, glyphs: Glyphs) 
     lines += [((line, style),) for line in wrapped(what_failed(attempt.event), width)]
     if held:
         lines += [(("r", KEY), (" lets it through", DIM)), (("A", KEY), (" shows the tests", DIM))]
-    lines.append((("c", KEY), (" what would change" if held else " what would have changed", DIM)))
+    lines.append((("c", KEY), (" what would change" if held else " changes of the failed edit", DIM)))
     return lines
 
 

@@ -31,7 +31,7 @@ class ChangesPane(Pane):
     HELP = """\
 Every edit of an agent's files that had an effect: when, which version, whether it is live, how long that
 took, and what changed. Below the list are the details of the selected edit: `+` is new, `-` gone, `~`
-changed. For an edit that failed they show where and why, and what would have changed; the previous version
+changed. For an edit that failed they show where and why, and the changes of the edit; the previous version
 keeps answering.
 
 **enter** goes to the differences and back, **e** opens the file where it changed, **y** copies everything,

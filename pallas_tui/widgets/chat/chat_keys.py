@@ -192,7 +192,7 @@ class ChatActions(PartsPane):
             if name is not None:
                 view.rename(name)
 
-        hint = "Empty gives it the agent's name again."
+        hint = "Leave it empty to use the agent's name."
         self.app.push_screen(LineScreen("Name of the conversation", hint, view.conversation.name), named)
 
     def action_side(self) -> None:

@@ -170,14 +170,14 @@ COMMANDS: Final[Registry[ChatHost]] = Registry(
         SlashCommand(
             "system",
             "system [text]",
-            "Replaces the agent's instruction in this conversation; alone takes that back and shows it.",
+            "Replaces the agent's instruction in this conversation; without text restores and shows it.",
             parameter_commands.system,
             lines=True,
         ),
         SlashCommand(
             "append",
             "append [text]",
-            "Adds to the instruction in this conversation; alone takes that back.",
+            "Adds to the instruction in this conversation; without text removes what was added.",
             parameter_commands.append,
             lines=True,
         ),
@@ -188,15 +188,19 @@ COMMANDS: Final[Registry[ChatHost]] = Registry(
         SlashCommand(
             "save",
             "save",
-            "Makes what /set has set the agent's defaults; the instruction stays as it is.",
+            "Saves the values of /set as the agent's defaults; the instruction is not saved.",
             parameter_commands.save,
         ),
         SlashCommand(
-            "thread", "thread", "Tells the conversation's handle, protocol, caller and figures.", _thread
+            "thread", "thread", "Shows the conversation's handle, protocol, caller and figures.", _thread
         ),
         SlashCommand("threads", "threads", "Lists earlier conversations with this agent.", _threads),
         SlashCommand(
-            "resume", "resume id", "Goes on with one of them, by its number or id.", _resume, _resumable
+            "resume",
+            "resume id",
+            "Continues an earlier conversation, by its number or id.",
+            _resume,
+            _resumable,
         ),
         SlashCommand("image", "image [path]", "Sends a picture with the next message.", _image),
         SlashCommand("retry", "retry", "Asks the last question again.", _retry),

@@ -15,6 +15,7 @@ from pallas.safe_text import one_line
 
 from ..call_gate import CallGate
 from .aggregator_seam import tools_of
+from .servers_seam import aggregator_of
 from .tool_allowlist import SEPARATOR
 from .tool_filter_seam import filter_refusal
 
@@ -216,7 +217,7 @@ class GatedAgent:
             return ""
         local = local_names(self._agent, await self._list_tools())
         tool = identity_of(self._agent, name, local, self._labels(turn))
-        if tool.server and (why := filter_refusal(self._agent._aggregator, name)):
+        if tool.server and (why := filter_refusal(aggregator_of(self._agent), name)):
             return why  # nobody is asked about a call that is not made in any case
         # The ids of calls of sub-agents are those of other conversations.
         whole = (call_id or "") if self._own else f"{self._agent.name}/{call_id or ''}"

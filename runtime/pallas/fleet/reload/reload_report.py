@@ -20,7 +20,7 @@ def report_line(event: Reloaded) -> str:
     who = event.agent or "project"
     because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
     if event.outcome == "unchanged":
-        return f"{who}: nothing is different{because}"
+        return f"{who}: nothing changed{because}"
     if event.outcome == "failed":
         place = "" if event.error.startswith(event.place) else f"{event.place}: "
         return f"{who}: not reloaded{because}: {place}{event.error}"
