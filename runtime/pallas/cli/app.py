@@ -14,6 +14,7 @@ from pallas.cli.apply import apply
 from pallas.cli.bridge import bridge
 from pallas.cli.chat import chat
 from pallas.cli.checks import checks, lock
+from pallas.cli.command_help import EXAMPLES, CommandGroup
 from pallas.cli.connect import connect
 from pallas.cli.create import creations
 from pallas.cli.delete import delete
@@ -31,6 +32,8 @@ from pallas.cli.test import test
 
 app = typer.Typer(
     name="pallas",
+    cls=CommandGroup,
+    epilog=f"Example: {EXAMPLES['pallas']}",
     help="Serve a fleet of LLM agents over MCP, or work on it live with `pallas dev`.",
     add_completion=True,
     no_args_is_help=False,
@@ -197,7 +200,7 @@ app.add_typer(
 )
 app.command()(lock)
 
-tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+tokens = typer.Typer(cls=CommandGroup, rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(
     tokens, name="token", help="Make tokens for callers of agents; a project stores only their hashes."
 )

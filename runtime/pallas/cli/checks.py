@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from pallas.cli.command_help import CommandGroup
 from pallas.cli.project_option import PlaceOption, folder_of, root_of_project
 
 
-class _CheckGroup(TyperGroup):
+class _CheckGroup(CommandGroup):
     """``pallas check [DIR]`` is ``pallas check project [DIR]``; other checks are named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pallas.cli.command_help import CommandGroup
 from pallas.cli.resources.shared_options import (
     ShortFolderOption,
     TokenOption,
@@ -14,7 +15,7 @@ from pallas.cli.resources.shared_options import (
     reach_of,
 )
 
-creations = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+creations = typer.Typer(cls=CommandGroup, rich_markup_mode=None, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Description = Annotated[

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from pallas.cli.command_help import CommandGroup
 from pallas.cli.resources.shared_options import (
     FolderOption,
     LimitOption,
@@ -17,7 +18,7 @@ from pallas.cli.resources.shared_options import (
 JsonOption = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task, or its first eight characters.")]
 
-tasks = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+tasks = typer.Typer(cls=CommandGroup, rich_markup_mode=None, no_args_is_help=True)
 
 
 @tasks.command("list")

@@ -1,0 +1,85 @@
+"""The help of the command line: commands in groups, and an example for each."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer.core import TyperGroup
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Start": ("init", "dev", "check"),
+    "Talk": ("chat", "answer", "console", "connect", "bridge"),
+    "Look": ("get", "describe", "tasks", "diff", "route"),
+    "Change": ("create", "apply", "delete", "fork", "lock"),
+    "Serve": ("ready", "drain", "token", "systemd"),
+    "Tools": ("test", "keep", "record", "replay", "schema"),
+}
+"""The commands of ``pallas``, those that are used most first."""
+
+EXAMPLES: Final[Mapping[str, str]] = {
+    "pallas": "pallas dev sample_project",
+    "pallas answer": "pallas answer ID --yes",
+    "pallas apply": "pallas apply -f reviewer.yaml",
+    "pallas bridge": "pallas bridge --project desk",
+    "pallas chat": "pallas chat concierge -m 'Which invoices are open?'",
+    "pallas check": "pallas check desk --import",
+    "pallas check bearer": "pallas check bearer",
+    "pallas check project": "pallas check project desk --json",
+    "pallas check tools": "pallas check tools --sarif > tools.sarif",
+    "pallas connect": "pallas connect concierge --client cursor",
+    "pallas console": "pallas console desk",
+    "pallas create": "pallas create agent reviewer --llm qwen",
+    "pallas create agent": "pallas create agent reviewer --llm qwen",
+    "pallas create llm": "pallas create llm fast --type openai --model gpt-5-mini",
+    "pallas create project": "pallas create project billing --server invoices",
+    "pallas create secret": "pallas create secret openai --data API_KEY=@key.txt",
+    "pallas delete": "pallas delete agent reviewer",
+    "pallas describe": "pallas describe agent reviewer",
+    "pallas dev": "pallas dev desk",
+    "pallas diff": "pallas diff RUN last",
+    "pallas drain": "pallas drain ID",
+    "pallas fork": "pallas fork last --at 3",
+    "pallas get": "pallas get runs --status error",
+    "pallas init": "pallas init desk",
+    "pallas keep": "pallas keep last",
+    "pallas lock": "pallas lock",
+    "pallas ready": "pallas ready desk --wait 30",
+    "pallas record": "pallas record last",
+    "pallas replay": "pallas replay recordings/desk",
+    "pallas route": "pallas route 'Which invoices are open?'",
+    "pallas schema": "pallas schema > .pallas/agents.schema.json",
+    "pallas systemd": "pallas systemd desk --user",
+    "pallas tasks": "pallas tasks list",
+    "pallas tasks attach": "pallas tasks attach ID",
+    "pallas tasks cancel": "pallas tasks cancel ID",
+    "pallas tasks list": "pallas tasks list",
+    "pallas tasks show": "pallas tasks show ID",
+    "pallas test": "pallas test --live --max-cost 0.50",
+    "pallas token": "pallas token new ci --expires 90d",
+    "pallas token hash": "pallas token hash < token.txt",
+    "pallas token new": "pallas token new ci --expires 90d",
+}
+"""By the words of the command."""
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help has an example for each command and cuts no description."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of that name, its example at the end of its help."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and (example := EXAMPLES.get(f"{ctx.command_path} {cmd_name}")):
+            command.epilog = f"Example: {example}"
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands: those of ``pallas`` in ``GROUPS``, others in one list."""
+        groups = GROUPS if ctx.parent is None else {"Commands": tuple(self.list_commands(ctx))}
+        for title, names in groups.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, _summary(command)) for name, command in commands])
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
