@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 ProjectOption = Annotated[
-    Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one).")
+    Path,
+    typer.Option(
+        "--project", "-p", metavar="DIR", help="The project's folder (default: this one).", show_default=False
+    ),
 ]
 HERE = Path()
 

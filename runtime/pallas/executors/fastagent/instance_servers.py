@@ -26,6 +26,8 @@ SETTLE_SECONDS: Final = 2.0
 LOST_SECONDS: Final = 10.0
 # Seconds for one attempt in the background: a command may have to be downloaded first.
 RETRY_SECONDS: Final = 120.0
+# Seconds between two looks at whether all servers are still connected, also while nobody asks anything.
+LOOK_SECONDS: Final = 5.0
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 15.0
 _REFUSED: Final[Mapping[CredentialSource, str]] = {
@@ -53,7 +55,7 @@ class Missing:
 
 class Servers:
     """Connects the missing servers of an instance: before each run, and in the background until they are
-    back.
+    back. One that is lost while nobody asks is noticed within ``LOOK_SECONDS``.
 
     ``unconfigured`` maps servers that are never called to the reason. ``forwarded`` are those that get the
     caller's bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's.
@@ -98,8 +100,8 @@ class Servers:
                 self._why[name] = _why(error, slot.refused.get(name))
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
-        self._log_changes()
-        self._keep_trying()
+        self.look()
+        self._looking = _apart(self._look_on(), "look after servers") if self._aggregators else None
         # The servers that are missing in the agents' instructions.
         self._unsaid = frozenset(self.missing())
 
@@ -165,7 +167,7 @@ class Servers:
         return True
 
     def look(self) -> dict[str, Missing]:
-        """Return the servers that are missing after a run, and start retrying them in the background."""
+        """Return the servers that are missing now, and start retrying them in the background."""
         self._log_changes()
         self._keep_trying()
         return self.missing()
@@ -173,11 +175,16 @@ class Servers:
     async def close(self) -> None:
         """Cancel the pending attempts."""
         self._closed = True
-        tasks = {*self._attempts.values(), *([self._watch] if self._watch is not None else [])}
+        tasks = {*self._attempts.values(), *filter(None, (self._watch, self._looking))}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=10.0)
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
 
     def _log_changes(self) -> None:
         """Log each server that is missing once, until it is connected again."""
