@@ -115,7 +115,7 @@ ACTIONS = (
         "ctrl+r",
         "call again",
     ),
-    Action("fork.leave", "fork", "Leave fork", "Back, and nothing goes on", "leave", "escape", "back"),
+    Action("fork.leave", "fork", "Leave fork", "Go back and start nothing", "leave", "escape", "back"),
     Action(
         "lock.accept", "lock", "Accept tools", "Write this into tools.lock", "accept", "y,enter", "accept"
     ),

@@ -17,7 +17,7 @@ PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
 CODE: Final = "It is code. Where it takes fields, w in the list of agents (1) has a form for them."
 """How to write to an agent that takes no free text."""
 
-WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thread of your own."
+WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript continues in a thread of your own."
 """What the user can do about a thread of another caller."""
 
 

@@ -300,7 +300,7 @@ class FeedRun:
         """Note that another fleet has it now; whether that is so."""
         if not self.is_begin_known or event.replica == self.replica:
             return False
-        text = f"goes on at replica {event.replica}" if event.replica else "goes on at this fleet"
+        text = f"continues at replica {event.replica}" if event.replica else "continues at this fleet"
         self._add(RunStep(event.at, text, 0, "ok"))
         return True
 

@@ -80,7 +80,7 @@ what the fleet still remembers. The log has the details, without the content of 
             ("y", KEY),
             (" copies a report, ", DIM),
             ("4", KEY),
-            (" shows the log. The rest of the workbench goes on.", DIM),
+            (" shows the log. The rest of the workbench keeps working.", DIM),
         )
 
     def focus_pane(self) -> None:

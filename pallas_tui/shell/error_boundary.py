@@ -177,7 +177,7 @@ class Bounded(App[int]):
         if self.strict:
             return False
         if pane in self._broken:
-            _logger.error("the %s pane broke once more while it is taken away", pane.id, exc_info=error)
+            _logger.error("the %s pane failed again while it was removed", pane.id, exc_info=error)
             return True
         self._broken.add(pane)
         reason, report = self.explain(error, f"in the {pane.id} pane")

@@ -84,7 +84,7 @@ class RunForker(RunRecorder):
                 )
         except Exception as error:  # a remote fleet may raise others than Fault
             why = one_line(failure_text(error, DEADLINE), 400)
-            self._tell_failure(f"No run goes on from step {step.number} of {run.id}: {why}")
+            self._tell_failure(f"No run can continue from step {step.number} of {run.id}: {why}")
             return
         while len(self._forks) >= MAX_FOLLOWED:
             del self._forks[next(iter(self._forks))]
@@ -112,7 +112,8 @@ class RunForker(RunRecorder):
             opener.open_run(run)
         elif run.running:
             self.notify(
-                f"{run.agent} run {run.id} goes on from step {fork.number} of {fork.before.id}.", markup=False
+                f"{run.agent} run {run.id} continues from step {fork.number} of {fork.before.id}.",
+                markup=False,
             )
 
     def _compare_fork(self, fork: _Fork, run: FeedRun) -> None:

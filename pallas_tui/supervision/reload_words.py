@@ -98,7 +98,7 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
 
 def _goes_on(event: Reloaded, answers: int) -> str:
     if not event.agent:
-        return ", all goes on as before"
+        return ", nothing changed"
     return f", v{answers} answers" if answers else ", the one before answers"
 
 

@@ -148,7 +148,7 @@ async def test_a_run_goes_on_at_the_attached_replica_when_the_other_one_is_kille
         await both.look()
         return [step.label for step in run.steps]
 
-    assert "goes on at this fleet" in await labels()
+    assert "continues at this fleet" in await labels()
     await poll(labels, lambda all_: any(each.startswith("continued, attempt 2") for each in all_))
     await in_its_call(both.here, 2)
     (both.here / "door").touch()

@@ -370,7 +370,7 @@ async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
     assert chat.prompt.text == "/set protocol handshake "
     await chat.pilot.press("enter")
     await chat.until(
-        lambda: chat.texts()[-1:] == ["From the next message on: handshake. The conversation goes on."]
+        lambda: chat.texts()[-1:] == ["From the next message on: handshake. The conversation continues."]
     )
     assert chat.server.calls == []
     await chat.ask("hello")

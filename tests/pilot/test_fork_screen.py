@@ -174,7 +174,7 @@ async def test_who_looks_at_something_else_is_told() -> None:
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, StepScreen), pilot)
         goes_on(fleet)
-        await until(lambda: "research run fork-1 goes on from step 2 of run-1." in told(app), pilot)
+        await until(lambda: "research run fork-1 continues from step 2 of run-1." in told(app), pilot)
         assert isinstance(app.screen, StepScreen)
         ended(fleet, "fork-1")
         over = "research run fork-1, from step 2 of run-1: ok after 0.5 s. d on it compares it with run-1."
@@ -206,8 +206,8 @@ async def test_a_step_that_no_run_goes_on_from_and_a_refusal_say_why() -> None:
         pane = await at_step(app, pilot, 3)
         await pilot.press("F")
         why = (
-            "run run-1: no run goes on from step 3, of kind compaction; take a question of research to its "
-            "model (1), or one of its calls"
+            "run run-1: no run can continue from step 3, of kind compaction; take a question of research to "
+            "its model (1), or one of its calls"
         )
         await until(lambda: why in told(app), pilot)
         assert isinstance(app.screen, RunScreen)
@@ -216,7 +216,7 @@ async def test_a_step_that_no_run_goes_on_from_and_a_refusal_say_why() -> None:
         await pilot.press("F")
         await until(lambda: isinstance(app.screen, ForkScreen) and app.screen.query("#fork-text"), pilot)
         await pilot.press("enter")
-        refused = "No run goes on from step 1 of run-1: the fleet is stopping; try again when it is back"
+        refused = "No run can continue from step 1 of run-1: the fleet is stopping; try again when it is back"
         await until(lambda: refused in told(app), pilot)
         del fleet.recordings["run-1"]
         await pilot.press("F")

@@ -163,7 +163,7 @@ async def test_a_mistake_in_the_project_is_told_without_an_agent_and_goes_when_i
         broken = failed("", 0, files=("agents.yaml",), place="agents.yaml:7", error=wrong, story="")
         fleet.say(broken)
         await until(lambda: "✖ project agents.yaml:7: agents" in top(app), pilot)
-        assert "failed, all goes on as before: agents.yaml:7" in line_with(app, "15:06:40 ✖")
+        assert "failed, nothing changed: agents.yaml:7" in line_with(app, "15:06:40 ✖")
         fleet.say(live("research", 2, files=("agents.yaml",)))
         await until(lambda: "research v2 live" in top(app), pilot)
 

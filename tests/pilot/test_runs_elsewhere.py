@@ -90,7 +90,7 @@ async def test_one_that_this_fleet_takes_over_is_told_by_its_own_events_and_stay
         await until(lambda: pane.feed.run("run-7") is not None, pilot)
         puts(fleet, RUN, HERE)
         fleet.say(RunStarted(at=NOON, run_id="run-7", agent="research", preview="Who?"))
-        await until(lambda: "goes on at this fleet" in screen_text(app), pilot)
+        await until(lambda: "continues at this fleet" in screen_text(app), pilot)
         assert f"at {THERE}" not in screen_text(app)
         puts(fleet, replace(RUN, status="ok", finished_at=NOON), HERE)
         await looked(fleet, pilot)
@@ -110,7 +110,7 @@ async def test_a_run_that_was_handed_over_goes_on_in_its_line() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         pane = await feed_of(app, pilot)
         puts(fleet, RUN)
-        await until(lambda: f"goes on at replica {THERE}" in screen_text(app), pilot)
+        await until(lambda: f"continues at replica {THERE}" in screen_text(app), pilot)
         (run,) = pane.feed.runs
         assert (run.state, run.preview, run.fault, pane.feed.active) == ("running", "Who?", "", 1)
         del fleet.runs_there["run-7"]

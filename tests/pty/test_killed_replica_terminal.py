@@ -52,7 +52,7 @@ async def test_a_chat_goes_on_at_another_replica_and_its_answer_is_shown(tmp_pat
             await until(lambda: effects(here).count("wait b") == 2, timeout=60)
             with served(roots[0], **ours) as again:
                 await again.says("] running")
-                await shows(desk, f"goes on at replica {there}")
+                await shows(desk, f"continues at replica {there}")
                 (here / "door").touch()
                 await shows(desk, "waited b", "the run was found again")
                 run, _ = await ended_run(url)

@@ -106,8 +106,8 @@ def test_a_call_whose_arguments_were_not_all_recorded_is_not_made(arguments: Any
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (3, "no run goes on from step 3, of kind model; it belongs to step 2, peer: take that one"),
-        (4, "no run goes on from step 4, of kind compaction; take a question of clerk to its model"),
+        (3, "no run can continue from step 3, of kind model; it belongs to step 2, peer: take that one"),
+        (4, "no run can continue from step 4, of kind compaction; take a question of clerk to its model"),
         (9, "run r1 of clerk has no step 9; it has 1 to 5"),
         (5, "the model was asked again in step 5, although it had called nothing: take step 1"),
     ],

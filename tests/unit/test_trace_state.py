@@ -372,7 +372,7 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
         "refused",
     ):
         assert part in text
-    assert "not told" in request_details(made.lines()[2], NOON)
+    assert "unknown" in request_details(made.lines()[2], NOON)
 
 
 def test_a_hop_that_stands_alone_says_who_called_where_there_is_room() -> None:

@@ -154,7 +154,7 @@ class ViewHost:
                     raise _wrong(f"{one_line(value, 40)} is not one of {', '.join(ERAS)}.")
                 view.talk.choose_era(ERAS[value.lower()])
                 view.touch()
-                return f"From the next message on: {value.lower()}. The conversation goes on."
+                return f"From the next message on: {value.lower()}. The conversation continues."
             case "stream":
                 if value.lower() not in _SWITCH:
                     raise _wrong("stream is on or off.")

@@ -114,14 +114,14 @@ def request_details(line: TraceLine, now: float) -> str:
         ("times", count(line.times, "time") if line.times > 1 else ""),
         ("took", duration(line.seconds) if line.seconds is not None else ""),
         *((("source", _explained(line)), ("key", line.fingerprint or "none")) if not line.asked else ()),
-        ("for", ", ".join(line.audience) or ("not told" if line.fingerprint else "")),
+        ("for", ", ".join(line.audience) or ("unknown" if line.fingerprint else "")),
         *line.claims,
     ]
     if line.expires_at is not None:
         when = moment(line.expires_at, now)
         facts.append(("expires", f"{when}, expired" if expired else f"{when}, in {left}"))
     elif line.fingerprint:
-        facts.append(("expires", "not told"))
+        facts.append(("expires", "unknown"))
     width = max(len(name) for name, _ in facts) + 2
     lines = [f"{name:<{width}}{text}" for name, text in facts if text]
     if line.findings:

@@ -138,7 +138,7 @@ class _ForkedRun:
         else:
             own = ", ".join(str(each.step.number) for each in self._asked) or "there is none"
             advice = f"take a question of {run.agent} to its model ({own}), or one of its calls"
-        raise _wrong("step", f"no run goes on from step {number}, of kind {found.step.kind}; {advice}")
+        raise _wrong("step", f"no run can continue from step {number}, of kind {found.step.kind}; {advice}")
 
     def _answered(self, last: int) -> list[StepDetail]:
         """The agent's questions to its model up to a step that were answered."""
