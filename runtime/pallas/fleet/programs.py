@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 _LINE_LIMIT: Final = 64 * 1024
 _TERM_TIMEOUT: Final = 2.0
 _POLL: Final = 0.03
+# Seconds for what a program that ended wrote last; a child of it may keep its output open.
+_LAST_LINES_S: Final = 5.0
 
 
 class Program:
@@ -130,7 +132,7 @@ class Program:
                 self._ready()
                 await _exit_of(process)
             if process.returncode is not None:
-                await asyncio.wait(readers, timeout=1.0)
+                await asyncio.wait(readers, timeout=_LAST_LINES_S)
                 last = f": {self._last_line}" if self._last_line else ""
                 self.error = one_line(redact_text(f"it ended {_how(process.returncode)}{last}"), 300)
                 if hint := withheld_in([self._last_line], program_environment(self.config.env)):
