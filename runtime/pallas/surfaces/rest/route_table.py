@@ -121,6 +121,10 @@ class Routes:
                 operation_id=name,
                 tags=[path.split("/")[1]],
                 responses=documented,
+                openapi_extra={
+                    "x-pallas-permission": endpoint.permission,
+                    "x-pallas-anonymous": endpoint.anonymous,
+                },
                 **more,
             )
             return function
@@ -142,6 +146,8 @@ def _guarded(endpoint: RestEndpoint, parts: RestParts) -> type[APIRoute]:
                 try:
                     principal = await _known(request, parts)
                     request.scope[PRINCIPAL] = principal
+                    if not endpoint.anonymous:
+                        parts.grants.require_known(principal)
                     if endpoint.verb is not None:
                         name = str(request.path_params.get("name", ""))
                         parts.grants.require(principal, endpoint.verb, endpoint.resource, name)
