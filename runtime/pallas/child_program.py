@@ -84,8 +84,9 @@ async def run(
 
 async def _write(process: Process, data: bytes) -> None:
     assert process.stdin is not None
-    # A program that does not read to the end has failed; its status says so.
-    with suppress(ConnectionError):
+    # A program that does not read to the end has failed; its status says so. uvloop raises RuntimeError if it
+    # has ended already.
+    with suppress(ConnectionError, RuntimeError):
         process.stdin.write(data)
         await process.stdin.drain()
     process.stdin.close()

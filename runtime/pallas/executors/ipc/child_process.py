@@ -65,6 +65,11 @@ class ChildProcess:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGUSR1 if force else signal.SIGTERM)
 
+    @property
+    def was_ended(self) -> bool:
+        """Whether ``end`` was called with a reason: it did not end by itself."""
+        return bool(self._why)
+
     async def wait_gone(self, timeout_s: float) -> bool:
         """Return whether nothing of it is left, after ``timeout_s`` at most."""
         try:

@@ -89,7 +89,8 @@ class JsonRpcPeer:
         self._garbage_times: deque[float] = deque(maxlen=limits.garbage)
         self._answering: set[asyncio.Task[None]] = set()
         # Only this queue holds lines: the transport takes one when the one before is sent.
-        writer.transport.set_write_buffer_limits(high=0)
+        with suppress(RuntimeError):  # uvloop's for a closed transport: the worker has ended already
+            writer.transport.set_write_buffer_limits(high=0)
         self.reading = asyncio.create_task(self._read(reader), name=f"{name}: stdout")
         self._writing = asyncio.create_task(self._write(writer), name=f"{name}: stdin")
 
@@ -194,7 +195,7 @@ class JsonRpcPeer:
         self._enqueue(line)
 
     async def _write(self, writer: StreamWriter) -> None:
-        with suppress(OSError):  # it has ended, which its owner notices
+        with suppress(OSError, RuntimeError):  # it has ended, which its owner notices; see ``__init__``
             while True:
                 await self._more.wait()
                 while self._lines:

@@ -161,8 +161,19 @@ class WorkerConnection:
         return cls(name, config, process, limits, on_end)
 
     async def greet(self) -> None:
-        """Find out its dialect. Raises Fault."""
-        self._dialect = await detect_dialect(self._name, self._config, self.peer)
+        """Find out its dialect. Raises Fault: TRANSPORT if it ended by itself, whatever it wrote before."""
+        try:
+            self._dialect = await detect_dialect(self._name, self._config, self.peer)
+        except Fault as fault:
+            if fault.type is not FaultType.PROTOCOL:
+                raise
+            await asyncio.wait({self._watcher}, timeout=_LAST_S)
+            if not self._ended or self.process.was_ended:
+                raise
+            text = f"{fault.message}; then it {self._ended}"
+            raise Fault(
+                FaultType.TRANSPORT, text, data={"stage": "worker"}, cause=self._stderr_hint()
+            ) from None
 
     @property
     def dialect(self) -> WorkerDialect:
