@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pallas.model import NO_PARAMS, AgentKind, Isolation, Params
 from pallas.model.grant_rules import RbacConfig
@@ -15,6 +15,7 @@ from pallas.model.unfinished_calls import UnfinishedPolicy
 from pallas.prices.price_book import PriceRule
 
 from .auth import AuthConfig
+from .change_effects import AT_ONCE, AT_START, BY_PARTS, NEW_VERSION, NO_EFFECT, ChangeEffect
 from .kinds import (
     HandlerConfig,
     LlmRouting,
@@ -141,6 +142,14 @@ class Definition:
     prompts: str = ""
 
 
+_REMOTES = ChangeEffect("at once", lambda agent: agent.kind == "remote")
+_WITH_CODE = ChangeEffect("at once", lambda agent: agent.kind in ("llm", "handler"))
+_PROCESSES = ChangeEffect("at once", lambda agent: agent.isolation == "process")
+_HANDLER_PROCESSES = ChangeEffect(
+    "at once", lambda agent: agent.isolation == "process" and agent.typed is not None
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
     """One entry under ``agents:``. Of kind ``llm`` exactly one of ``module`` (dotted), ``card`` (a file) and
@@ -161,43 +170,43 @@ class AgentConfig:
     its own. ``limits`` are what its runs may spend, beside those of the project.
     """
 
-    name: str
-    port: int
-    title: str
-    description: str
-    module: str | None = None
-    card: Path | None = None
-    definition: Definition | None = None
-    params: Params = NO_PARAMS
-    needs: tuple[Need, ...] = ()
-    icons: tuple[Icon, ...] = ()
-    instance_scope: InstanceScope = "pooled"
-    max_instances: int = 8
-    max_iterations: int = 12
-    loop_repeat_threshold: int = 3
-    run_timeout: int = 1800
-    start_timeout: float = 60.0
-    restart: RestartConfig = RestartConfig()
-    unfinished_calls: tuple[tuple[str, UnfinishedPolicy], ...] = ()
-    tools: ToolRuleSet | None = None
-    isolation: Isolation = "none"
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    auth: AuthConfig | None = None
-    model_capabilities: Capabilities | None = None
-    kind: AgentKind = "llm"
-    capabilities: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
-    worker: WorkerConfig | None = None
-    remote: RemoteConfig | None = None
-    handler: HandlerConfig | None = None
-    router: RouterConfig | None = None
-    providers: tuple[ProviderConfig, ...] = ()
-    default_provider: str = ""
-    shadows: tuple[AgentKind, ...] = ()
-    peers: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    limits: LimitsConfig = NO_LIMITS
-    where: Where = Where("agents.yaml")
+    name: Annotated[str, NO_EFFECT]
+    port: Annotated[int, AT_ONCE]
+    title: Annotated[str, AT_ONCE]
+    description: Annotated[str, AT_ONCE]
+    module: Annotated[str | None, NEW_VERSION] = None
+    card: Annotated[Path | None, NEW_VERSION] = None
+    definition: Annotated[Definition | None, NEW_VERSION] = None
+    params: Annotated[Params, AT_ONCE] = NO_PARAMS
+    needs: Annotated[tuple[Need, ...], AT_ONCE] = ()
+    icons: Annotated[tuple[Icon, ...], AT_ONCE] = ()
+    instance_scope: Annotated[InstanceScope, NEW_VERSION] = "pooled"
+    max_instances: Annotated[int, NEW_VERSION] = 8
+    max_iterations: Annotated[int, NEW_VERSION] = 12
+    loop_repeat_threshold: Annotated[int, NEW_VERSION] = 3
+    run_timeout: Annotated[int, _REMOTES] = 1800
+    start_timeout: Annotated[float, _WITH_CODE] = 60.0
+    restart: Annotated[RestartConfig, AT_ONCE] = RestartConfig()
+    unfinished_calls: Annotated[tuple[tuple[str, UnfinishedPolicy], ...], AT_ONCE] = ()
+    tools: Annotated[ToolRuleSet | None, AT_ONCE] = None
+    isolation: Annotated[Isolation, NEW_VERSION] = "none"
+    env: Annotated[Mapping[str, str], NEW_VERSION] = field(default_factory=dict, repr=False)
+    auth: Annotated[AuthConfig | None, AT_ONCE] = None
+    model_capabilities: Annotated[Capabilities | None, NEW_VERSION] = None
+    kind: Annotated[AgentKind, NEW_VERSION] = "llm"
+    capabilities: Annotated[tuple[str, ...], NEW_VERSION] = ()
+    examples: Annotated[tuple[str, ...], NEW_VERSION] = ()
+    worker: Annotated[WorkerConfig | None, NEW_VERSION] = None
+    remote: Annotated[RemoteConfig | None, NEW_VERSION] = None
+    handler: Annotated[HandlerConfig | None, NEW_VERSION] = None
+    router: Annotated[RouterConfig | None, NEW_VERSION] = None
+    providers: Annotated[tuple[ProviderConfig, ...], NEW_VERSION] = ()
+    default_provider: Annotated[str, NEW_VERSION] = ""
+    shadows: Annotated[tuple[AgentKind, ...], AT_ONCE] = ()
+    peers: Annotated[tuple[str, ...], AT_ONCE] = ()
+    required: Annotated[tuple[str, ...], NEW_VERSION] = ()
+    limits: Annotated[LimitsConfig, AT_ONCE] = NO_LIMITS
+    where: Annotated[Where, NO_EFFECT] = Where("agents.yaml")
 
     @property
     def typed(self) -> TypedConfig | None:
@@ -224,16 +233,16 @@ class ServerConfig:
     ``required`` one do not answer without it.
     """
 
-    name: str
-    command: tuple[str, ...]
-    url: str
-    cwd: Path
-    env: Mapping[str, str] = field(default_factory=dict)
-    start_timeout: float = 30.0
-    transport: Literal["http", "stdio"] = "http"
-    restart: RestartConfig = RestartConfig()
-    required: bool = False
-    where: Where = Where("agents.yaml")
+    name: Annotated[str, NO_EFFECT]
+    command: Annotated[tuple[str, ...], NEW_VERSION]
+    url: Annotated[str, NEW_VERSION]
+    cwd: Annotated[Path, NEW_VERSION]
+    env: Annotated[Mapping[str, str], NEW_VERSION] = field(default_factory=dict)
+    start_timeout: Annotated[float, AT_ONCE] = 30.0
+    transport: Annotated[Literal["http", "stdio"], NEW_VERSION] = "http"
+    restart: Annotated[RestartConfig, AT_ONCE] = RestartConfig()
+    required: Annotated[bool, BY_PARTS] = False
+    where: Annotated[Where, NO_EFFECT] = Where("agents.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,54 +325,54 @@ class Project:
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
-    root: Path
-    agents_file: Path
-    name: str
-    agents: Mapping[str, AgentConfig]
-    version: str = "1.0.0"
-    host: str = "localhost"
-    namespace: str = "local.pallas"
-    registry_port: int = 24200
-    port: int | None = None
-    public_url: str = ""
-    tls: TlsConfig | None = None
-    drain_timeout: float = 30.0
-    drain: Drain = "finish"
-    loop_lag: float = 1.0
-    unfinished_calls: tuple[tuple[str, UnfinishedPolicy], ...] = ()
-    trusted_servers: tuple[str, ...] = ()
-    tools_lock: LockRules = field(default_factory=LockRules)
-    tools: ToolRuleSet | None = None
-    approvals: float = APPROVAL_SECONDS
-    workers: int = 1
-    auth: AuthConfig | None = None
-    rbac: RbacConfig | None = None
-    bind: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    server_cards: bool = False
-    database_url: str = field(default="", repr=False)
-    sessions: SessionLimits = field(default_factory=SessionLimits)
-    tasks: TasksConfig = field(default_factory=TasksConfig)
-    reload: ReloadConfig = field(default_factory=ReloadConfig)
-    default_agent: str = ""
-    organism_file: Path | None = None
-    messages: PumpLimits = field(default_factory=PumpLimits)
-    llm: LlmRouting = field(default_factory=LlmRouting)
-    limits: LimitsConfig = NO_LIMITS
-    prices: tuple[PriceRule, ...] = ()
-    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
-    scripted: ScriptedConfig | None = None
-    config_file: Path | None = None
-    provider: str = ""
-    model: str = ""
-    capabilities: Capabilities | None = None
-    downstreams: Mapping[str, DownstreamConfig] = field(default_factory=dict)
-    log_level: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    unset: tuple[str, ...] = ()
-    unset_keys: Mapping[str, str] = field(default_factory=dict)
-    model_where: Where = Where("fastagent.config.yaml")
-    warnings: tuple[Mistake, ...] = ()
+    root: Annotated[Path, NO_EFFECT]
+    agents_file: Annotated[Path, NO_EFFECT]
+    name: Annotated[str, AT_ONCE]
+    agents: Annotated[Mapping[str, AgentConfig], BY_PARTS]
+    version: Annotated[str, AT_ONCE] = "1.0.0"
+    host: Annotated[str, AT_ONCE] = "localhost"
+    namespace: Annotated[str, AT_ONCE] = "local.pallas"
+    registry_port: Annotated[int, AT_START] = 24200
+    port: Annotated[int | None, AT_START] = None
+    public_url: Annotated[str, AT_ONCE] = ""
+    tls: Annotated[TlsConfig | None, AT_START] = None
+    drain_timeout: Annotated[float, AT_ONCE] = 30.0
+    drain: Annotated[Drain, AT_ONCE] = "finish"
+    loop_lag: Annotated[float, AT_START] = 1.0
+    unfinished_calls: Annotated[tuple[tuple[str, UnfinishedPolicy], ...], AT_ONCE] = ()
+    trusted_servers: Annotated[tuple[str, ...], AT_ONCE] = ()
+    tools_lock: Annotated[LockRules, AT_START] = field(default_factory=LockRules)
+    tools: Annotated[ToolRuleSet | None, AT_ONCE] = None
+    approvals: Annotated[float, AT_ONCE] = APPROVAL_SECONDS
+    workers: Annotated[int, AT_START] = 1
+    auth: Annotated[AuthConfig | None, AT_ONCE] = None
+    rbac: Annotated[RbacConfig | None, AT_ONCE] = None
+    bind: Annotated[str | None, AT_START] = None
+    allowed_hosts: Annotated[tuple[str, ...], AT_ONCE] = ()
+    server_cards: Annotated[bool, AT_ONCE] = False
+    database_url: Annotated[str, AT_START] = field(default="", repr=False)
+    sessions: Annotated[SessionLimits, AT_ONCE] = field(default_factory=SessionLimits)
+    tasks: Annotated[TasksConfig, AT_ONCE] = field(default_factory=TasksConfig)
+    reload: Annotated[ReloadConfig, AT_ONCE] = field(default_factory=ReloadConfig)
+    default_agent: Annotated[str, AT_ONCE] = ""
+    organism_file: Annotated[Path | None, NO_EFFECT] = None
+    messages: Annotated[PumpLimits, _HANDLER_PROCESSES] = field(default_factory=PumpLimits)
+    llm: Annotated[LlmRouting, AT_ONCE] = field(default_factory=LlmRouting)
+    limits: Annotated[LimitsConfig, AT_ONCE] = NO_LIMITS
+    prices: Annotated[tuple[PriceRule, ...], AT_ONCE] = ()
+    servers: Annotated[Mapping[str, ServerConfig], BY_PARTS] = field(default_factory=dict)
+    scripted: Annotated[ScriptedConfig | None, AT_START] = None
+    config_file: Annotated[Path | None, NO_EFFECT] = None
+    provider: Annotated[str, NO_EFFECT] = ""
+    model: Annotated[str, NO_EFFECT] = ""
+    capabilities: Annotated[Capabilities | None, NO_EFFECT] = None
+    downstreams: Annotated[Mapping[str, DownstreamConfig], BY_PARTS] = field(default_factory=dict)
+    log_level: Annotated[str | None, _PROCESSES] = None
+    settings: Annotated[Mapping[str, Any], BY_PARTS] = field(default_factory=dict, repr=False)
+    unset: Annotated[tuple[str, ...], NO_EFFECT] = ()
+    unset_keys: Annotated[Mapping[str, str], NO_EFFECT] = field(default_factory=dict)
+    model_where: Annotated[Where, NO_EFFECT] = Where("fastagent.config.yaml")
+    warnings: Annotated[tuple[Mistake, ...], NO_EFFECT] = ()
 
     def limits_for(self, agent: str) -> tuple[LimitsConfig, LimitsConfig]:
         """The project's limits, and those of an agent, which may not be in its files."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.desired_fleet import DesiredFleet
 from pallas.config import AgentConfig, Project
+from pallas.config.change_effects import needs_new_version
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.other_workers import CATALOG
 from pallas.model.redaction import redact_text
@@ -22,7 +23,6 @@ from .context import FleetContext
 from .membership import Membership
 from .project_merger import ProjectMerger, ShadowNotices, shadow
 from .registration import Registrations, is_registered
-from .reload.affected_agents import MADE_OF
 from .tool_decisions import decisions
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ class DynamicAgents:
             await agent.adopt(agent.project, updated)
             self._context.current.adopt_agent(agent.config)
             return nothing
-        same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)
+        same = not needs_new_version(config, agent.config, config)
         if agent.executor is not None and not same:
             outcome = await agent.swap(self._context.project, config)
             if outcome.outcome == "live":

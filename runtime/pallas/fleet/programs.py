@@ -55,6 +55,12 @@ class Program:
         self._settled = asyncio.Event()
         self._last_line = ""
 
+    def adopt(self, config: ServerConfig) -> None:
+        """Follow this configuration from now on; it differs in what needs no other process."""
+        if self.config.restart != config.restart:
+            self._policy.adopt(config.restart)
+        self.config = config
+
     def snapshot(self) -> ServerSnapshot:
         """The program as a value. Safe from any thread."""
         process = self._process
@@ -265,6 +271,9 @@ class Programs:
         """Stop some programs, and start others as ``servers`` says now; ``restart`` gives the reasons."""
         if not self._here:
             return
+        for name, program in self._by_name.items():
+            if name in servers and name not in restart:
+                program.adopt(servers[name])
         leaving = [self._by_name.pop(name) for name in (*stop, *restart) if name in self._by_name]
         await _all(program.stop() for program in leaving)
         started = []

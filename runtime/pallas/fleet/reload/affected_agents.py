@@ -7,69 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pallas.config import AgentConfig, Project, ServerConfig
+from pallas.config import AgentConfig, Project
+from pallas.config.change_effects import changed_fields, effects_of, needs_new_version
 from pallas.config.files import shown
 from pallas.config.upstream import PROVIDERS
 
-# Keys of an agent that another executor is needed for; the others are taken over as they are.
-MADE_OF: Final = (
-    "module",
-    "card",
-    "definition",
-    "instance_scope",
-    "max_instances",
-    "required",
-    "max_iterations",
-    "loop_repeat_threshold",
-    "model_capabilities",
-    "isolation",
-    "env",
-    "kind",
-    "worker",
-    "remote",
-    "handler",
-    "router",
-    "providers",
-    "default_provider",
-    "capabilities",
-    "examples",
-)
-# Keys of agents.yaml that are looked at once, when the fleet starts.
-AT_START: Final = (
-    "bind",
-    "registry_port",
-    "port",
-    "scripted",
-    "tls",
-    "loop_lag",
-    "workers",
-    "database_url",
-    "tools_lock",
-)
-# Those that are taken over at once, and need nothing else.
-AT_ONCE: Final = (
-    "name",
-    "version",
-    "host",
-    "namespace",
-    "public_url",
-    "server_cards",
-    "drain_timeout",
-    "drain",
-    "unfinished_calls",
-    "trusted_servers",
-    "tools",
-    "approvals",
-    "allowed_hosts",
-    "log_level",
-    "default_agent",
-    "sessions",
-    "tasks",
-    "reload",
-    "messages",
-    "llm",
-    "prices",
-)
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
 # Providers that look into the blocks of others as well.
@@ -200,10 +142,8 @@ def plan_reload(
         restart=restart,
         script=not only_scripted_moved(old, new) and new.scripted is not None and _script(changed, old, new),
         providers=changed.reread and (bool(changed.variables) or _providers(old) != _providers(new)),
-        at_start=tuple(
-            key for key in AT_START if changed.reread and _at_start(old, key) != _at_start(new, key)
-        ),
-        keys=_keys(old, new) if changed.reread else (),
+        at_start=_at_start(old, new) if changed.reread else (),
+        keys=changed_fields(old, new, "at once") if changed.reread else (),
         reread=changed.reread,
     )
 
@@ -226,12 +166,13 @@ def _reasons(
     why = [shown(new.root, path) for path in sorted(changed.files & (known.files | scripts))]
     why += sorted(known.owed)
     if changed.reread:
-        if any(getattr(known.config, key) != getattr(config, key) for key in MADE_OF):
+        if needs_new_version(config, known.config, config):
             why.append(file_of(config, new))
         elif config.kind == "llm" and config.peers and not known.config.peers:
             why.append(file_of(config, new))  # a model without peers was made with no place for their tools
-        if config.isolation == "process" and known.project.log_level != new.log_level:
-            why.append(shown(new.root, new.config_file or new.agents_file))  # its process has its own
+        if needs_new_version(config, known.project, new):
+            file = new.config_file if known.project.log_level != new.log_level else None
+            why.append(shown(new.root, file or new.agents_file))
         why += _settings(known, new)
         if known.failed and not why and changed.files & _config_files(new):
             why += sorted(shown(new.root, path) for path in changed.files & _config_files(new))
@@ -311,17 +252,14 @@ def _programs(
         before = old.servers.get(name)
         files = programs.get(name, frozenset())
         why = [shown(new.root, path) for path in sorted(changed.files & files)]
-        if before is None or _essence(before) != _essence(server) or (name in down and changed.reread):
+        other = before is None or changed_fields(before, server, "new version")
+        if other or (name in down and changed.reread):
             why.append(shown(new.root, new.agents_file))
         if any(changed.mentions(path, variable) for variable in changed.variables for path in files):
             why.append(".env")
         if why:
             restart[name] = tuple(why)
     return stop, restart
-
-
-def _essence(server: ServerConfig) -> tuple[Any, ...]:
-    return (server.command, server.url, server.cwd, dict(server.env), server.transport)
 
 
 def _needs(config: AgentConfig, known: AgentFacts | None, alive: Mapping[str, AgentFacts]) -> frozenset[str]:
@@ -384,17 +322,18 @@ def _providers(project: Project) -> tuple[Any, ...]:
     return project.provider, project.model, blocks, asked, project.llm.backends
 
 
-def _at_start(project: Project, key: str) -> Any:
-    if key == "scripted":
-        return project.scripted.port if project.scripted else None
-    if key == "registry_port" and project.port is not None:
-        return None
-    return getattr(project, key, None)
+def _at_start(old: Project, new: Project) -> tuple[str, ...]:
+    """Keys that changed and are read only when a fleet starts."""
 
+    def value(project: Project, key: str) -> Any:
+        if key == "scripted":
+            return project.scripted.port if project.scripted else None
+        if key == "registry_port" and project.port is not None:
+            return None
+        return getattr(project, key)
 
-def _keys(old: Project, new: Project) -> tuple[str, ...]:
-    """Keys at the top of agents.yaml that are taken over at once."""
-    return tuple(key for key in AT_ONCE if getattr(old, key) != getattr(new, key))
+    found = (key for key, effect in effects_of(Project).items() if effect.word == "at start")
+    return tuple(key for key in found if value(old, key) != value(new, key))
 
 
 def _table(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal
 
 from pallas.config import AgentConfig, Project
+from pallas.config.change_effects import changed_fields
 from pallas.config.files import shown
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.model.redaction import redact_text
@@ -22,7 +23,7 @@ from ..context import FleetContext, with_agents
 from ..membership import Membership
 from ..programs import Programs
 from ..versions import MAX_PREDECESSORS
-from .affected_agents import MADE_OF, ReloadPlan, file_of
+from .affected_agents import ReloadPlan, file_of
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ DEADLINE: Final = 90.0
 # Keys that are written otherwise than they are called here.
 _KEYS: Final[Mapping[str, str]] = {"log_level": "logger.level"}
 _PLACE: Final = re.compile(r"^([^\s:]+\.[A-Za-z]+:\d+)\b")
-_NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth"})
+_NOT_TOLD: Final = frozenset({"icons", "auth"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,11 +293,10 @@ def config_changes(plan: ReloadPlan, old: Project, new: Project) -> tuple[Change
 
 
 def _agent_changes(name: str, before: AgentConfig, config: AgentConfig) -> list[Change]:
-    keys = [each.name for each in fields(config) if each.name not in (*_NOT_TOLD, *MADE_OF)]
     return [
         _change(f"agents.{name}.{key}", getattr(before, key), getattr(config, key))
-        for key in keys
-        if getattr(before, key) != getattr(config, key)
+        for key in changed_fields(before, config, "at once")
+        if key not in _NOT_TOLD
     ]
 
 
