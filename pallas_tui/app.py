@@ -4,10 +4,8 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from time import time
@@ -36,6 +34,7 @@ from .screens.screen_layout import Layouts
 from .screens.sheet_screen import TextScreen
 from .settings import Settings
 from .shell.early_keys import EarlyKeys, as_meant
+from .shell.exit_signals import ExitSignals
 from .shell.fleet_screens import FleetScreens
 from .shell.notices import Notices
 from .shell.theme_actions import Look
@@ -49,10 +48,7 @@ from .widgets.list_pane import ShowText
 from .widgets.pane import Pane
 from .widgets.start_failure import Failure
 
-__all__ = ["SIGNALS", "Workbench"]
-
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends the workbench in good order."""
+__all__ = ["Workbench"]
 
 _STYLES: Final = Path(__file__).parent / "styles"
 _FIRST_STYLES: Final[list[str | PurePath]] = [_STYLES / "base.tcss", _STYLES / "main.tcss"]
@@ -66,34 +62,6 @@ _BELOW: Final = frozenset(
 )
 
 
-class Leaving:
-    """Whether a signal asked to leave, from before the screen stands until it is gone."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def heed(self) -> None:
-        """From now on a signal is noted, and ends nothing.
-
-        Textual changes the terminal before ``on_mount``: a signal in between must not end the process.
-        """
-
-        def leave(number: int, frame: object) -> None:
-            self.asked = True
-
-        for number in SIGNALS:
-            signal.signal(number, leave)
-
-    def call(self, leave: Callable[[], None]) -> None:
-        """From now on a signal calls ``leave`` on the running loop; at once, if there was one already."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            with suppress(NotImplementedError):
-                loop.add_signal_handler(number, leave)
-        if self.asked:
-            leave()
-
-
 class Workbench(FleetScreens, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
@@ -104,7 +72,8 @@ class Workbench(FleetScreens, Look, Notices):
     registrations last for this process only. ``home`` is the user's settings file; the layout is stored in
     the same folder. Reports list ``paths`` and are written to the folder ``reports``. ``strict`` lets any
     error end the workbench, as tests want. ``settle`` is called once per start, when the fleet runs or has
-    failed. The caller stops the fleet: ``fleet`` is the one that runs, None when none was started.
+    failed. ``exit_signals`` have it leave. The caller stops the fleet: ``fleet`` is the one that runs, None
+    when none was started.
     """
 
     TITLE = "Pallas"
@@ -130,6 +99,7 @@ class Workbench(FleetScreens, Look, Notices):
         reports: Path | None = None,
         strict: bool = False,
         settle: Callable[[], None] | None = None,
+        exit_signals: ExitSignals | None = None,
     ) -> None:
         super().__init__(
             driver_class=driver_class,
@@ -158,7 +128,7 @@ class Workbench(FleetScreens, Look, Notices):
         tabs = JsonFile(home.with_suffix(".tabs.json")) if home is not None else None
         self.saved_tabs = SavedTabs(tabs, str(root or name))
         self._born = clock()
-        self._leaving = Leaving()
+        self._exit_signals = exit_signals
         self._early = EarlyKeys()
         self._settle = settle or (lambda: None)
         self._is_unsettled = False
@@ -174,10 +144,6 @@ class Workbench(FleetScreens, Look, Notices):
         return self._clock() - self._born
 
     # Beginning and end
-
-    def heed_signals(self) -> None:
-        """From now on a signal ends the workbench in good order, also while it is still setting up."""
-        self._leaving.heed()
 
     def get_default_screen(self) -> Screen[Any]:
         """The main screen."""
@@ -195,8 +161,8 @@ class Workbench(FleetScreens, Look, Notices):
         self.tell_theme_mistakes()
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
-        if not self.is_headless:
-            self._leaving.call(partial(self.exit, 0))
+        if self._exit_signals is not None:
+            self._exit_signals.on_signal(partial(self.exit, 0))
         for mistake in self.settings.mistakes:
             self.tell_mistake(mistake)
         for mistake in keymap_mistakes(self.settings.keys):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pallas.child_program import run
+from pallas.child_program import outliving, run
 from pallas.safe_text import sanitize
 
 TIMEOUT: Final = 1.0
@@ -46,7 +46,8 @@ async def copy(terminal: ClipboardTerminal, text: str, environ: Mapping[str, str
     # In a browser the programs here would reach the clipboard of the wrong machine.
     command, problem = None if getattr(terminal, "is_web", False) else helper(environ), ""
     if command is not None:
-        problem = (await run(command, text.encode(), timeout=TIMEOUT)).problem
+        # It holds the text for others to paste, also after the workbench has ended.
+        problem = (await run(command, text.encode(), timeout=TIMEOUT, env=outliving())).problem
     lines = text.count("\n") + 1
     amount = f"{lines} lines" if lines > 1 else f"{len(text)} characters" if len(text) > 1 else "1 character"
     if whole > LIMIT:

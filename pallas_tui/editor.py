@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from textual.app import App, SuspendNotSupported
 
+from pallas.child_program import outliving
 from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line, sanitize
 
@@ -99,7 +100,12 @@ def run_on_terminal(command: Sequence[str], cwd: Path | None = None) -> int:
     with (
         _patient() as children,
         subprocess.Popen(
-            command, cwd=cwd, stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stdout__
+            command,
+            cwd=cwd,
+            env=outliving(),  # An editor with a window of its own may stay.
+            stdin=sys.__stdin__,
+            stdout=sys.__stdout__,
+            stderr=sys.__stdout__,
         ) as child,
     ):
         children.append(child)

@@ -10,13 +10,15 @@ import contextlib
 import io
 import logging
 import os
+import select
 import selectors
 import sys
+import termios
 from collections.abc import Iterator
 from queue import Empty, Full, Queue
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 from pallas.safe_text import sanitize
 
@@ -35,6 +37,13 @@ _JOIN: Final = 1.0
 _TELL: Final = 1.0
 _LEVELS: Final[dict[Source, int]] = {"stdout": logging.INFO, "stderr": logging.WARNING}
 _FDS: Final[dict[Source, int]] = {"stdout": 1, "stderr": 2}
+_RESET_S: Final = 0.2
+_RESET: Final = (
+    b"\x1b\\\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
+    b"\x1b[?1004l\x1b[<u\x1b[?7h\x1b[?1049l\x1b[?25h"
+)
+"""Ends what the screen switched on: a string or frame cut in the middle, reports of pastes, resizes, mouse
+and focus, kitty's keys, no wrapping, the other screen, the hidden cursor."""
 
 
 class OutputLines:
@@ -110,6 +119,7 @@ class Guard:
         # A handler that fails prints a traceback; with the log itself failing that would never end.
         self._raise_exceptions, logging.raiseExceptions = logging.raiseExceptions, False
         self._saved = {fd: os.dup(fd) for fd in (0, *_FDS.values())}
+        self._modes = _modes(self._saved[0])
         self._originals = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
         self._keys = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
         nowhere = os.open(os.devnull, os.O_RDONLY)
@@ -156,6 +166,21 @@ class Guard:
         for stream in (self.terminal, self._keys):
             with contextlib.suppress(OSError):
                 stream.close()
+
+    def reset_terminal(self) -> None:
+        """Give the terminal its modes back, and its own screen if it takes any text within 0.2 s.
+
+        For a process that ends by force; nothing is drawn any more.
+        """
+        with contextlib.suppress(OSError, ValueError, termios.error):
+            terminal, nowhere = self._saved[1], os.open(os.devnull, os.O_WRONLY)
+            if self._modes is not None:
+                termios.tcsetattr(terminal, termios.TCSANOW, self._modes)
+            # Opened again: whether a write waits belongs to the opened file, which the shell shares.
+            own = os.open(os.ttyname(terminal), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            os.dup2(nowhere, self.terminal.fileno())
+            if select.select([], [own], [], _RESET_S)[1]:
+                os.write(own, _RESET)
 
     def _drain(self, readers: dict[int, Source]) -> None:
         """Empty the pipes until told to stop, then once more."""
@@ -247,6 +272,14 @@ def _prints(handler: logging.Handler) -> bool:
     """Whether a handler writes to a stream, or through a console, that may end in our own pipe."""
     streams = isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler)
     return streams or hasattr(handler, "console")
+
+
+def _modes(fd: int) -> list[Any] | None:
+    """Return the terminal's modes; None for what is no terminal."""
+    try:
+        return termios.tcgetattr(fd)
+    except termios.error:
+        return None
 
 
 def _read(fd: int) -> bytes | None:

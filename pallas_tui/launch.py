@@ -1,12 +1,14 @@
 """``pallas dev``: the terminal is guarded first, then the workbench paints, then the fleet starts."""
 
 import gc
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -123,7 +125,10 @@ def _main(show: Callable[[Path], WorkbenchSource]) -> int:
         log = setup_logging(stderr=False)
         if in_browser:
             end_with_parent()
-        failure, report = _work(show(log), log, guard)
+        from pallas.fleet.child_processes import ending_children
+
+        with ending_children() as others:
+            failure, report = _work(show(log), log, guard, others)
         guard.restore()
         close_logging(for_good=True)
     finally:
@@ -142,12 +147,22 @@ def _settle() -> None:
     settle()
 
 
-def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
-    """Paint, serve, stop; returns what the workbench broke on, and the report of that."""
-    from .app import SIGNALS, Workbench
-    from .placeholder_fleet import outlives
-    from .settings import settings_path
+def _work(
+    shown: WorkbenchSource, log: Path, guard: "Guard", others: frozenset[int]
+) -> tuple[BaseException | None, Path | None]:
+    """Paint, serve, stop; returns what the workbench broke on, and the report of that.
 
+    ``others`` are the processes below this one that are not the fleet's.
+    """
+    from .app import Workbench
+    from .settings import settings_path
+    from .shell.exit_signals import ExitSignals
+
+    def stop_fleet() -> None:
+        if app.fleet is not None:
+            app.fleet.stop(STOP_TIMEOUT)
+
+    exit_signals = ExitSignals(stop_fleet, partial(_force, guard, others))
     settings, instances = wishes()
     app = Workbench(
         shown.make_fleet,
@@ -163,24 +178,42 @@ def _work(shown: WorkbenchSource, log: Path, guard: "Guard") -> tuple[BaseExcept
         # What the start made stays. Looking through it for garbage now and then would hold up a key for
         # 150 ms.
         settle=_settle,
+        exit_signals=exit_signals,
     )
-    app.heed_signals()
-    try:
-        app.run()
-    finally:
-        # Stopping has a deadline of its own: an impatient second signal must not leave children behind.
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        # The screen is gone, and so are the duties of those who would draw it again.
-        for number in (signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH):
-            signal.signal(number, signal.SIG_DFL)
-        if app.fleet is not None and outlives(app.fleet):
-            app.fleet.stop(STOP_TIMEOUT)
-        elif app.fleet is not None:
-            cut = _in_flight(app.fleet)
-            with _shown_if_slow(guard.terminal, stopping_text(cut), at_once=cut > 0):
-                app.fleet.stop(STOP_TIMEOUT)
+    with exit_signals:
+        try:
+            app.run()
+        finally:
+            exit_signals.screen_gone()
+            # The screen is gone, and so are the duties of those who would draw it again.
+            for number in (signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH):
+                signal.signal(number, signal.SIG_DFL)
+            _stop(app.fleet, guard, exit_signals.seconds_left)
+            guard.restore()
     return app.failure, app.report
+
+
+def _stop(fleet: "RunningFleet | None", guard: "Guard", seconds_left: float | None) -> None:
+    """Stop the fleet and say so if that takes long; ``seconds_left`` after a signal."""
+    from .placeholder_fleet import outlives
+
+    timeout = STOP_TIMEOUT if seconds_left is None else min(STOP_TIMEOUT, seconds_left)
+    if fleet is not None and outlives(fleet):
+        fleet.stop(timeout)
+    elif fleet is not None:
+        cut = _in_flight(fleet)
+        with _shown_if_slow(guard.terminal, stopping_text(cut), at_once=cut > 0):
+            fleet.stop(timeout)
+
+
+def _force(guard: "Guard", others: frozenset[int], status: int) -> None:
+    """End this process and those below it, without waiting for terminal or fleet."""
+    from pallas.fleet.child_processes import end_children
+
+    end_children(but=others)
+    guard.reset_terminal()
+    logging.getLogger(__name__).warning("ended by force: the screen or the fleet did not stop in time")
+    os._exit(status)
 
 
 def wishes() -> "tuple[Settings, Instances]":
@@ -254,11 +287,10 @@ def _shown_if_slow(terminal: TextIO, text: str, *, at_once: bool = False) -> Ite
             terminal.write(text)
             terminal.flush()
 
-    timer = Timer(_PATIENCE, tell)
-    if at_once:
-        tell()
-    else:
-        timer.start()
+    # In a thread: a terminal that is not read holds up who writes to it.
+    timer = Timer(0.0 if at_once else _PATIENCE, tell)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:

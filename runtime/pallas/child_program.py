@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import secrets
 import signal
 from asyncio.subprocess import Process, SubprocessStreamProtocol
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,25 @@ _CHUNK: Final = 64 * 1024
 _REAP: Final = 1.0
 _COMPLAINT: Final = 16 * 1024
 """Bytes of what a program complains of that are read."""
+_OUTLIVES: Final = "PALLAS_OUTLIVES"
+_MARK: Final = secrets.token_hex(8)
+
+
+def outliving() -> dict[str, str]:
+    """Return the environment of a program that may run on after this process; it is inherited.
+
+    One that holds the clipboard does.
+    """
+    return {**os.environ, _OUTLIVES: _MARK}
+
+
+def outlives(pid: int) -> bool:
+    """Return whether a process was started in the environment ``outliving``. On Linux; False elsewhere."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{_OUTLIVES}={_MARK}".encode() in variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +58,12 @@ async def run(
     limit: int = 0,
     cwd: Path | None = None,
     complains: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> Ran:
     """Run ``command`` with ``data`` on its standard input for at most ``timeout`` seconds.
 
     At most ``limit`` bytes of what it prints are read; one that prints more has failed. With ``complains``
-    the beginning of its standard error is read too. Never raises for a
+    the beginning of its standard error is read too. ``env`` replaces our environment. Never raises for a
     program that fails. The program is in a session of its own, so it cannot reach the terminal, and is ended
     with all it started when the time is up or the caller is cancelled.
     """
@@ -60,6 +81,7 @@ async def run(
                 stdout=asyncio.subprocess.PIPE if limit else asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE if complains else asyncio.subprocess.DEVNULL,
                 cwd=cwd,
+                env=env,
                 start_new_session=True,
             )
             process = Process(transport, protocol, loop)

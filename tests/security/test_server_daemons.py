@@ -50,7 +50,7 @@ async def test_a_daemon_of_a_stdio_server_leaves_no_zombie_and_ends_with_the_fle
     tmp_path: Path, number_of: signal.Signals
 ) -> None:
     root = hostile_project(tmp_path / "p", TOOLS)
-    with served(root, constants={"pallas.cli.child_processes._REAP": 0.2}) as fleet:
+    with served(root, constants={"pallas.fleet.child_processes._REAP": 0.2}) as fleet:
         await fleet.says("] running")
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
             for tool in TOOLS:

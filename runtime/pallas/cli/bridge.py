@@ -67,7 +67,7 @@ def serve(root: Path, url: str, token: str) -> int:
         print(f"pallas bridge: {error}", file=sys.stderr)
         return UNUSABLE
 
-    from pallas.cli.child_processes import children, end_children
+    from pallas.fleet.child_processes import children, end_children
     from pallas.telemetry.log import close_logging
 
     others = children()
@@ -107,7 +107,7 @@ def _end_soon(others: frozenset[int]) -> None:
 
     A client waits about two seconds, and an agent's code may ignore its cancellation.
     """
-    from pallas.cli.child_processes import end_children
+    from pallas.fleet.child_processes import end_children
 
     def end() -> None:
         end_children(but=others)
@@ -126,7 +126,7 @@ def _hear_signals(stop: "asyncio.Event") -> None:
         if not stop.is_set():
             stop.set()
             return
-        from pallas.cli.child_processes import end_children
+        from pallas.fleet.child_processes import end_children
 
         end_children()
         os._exit(_SIGNALLED + number)

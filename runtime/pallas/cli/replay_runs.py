@@ -20,6 +20,7 @@ def with_replay_fleet[T](
     Raises Fault, and CancelledError after SIGTERM.
     """
     from pallas.event_loop import run
+    from pallas.fleet.child_processes import ending_children
     from pallas.fleet.replay_fleet import ReplayFleet
 
     from .quiet_output import quietly
@@ -32,5 +33,5 @@ def with_replay_fleet[T](
         async with ReplayFleet.started(project, plan) as fleet:
             return await work(fleet)
 
-    with quietly(project):
+    with quietly(project), ending_children():
         return run(main())

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final
 
 from pallas.agent_tests.reload_tests import ReloadTests
 from pallas.config import ConfigError, Project
 from pallas.event_loop import run
 from pallas.fleet import gc_policy
+from pallas.fleet.child_processes import end_children, ending_children
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.local_port import offer_control
 from pallas.fleet.storage import url_of
@@ -26,7 +27,6 @@ from pallas.model.fault_rules import FaultPlan
 from pallas.telemetry.event_hub import EventHub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
-from .child_processes import adopting, children, end_children
 from .exit_status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import AT_ONCE, DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 from .sighup import SighupReloads
@@ -36,8 +36,6 @@ from .systemd_notify import Notifier, ServiceReport
 log = logging.getLogger(__name__)
 
 _PULSE: Final = 1.0
-_SWEEPS: Final = 5
-_SETTLE: Final = 0.05
 _STANDSTILL: Final = 10.0
 """Seconds without a sign of life from this thread after which a stopping fleet is killed."""
 PATIENCE: Final = 6.0
@@ -86,22 +84,12 @@ class ServedFleet:
 
     def run(self) -> int:
         """Serve, and return the exit status. Does not return when the process has to be killed."""
-        others = children()
-        with adopting():
+        with ending_children():
             threading.Thread(target=self._main, name="fleet", daemon=True).start()
             try:
                 return self._heed()
             finally:
                 faulthandler.cancel_dump_traceback_later()
-                self._sweep(others)
-
-    def _sweep(self, others: frozenset[int]) -> None:
-        """Kill the remaining processes below this one; killing one may bring its children here."""
-        for _ in range(_SWEEPS):
-            if not (left := end_children(but=others)):
-                return
-            log.warning("%d processes that did not end with the fleet were killed", left)
-            sleep(_SETTLE)
 
     def _heed(self) -> int:
         while True:

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
+from pallas.fleet.child_processes import adopting, children, end_children
 from pallas.fleet.worker_process import VARIABLE, receive, send
 from pallas.model import Fault
 from pallas.surfaces.connection_shares import ConnectionShares
 from pallas.surfaces.port_binding import bind
 from pallas.surfaces.session_seal import MAX_ENDED
 
-from .child_processes import adopting, children, end_children
 from .exit_status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 from .process_signals import RELOAD_SIGNAL, STOP_SIGNALS, Signals
 from .startup_report import Narrator

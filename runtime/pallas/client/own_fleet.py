@@ -16,6 +16,7 @@ from pallas.config.agent_code import read_agents
 from pallas.config.models import AgentConfig, Need
 from pallas.config.network import local_port
 from pallas.config.ports import free_port
+from pallas.fleet.child_processes import ending_children
 from pallas.model import Event, Fault, FaultType, Notice
 from pallas.model.refusals import not_found
 from pallas.safe_text import one_line, sanitize
@@ -99,7 +100,7 @@ def is_anothers(place: FleetAddress) -> bool:
     from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
     with suppress(TokenFileExposed, OSError):
-        stored_tokens = find_tokens(place.port)
+        stored_tokens = find_tokens(place.port, host=place.host)
         wanted = str(place.project.resolve())
         return bool(stored_tokens) and all(each.project and each.project != wanted for each in stored_tokens)
     return False
@@ -212,21 +213,22 @@ async def own_fleet(
     """
     asked = agent if agent in project.agents else ""
     own = _Own(needed(project, agent), asked, tell, begun, started, grace_s)
-    try:
-        async with asyncio.timeout(START_TIMEOUT):
-            origin = await asyncio.wrap_future(own.begin())
-    except TimeoutError:
-        await own.end()
-        raise Fault(
-            FaultType.TIMEOUT, f"the fleet of {project.name} did not start in {START_TIMEOUT:.0f} s"
-        ) from None
-    except BaseException:
-        await own.end()
-        raise
-    try:
-        yield origin
-    finally:
-        await own.end()
+    with ending_children():
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                origin = await asyncio.wrap_future(own.begin())
+        except TimeoutError:
+            await own.end()
+            raise Fault(
+                FaultType.TIMEOUT, f"the fleet of {project.name} did not start in {START_TIMEOUT:.0f} s"
+            ) from None
+        except BaseException:
+            await own.end()
+            raise
+        try:
+            yield origin
+        finally:
+            await own.end()
 
 
 class _Own:

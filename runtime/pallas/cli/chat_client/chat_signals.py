@@ -51,7 +51,7 @@ class Ending:
             self._loop.call_soon_threadsafe(self._action)
 
     def _leave(self, number: int) -> None:
-        from pallas.cli.child_processes import end_children
+        from pallas.fleet.child_processes import end_children
 
         with suppress(OSError):
             self._terminal.settle()

@@ -1,6 +1,7 @@
-"""Find and kill the processes below this one, when the fleet could not do it."""
+"""The processes below this one: what agents and servers start ends with the fleet, daemons included."""
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -8,11 +9,42 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import Final
+
+from pallas.child_program import outlives
+
+log = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Seconds between two checks for adopted processes that have ended.
 _REAP: Final = 20.0
+_SWEEPS: Final = 5
+_SETTLE: Final = 0.05
+
+
+@contextmanager
+def ending_children() -> Iterator[frozenset[int]]:
+    """At the end of the block, kill what was started in it and still runs, daemons included (on Linux).
+
+    Yields the processes that ran before. For a process that runs agents' code: a command, never a library
+    inside another program.
+    """
+    others = children()
+    with adopting():
+        try:
+            yield others
+        finally:
+            _sweep(others)
+
+
+def _sweep(others: Collection[int]) -> None:
+    """Kill the processes below this one except ``others``; killing one may bring its children here."""
+    for _ in range(_SWEEPS):
+        if not (left := end_children(but=others)):
+            return
+        log.warning("%d processes that did not end with the fleet were killed", left)
+        sleep(_SETTLE)
 
 
 @contextmanager
@@ -78,8 +110,11 @@ def children(of: int | None = None) -> frozenset[int]:
 
 
 def end_children(but: Collection[int] = ()) -> int:
-    """Kill every process below this one except ``but``, and return how many there were."""
-    left = [pid for pid in children() if pid not in but]
+    """Kill every process below this one except ``but``, and return how many there were.
+
+    Programs that may outlive this process (``child_program.outliving``) are left.
+    """
+    left = [pid for pid in children() if pid not in but and not outlives(pid)]
     for pid in left:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
