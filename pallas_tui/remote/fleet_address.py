@@ -8,6 +8,7 @@ from pallas.model import FleetSnapshot
 from pallas.safe_text import one_line
 from pallas.surfaces.control.control_tokens import is_loopback
 from pallas.surfaces.control.owner import owner
+from pallas.surfaces.control.token_file import literal_host
 
 from ..instances.registry_address import WELL_KNOWN, document_url, label_of
 
@@ -18,7 +19,8 @@ _DOCUMENTS: Final = (WELL_KNOWN, "/v0.1/servers", "/server.json", "/servers", ""
 def control_origin(text: str) -> str:
     """Return ``http://host:port`` for typed text: that, ``host:port``, or the URL of the registry.
 
-    A path stays, as a proxy has it in front of the whole fleet (``https://example.com/pallas``).
+    A path stays, as a proxy has it in front of the whole fleet (``https://example.com/pallas``). Without a
+    certificate that says who answers, ``localhost`` becomes the address of this user's fleet on that port.
 
     Raises Fault CONFIG with the mistake and its fix.
     """
@@ -27,7 +29,11 @@ def control_origin(text: str) -> str:
         text = f"http://{text}"
     parts = urlsplit(document_url(text))
     path = next(parts.path.removesuffix(own) for own in _DOCUMENTS if parts.path.endswith(own))
-    return f"{parts.scheme}://{parts.netloc}{path}"
+    netloc = parts.netloc
+    if parts.scheme == "http" and parts.port and parts.hostname == "localhost":
+        host = literal_host("localhost", parts.port)
+        netloc = f"[{host}]:{parts.port}" if ":" in host else f"{host}:{parts.port}"
+    return f"{parts.scheme}://{netloc}{path}"
 
 
 def label(origin: str) -> str:

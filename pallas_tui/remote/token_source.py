@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ class TokenSource:
     """The tokens that may open the fleet at ``origin``, best first; asked again at each new connection.
 
     ``given`` is one from the command line; without it those of the environment, and on loopback the ones that
-    fleets of this user keep in files. A file's token is never sent to another machine.
+    fleets of this user keep in files. A file's token is sent to the address of its fleet only.
     """
 
     origin: str
@@ -31,12 +32,21 @@ class TokenSource:
             return (self.given,)
         if not is_loopback_url(self.origin):
             return ()
-        port = urlsplit(self.origin).port or 80
         try:
-            stored = find_tokens(port, self.folder)
+            stored = find_tokens(self._port, self.folder, host=self._host)
         except TokenFileExposed as error:
             raise Fault(FaultType.CONFIG, str(error)) from error
         return tuple(each.token for each in stored if each.token)
+
+    @property
+    def _port(self) -> int:
+        return urlsplit(self.origin).port or 80
+
+    @property
+    def _host(self) -> str:
+        """Who has the stored token of this port; any of them where a certificate says who answers."""
+        parts = urlsplit(self.origin)
+        return "" if parts.scheme == "https" else parts.hostname or ""
 
     def advice(self) -> str:
         """What to do when there is no token, or none that is accepted."""
@@ -44,6 +54,12 @@ class TokenSource:
             return "the token that was given is not one of this fleet: see what the fleet was started with"
         give = f"put its token into {FULL_VARIABLE}, or {READ_VARIABLE} to look only"
         if is_loopback_url(self.origin):
+            with suppress(TokenFileExposed, OSError):
+                for each in find_tokens(self._port, self.folder):
+                    if not each.is_at(self._host):
+                        host = f"[{each.host}]" if ":" in each.host else each.host
+                        own = f"http://{host}:{each.port}"
+                        return f"your own fleet on that port is at {own}; attach there, or {give}"
             return (
                 "no token for it is stored for this user: start the workbench as the user who started the "
                 f"fleet, or {give}"

@@ -3,7 +3,7 @@
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -37,13 +37,28 @@ class FleetAddress:
         return parts.port or (443 if parts.scheme == "https" else 80)
 
     @property
+    def host(self) -> str:
+        """The host of the address, without brackets."""
+        return urlsplit(self.origin).hostname or ""
+
+    def literal(self) -> "FleetAddress":
+        """Return the same place; ``localhost`` becomes the address of this user's fleet on that port."""
+        from pallas.surfaces.control.token_file import literal_host
+
+        host = literal_host(self.host, self.port) if self.origin.startswith("http:") else self.host
+        if host == self.host:
+            return self
+        path = urlsplit(self.origin).path
+        netloc = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return replace(self, origin=f"http://{netloc}{path}")
+
+    @property
     def is_loopback(self) -> bool:
         """Whether the address is on this machine."""
-        host = urlsplit(self.origin).hostname or ""
         try:
-            return ip_address(host).is_loopback
+            return ip_address(self.host).is_loopback
         except ValueError:
-            return host == "localhost"
+            return self.host == "localhost"
 
     @property
     def in_the_clear(self) -> bool:

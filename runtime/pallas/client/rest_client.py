@@ -35,7 +35,8 @@ class TokenCandidates:
     A token that a person gave is the only one. Otherwise the first request has none. If a loopback fleet asks
     for one, the next is the token it was started with, if the project's folder has it
     (``PALLAS_CONTROL_TOKEN``), and then the one it keeps in a file that only this user can read. Neither is
-    ever sent to another machine. If a given token is not the ``sole`` one, it is merely the first.
+    ever sent to another machine, and the second only to the address in that file. If a given token is not the
+    ``sole`` one, it is merely the first.
     """
 
     def __init__(self, place: FleetAddress, given: str = "", *, sole: bool = True) -> None:
@@ -62,7 +63,8 @@ class TokenCandidates:
             mine = os.environ.get(CONTROL_VARIABLE, "").strip() if self._place.project is not None else ""
             try:
                 self._left = [mine] if mine.isascii() and mine.isprintable() and mine else []
-                self._left += [each.token for each in find_tokens(self._place.port) if each.token]
+                host = "" if self._place.origin.startswith("https:") else self._place.host
+                self._left += [each.token for each in find_tokens(self._place.port, host=host) if each.token]
             except TokenFileExposed as error:
                 raise Fault(FaultType.CONFIG, str(error)) from error
             except OSError:
@@ -95,7 +97,7 @@ class RestClient:
     ) -> None:
         import httpx2
 
-        self.place = place
+        self.place = place = place.literal()
         self.own = False
         # The fleet's operator is another principal than the callers of its agents, with other threads.
         self._tokens, self._control = TokenCandidates(place, token), TokenCandidates(place, token, sole=False)

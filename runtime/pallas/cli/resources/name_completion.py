@@ -38,10 +38,13 @@ def get_json(folder: Path, url: str, token: str, path: str) -> Any:
     given = token or os.environ.get("PALLAS_TOKEN", "")
     status, body = _response(parts.scheme, parts.netloc, path, given)
     if status == 401 and not given and parts.hostname in ("127.0.0.1", "localhost", "::1"):
-        from pallas.surfaces.control.token_file import find_tokens
+        from pallas.surfaces.control.token_file import find_tokens, literal_host
 
-        for stored_token in find_tokens(parts.port or _DEFAULT_PORT)[:2]:
-            status, body = _response(parts.scheme, parts.netloc, path, stored_token.token)
+        port = parts.port or _DEFAULT_PORT
+        host = literal_host(parts.hostname, port)
+        for stored_token in find_tokens(port, host=host)[:2]:
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            status, body = _response(parts.scheme, place, path, stored_token.token)
             if status == http.client.OK:
                 break
     return json.loads(body)

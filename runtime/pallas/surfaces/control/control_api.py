@@ -237,9 +237,9 @@ def open_control(
         new_token = make_token() if worker is None else worker.control_token
         try:
             if worker is None:
-                path = store_token(new_token, project, port)
+                path = store_token(new_token, project, port, address=bind)
             elif worker.is_first:
-                path = store_token(new_token, project, port, pid=worker.parent)
+                path = store_token(new_token, project, port, pid=worker.parent, address=bind)
         except (OSError, TokenFileExposed) as error:
             reason = (
                 str(error) if isinstance(error, TokenFileExposed) else error.strerror or type(error).__name__

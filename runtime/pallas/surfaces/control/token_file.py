@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,18 +20,40 @@ _MAX_FILES: Final = 64
 _NAME: Final = re.compile(r"[0-9]{1,5}-[0-9a-f]{12}\.json")
 
 
+LOOPBACK: Final = "127.0.0.1"
+
+
 class TokenFileExposed(Exception):
     """The folder or a file in it is open to someone else; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """The content of a file: the token, the registry's port, and the fleet it belongs to."""
+    """The content of a file: the token, where the registry listens, and the fleet it belongs to."""
 
     token: str = field(repr=False)
     port: int
     project: str = ""
     pid: int = 0
+    address: str = LOOPBACK
+    """What the registry is bound to; another user may listen on another loopback address of that port."""
+
+    @property
+    def host(self) -> str:
+        """The loopback address where the fleet is reached."""
+        return {"localhost": LOOPBACK, "0.0.0.0": LOOPBACK, "": LOOPBACK, "::": "::1"}.get(
+            self.address, self.address
+        )
+
+    def is_at(self, host: str) -> bool:
+        """Whether the fleet itself listens on that address. False for a name, which may be several."""
+        try:
+            address = ip_address(host.strip("[]"))
+        except ValueError:
+            return False
+        if self.address in ("0.0.0.0", ""):
+            return address.is_loopback and address.version == 4
+        return (self.address == "::" and address.is_loopback) or str(address) == self.host
 
 
 def token_folder() -> Path:
@@ -47,9 +70,17 @@ def file_name(project: Path, port: int) -> str:
 
 
 def store_token(
-    token: str, project: Path, port: int, folder: Path | None = None, *, pid: int | None = None
+    token: str,
+    project: Path,
+    port: int,
+    folder: Path | None = None,
+    *,
+    pid: int | None = None,
+    address: str = LOOPBACK,
 ) -> Path:
-    """Write the token into its file (0600) and return its path. ``pid`` is the fleet's process if not this.
+    """Write the token into its file (0600) and return its path.
+
+    ``address`` is what the registry is bound to, ``pid`` the fleet's process if not this one.
 
     Raises TokenFileExposed where the folder is owned by another user, OSError where nothing can be written.
     """
@@ -57,7 +88,13 @@ def store_token(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_folder(folder, fix=True)
     path = folder / file_name(project, port)
-    document = {"token": token, "port": port, "project": str(project.resolve()), "pid": pid or os.getpid()}
+    document = {
+        "token": token,
+        "address": address,
+        "port": port,
+        "project": str(project.resolve()),
+        "pid": pid or os.getpid(),
+    }
     draft = folder / f".{path.name}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -77,17 +114,30 @@ def remove_token(path: Path, token: str) -> None:
             path.unlink()
 
 
-def find_tokens(port: int, folder: Path | None = None) -> tuple[StoredToken, ...]:
+def find_tokens(port: int, folder: Path | None = None, *, host: str = "") -> tuple[StoredToken, ...]:
     """The tokens of fleets with their registry on that port, live ones first. Raises TokenFileExposed.
 
-    Files that a killed fleet left behind may be among them.
+    With ``host``, an address, only of those that listen there: pass it for a token that is to be sent. Files
+    that a killed fleet left behind may be among them.
     """
     folder = folder or token_folder()
     if not folder.is_dir():
         return ()
     _check_folder(folder, fix=False)
-    found = list(_of_port(folder, port))
+    found = [each for each in _of_port(folder, port) if not host or each.is_at(host)]
     return tuple(sorted(found, key=lambda each: not _alive(each.pid)))
+
+
+def literal_host(host: str, port: int, folder: Path | None = None) -> str:
+    """Return ``host``, but for ``localhost`` the address of the fleet on that port, if its token is stored.
+
+    The name is several addresses, and another user may listen on the one that is tried first.
+    """
+    if host.lower() == "localhost":
+        with contextlib.suppress(TokenFileExposed, OSError):
+            for each in find_tokens(port, folder):
+                return each.host
+    return host
 
 
 def find_project_tokens(project: Path, folder: Path | None = None) -> tuple[StoredToken, ...]:
@@ -131,12 +181,13 @@ def _read(path: Path) -> StoredToken:
         document: Any = json.loads(file.read(_MAX_FILE))
     if not isinstance(document, dict) or not isinstance(document.get("token"), str):
         raise ValueError("no token")  # noqa: TRY004 - what a file holds, not what a caller gave
-    port, pid = document.get("port"), document.get("pid")
+    port, pid, address = document.get("port"), document.get("pid"), document.get("address")
     return StoredToken(
         document["token"],
         port if isinstance(port, int) else 0,
         str(document.get("project", "")),
         pid if isinstance(pid, int) else 0,
+        address if isinstance(address, str) else LOOPBACK,
     )
 
 
