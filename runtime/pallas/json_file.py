@@ -35,14 +35,16 @@ class JsonFile:
     def save(self, document: Any) -> None:
         """Write the document atomically, readable by this user only. Raises OSError."""
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        # A path may hold bytes that are no UTF-8; JSON has an escape for what Python makes of them.
+        data = text.encode("utf-8", "backslashreplace")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder, so that the replacement is atomic and a full disk leaves the old file intact.
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             draft.unlink(missing_ok=True)
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
             draft.replace(self.path)
         finally:
             with suppress(OSError):

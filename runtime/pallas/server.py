@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 from pallas.import_seam import postpone_methods
@@ -11,6 +12,8 @@ from pallas.import_seam import postpone_methods
 def main() -> None:
     """Run the command line and exit with its status."""
     arguments = sys.argv[1:]
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="surrogateescape")  # A path is printed as it is, also one not in UTF-8.
     postpone_methods()
     gc.disable()  # Imports make no garbage, and looking for it takes a tenth of their time.
     if _opens_workbench(arguments):

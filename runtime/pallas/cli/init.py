@@ -192,7 +192,9 @@ def _quoted(text: str) -> str:
 
 def _named(text: str, target: Path) -> str:
     """Return the text with the project named after its folder."""
-    name = " ".join(target.resolve().name.split())[:100]
+    # In UTF-8, as every file of ours; the folder's name may be in no encoding at all.
+    name = os.fsencode(target.resolve().name).decode("utf-8", "replace")
+    name = " ".join(name.split())[:100]
     return text.replace(_NAME, f"name: {_quoted(name)}\n", 1) if name else text
 
 
