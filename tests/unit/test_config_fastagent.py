@@ -205,12 +205,7 @@ def test_an_access_token_that_is_not_set_is_left_out(folder: Folder) -> None:  #
         ("url: http://a/mcp\nforward_inbound_auht: true", "did you mean forward_inbound_auth"),  # PR-28
         ("url: http://a/mcp\nforward_inbound_auth: 'true'", "is text, where true or false is needed"),
         ("url: http://a/mcp\nheader: {a: b}", "unknown key"),
-        ("args: [x]", "url and command are both missing"),
-        ("url: ''", "url and command are both missing"),
-        ("url: '${NOPE}'", "is empty because NOPE is not set"),
         ("url: a.example.com", "is not an http URL"),
-        ("transport: http\ncommand: x", "is missing; required with transport http"),
-        ("transport: stdio\nurl: http://a", "command: is missing; required with transport stdio"),
         (
             "transport: streamable-http\nurl: http://a",
             "unknown value streamable-http; allowed: http, sse, stdio",
@@ -268,7 +263,6 @@ def test_other_blocks_pass_without_a_word(folder: Folder, key: str) -> None:
         ("logger: {level: INFO}\n", "logger.level: unknown value INFO; allowed: debug, info, warning, error"),
         ("mcp: []\n", "mcp: is a list, where a mapping is needed"),
         ("mcp: {targets: []}\n", "mcp.targets: is no longer read by fast-agent"),
-        ("default_model: x\ndefault_model: y\n", "default_model: is given twice"),
         ("- a\n", "holds no mapping at its top"),
         ("a: b: c\n", "not valid YAML: line 1, column 5"),
     ],
@@ -318,3 +312,59 @@ def test_what_a_server_may_ask_of_its_client_is_checked(folder: Folder, body: st
 def test_sampling_for_all_servers_is_said_to_have_no_effect(folder: Folder) -> None:
     folder.config("mcp:\n  client: {auto_sampling: true}\n")
     assert "auto_sampling: has no effect" in "\n".join(folder.lines())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("args: [x]", "url and command are both missing"),
+        ("env: {KEY: <your-api-key-here>}", "url and command are both missing"),
+        ("url: ''", "url and command are both missing"),
+        ("url: '${NOPE}'", "url: is empty because NOPE is not set; set NOPE in the environment or in .env"),
+        ("command: '${NOPE}'", "command: is empty because NOPE is not set"),
+        ("target: '${NOPE}'", "target: is empty because NOPE is not set"),
+        ("transport: http\ncommand: x", "url: is missing; required with transport http"),
+        ("transport: stdio\nurl: http://a", "command: is missing; required with transport stdio"),
+    ],
+)
+def test_a_server_that_no_agent_uses_may_be_a_template(folder: Folder, body: str, said: str) -> None:
+    project = folder.config(server(body)).load()
+    (warning,) = project.warnings
+    assert (warning.level, "docs" in project.downstreams) == ("warning", False)
+    assert said in str(warning)
+    assert str(warning).endswith("until then no agent can use this server")
+
+
+def test_an_agent_that_requires_such_a_server_is_refused(folder: Folder) -> None:
+    folder.agents(AGENTS + "    servers: {docs: {required: true}}\n").config(server("args: [x]"))
+    lines = folder.lines()
+    assert any(
+        line.startswith("agents.yaml:6: agents.jarvis.servers.docs: this server cannot be used (fastagent")
+        for line in lines
+    ), lines
+
+
+def test_of_a_key_that_is_given_twice_the_last_one_counts_as_in_fast_agent(folder: Folder) -> None:
+    folder.config("default_model: openai.x\ngroq: {api_key: a}\ndefault_model: openai.y\n")
+    folder.write("fastagent.secrets.yaml", "groq: {api_key: b}\ngroq: {base_url: http://c}\n")
+    project = folder.load()
+    assert project.model == "y"
+    assert project.settings["groq"] == {"api_key": "a", "base_url": "http://c"}
+    assert [str(each) for each in project.warnings] == [
+        "fastagent.config.yaml:3: default_model: is given twice, first on line 1; "
+        "this one counts; remove the other",
+        "fastagent.secrets.yaml:2: groq: is given twice, first on line 1; this one counts; remove the other",
+    ]
+
+
+def test_the_files_in_fast_agents_home_go_first_as_in_fast_agent(folder: Folder) -> None:
+    folder.config("default_model: openai.root\n").write("fastagent.secrets.yaml", "groq: {api_key: root}\n")
+    folder.write(".fast-agent/fast-agent.secrets.yaml", "groq: {api_key: home}\n")
+    assert folder.load().settings["groq"] == {"api_key": "root"}  # the secrets beside the configuration
+    folder.write(".fast-agent/fast-agent.yaml", "default_model: openai.home\n")
+    project = folder.load()
+    assert (project.model, project.settings["groq"]) == ("home", {"api_key": "home"})
+    assert project.config_file == folder.root / ".fast-agent" / "fast-agent.yaml"
+    folder.write("other/fast-agent.yaml", "default_model: 5\n").environ["FAST_AGENT_HOME"] = "other"
+    (line,) = folder.lines()
+    assert line.startswith("other/fast-agent.yaml:1: default_model: is a number")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where, export_env
-from pallas.config.agent_code import server_mistakes, servers_of, unknown_server
+from pallas.config.agent_code import server_mistakes, server_problem, servers_of
 from pallas.config.code import code_file
 from pallas.config.files import shown
 from pallas.config.notes import Notes
@@ -112,7 +112,7 @@ def _mistakes(
             notes.error(where, key, problem, hint)
     servers, shows = servers_of(project), {each.problem for each in server_mistakes(project, agent)}
     for name in report.get("servers", ()):
-        if name not in servers and (found := unknown_server(name, servers))[0] not in shows:
+        if (found := server_problem(project, name, servers)) and found[0] not in shows:
             notes.error(where, key, *found)
     return notes.sorted([])
 

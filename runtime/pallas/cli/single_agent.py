@@ -14,7 +14,7 @@ from typing import Final
 
 from platformdirs.unix import Unix
 
-from pallas.config.fastagent import CONFIG_NAMES
+from pallas.config.fastagent import CONFIG_NAMES, HOME
 from pallas.config.files import module_problem
 from pallas.config.load import AGENTS_FILE, AGENTS_VARIABLE
 
@@ -81,7 +81,11 @@ def single(path: Path) -> tuple[Path, str]:
 
 def _root_above(path: Path) -> Path:
     folders = [path.parent, *path.parent.parents][: _LEVELS + 1]
-    configured = (each for each in folders if any((each / name).is_file() for name in CONFIG_NAMES))
+    configured = (
+        each
+        for each in folders
+        if any((each / place / name).is_file() for place in ("", HOME) for name in CONFIG_NAMES)
+    )
     return next(configured, folders[0])
 
 

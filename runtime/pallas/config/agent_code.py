@@ -95,8 +95,8 @@ def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...
     notes, known, key = Notes(), servers_of(project), f"agents.{config.name}"
     for agent in read_agents(project.root, config):
         for name in agent.servers:
-            if name.text not in known:
-                notes.error(name.where, f"{key}.servers", *unknown_server(name.text, known))
+            if problem := server_problem(project, name.text, known):
+                notes.error(name.where, f"{key}.servers", *problem)
         names = [each.text for each in agent.servers] if agent.has_all_servers else known
         for server, patterns in agent.filters:
             if server.text not in names:
@@ -114,10 +114,17 @@ def servers_of(project: Project) -> tuple[str, ...]:
     return tuple(servers) if isinstance(servers, Mapping) else ()
 
 
-def unknown_server(name: str, known: Collection[str]) -> tuple[str, str, str]:
-    """Problem and hints for a server that an agent uses and the project does not have."""
-    hint = allowed(known) or "add it to the fast-agent configuration"
-    return f"uses server {name}, which is not under mcp.servers", hint, did_you_mean(name, known)
+def server_problem(project: Project, name: str, known: Collection[str]) -> tuple[str, ...]:
+    """Problem and hints for a server that an agent uses and the project does not have, or cannot use.
+
+    Empty for any other; ``known`` are the names under ``mcp.servers``.
+    """
+    if name not in known:
+        hint = allowed(known) or "add it to the fast-agent configuration"
+        return f"uses server {name}, which is not under mcp.servers", hint, did_you_mean(name, known)
+    if reason := project.unusable_servers.get(name):
+        return f"uses server {name}, which {reason}", "repair its entry, or take the server out of the agent"
+    return ()
 
 
 def unused_filter(name: str, servers: Collection[str], known: Collection[str]) -> tuple[str, str, str]:

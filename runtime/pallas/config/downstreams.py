@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeIs
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
@@ -14,8 +14,8 @@ from .file_model import FileModel
 from .models import DownstreamConfig, Where
 from .network import secret_in, url_problem
 from .notes import allowed, did_you_mean, nearest
-from .section import Section
-from .tree import Leaf, Table, key_variable, unset_in
+from .section import Section, because, filled
+from .tree import Leaf, Node, Table, key_variable, unset_in
 from .upstream import AUTH_KEYS, DOWNSTREAM_KEYS, MCP_KEYS
 from .validation import validate
 
@@ -23,6 +23,8 @@ SERVERS_PATH: Final = ("mcp", "servers")
 type Transport = Literal["http", "sse", "stdio"]
 type _Source = tuple[Transport | None, str, tuple[str, ...]]
 
+_PLACES: Final = ("url", "command", "target")
+"""Keys that say where a server is."""
 _NOWHERE: Final[_Source] = (None, "", ())
 SAMPLING_REQUESTS: Final = 10
 """Requests of one server that the model answers in one run, unless ``max_requests`` says otherwise."""
@@ -82,8 +84,20 @@ class McpEntry(OpenModel):
     servers: dict[str, dict[str, Any]] | None = None
 
 
-def read_downstreams(mcp: McpEntry) -> Mapping[str, DownstreamConfig]:
-    """The entries that an agent of ours connects to; those that a model's provider calls are left out."""
+class _Unusable(Exception):
+    """An entry that fast-agent reads, but that no agent can connect to."""
+
+    def __init__(self, key: str, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.key, self.problem, self.hint = key, problem, hint
+
+
+def read_downstreams(mcp: McpEntry) -> tuple[Mapping[str, DownstreamConfig], Mapping[str, str]]:
+    """The entries that an agent of ours connects to, and by name what is wrong with those it cannot use.
+
+    Those that a model's provider calls are left out. An entry that cannot be used is a warning: it is a
+    mistake only for an agent that uses it.
+    """
     if "targets" in mcp.at:
         mcp.at.error("targets", "is no longer read by fast-agent", "write each entry under mcp.servers")
     _warn_of_misspelt(mcp.at, MCP_KEYS)
@@ -95,8 +109,21 @@ def read_downstreams(mcp: McpEntry) -> Mapping[str, DownstreamConfig]:
         )
     servers = mcp.at.section("servers") if mcp.servers else None
     sections = ((name, servers.section(name)) for name in mcp.servers or ()) if servers else ()
-    found = ((name, _downstream(section, name)) for name, section in sections if section is not None)
-    return {name: server for name, server in found if server is not None}
+    found: dict[str, DownstreamConfig] = {}
+    unusable: dict[str, str] = {}
+    for name, section in sections:
+        if section is None:
+            continue
+        try:
+            if (server := _downstream(section, name)) is not None:
+                found[name] = server
+        except _Unusable as refusal:
+            section.warn(
+                refusal.key, refusal.problem, refusal.hint, "until then no agent can use this server"
+            )
+            where = section.place(refusal.key)
+            unusable[name] = f"cannot be used ({where}: {refusal.key}: {refusal.problem})"
+    return found, unusable
 
 
 def _downstream(section: Section, name: str) -> DownstreamConfig | None:
@@ -139,22 +166,28 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
     )
 
 
+def _is_blank(node: Node | None) -> TypeIs[Leaf]:
+    """Whether it is a value that is left empty, as fast-agent takes it for one that is not there."""
+    return isinstance(node, Leaf) and (node.value is None or not str(node.value).strip())
+
+
 def _without_blanks(section: Section) -> Section:
-    """The section without a url and a command left empty; one whose variable is not set is given."""
+    """The section without a url and a command left empty, or a target that is for want of a variable."""
     entries = {
         key: entry
         for key, entry in section.table.entries.items()
-        if key not in ("url", "command")
-        or not isinstance(entry.node, Leaf)
-        or entry.node.value not in ("", None)
-        or entry.node.unset
+        if key not in _PLACES or not _is_blank(entry.node) or (key == "target" and not unset_in(entry.node))
     }
     table = replace(section.table, entries=entries)
     return Section(table, section.path, section.where, section.notes, echo=section.echo)
 
 
 def _source(entry: DownstreamEntry, section: Section) -> _Source:
-    """Where the server is, guessed as fast-agent does: a url goes before a command."""
+    """Where the server is, guessed as fast-agent does: a url goes before a command. Raises _Unusable."""
+    for key in _PLACES:
+        node = section.table.get(key)
+        if _is_blank(node) and unset_in(node):
+            raise _Unusable(key, "is empty" + because(node), filled(node))
     if "target" in section:
         return _target(entry.target, section)
     if "connector_id" in section or _is_provider_managed(section):
@@ -164,17 +197,16 @@ def _source(entry: DownstreamEntry, section: Section) -> _Source:
     if transport == "stdio":
         if entry.command:
             return "stdio", "", (entry.command, *(entry.args or ()))
+        if "command" in given or (not entry.transport and "url" in given):
+            return _NOWHERE  # what is there is a mistake that is noted already
         if entry.transport:
-            section.error(
-                "command", "is missing", "required with transport stdio, for example `command: npx`"
-            )
-        elif "url" not in given and "command" not in given:
-            section.error("url", "url and command are both missing", "required: one of them")
-        return _NOWHERE
+            hint = "required with transport stdio, for example `command: npx`"
+            raise _Unusable("command", "is missing", hint)
+        raise _Unusable("url", "url and command are both missing", "required: one of them")
     if url is None:
-        if "url" not in given:
-            section.error("url", "is missing", f"required with transport {transport}")
-        return _NOWHERE
+        if "url" in given:
+            return _NOWHERE
+        raise _Unusable("url", "is missing", f"required with transport {transport}")
     if refusal := url_problem(url):
         section.refuse("url", refusal)
         return _NOWHERE

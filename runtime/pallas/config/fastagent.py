@@ -14,7 +14,7 @@ from .agent_entries import CapabilitiesEntry
 from .agents import declared
 from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
 from .field_types import CHOICE, Line, Maybe
-from .files import is_there
+from .files import is_there, shown
 from .models import DownstreamConfig, Where
 from .notes import Notes, nearest
 from .permissions import warn_if_shared
@@ -25,6 +25,8 @@ from .validation import validate
 from .yamlfile import read_table
 
 CONFIG_NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
+HOME: Final = ".fast-agent"
+"""The folder of a project whose configuration fast-agent takes first, unless FAST_AGENT_HOME is set."""
 SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 _OWN_MODELS: Final = frozenset({"passthrough", "playback", "slow", "silent"})
@@ -54,7 +56,8 @@ class FastAgentEntry(OpenModel):
 class FastAgentFiles:
     """What the two files say together; ``unset`` are all variables they refer to that are not set.
 
-    ``unset_keys`` are, by provider, those that its ``api_key`` refers to.
+    ``unset_keys`` are, by provider, those that its ``api_key`` refers to. ``unusable_servers`` are entries
+    under ``mcp.servers`` that no agent can use, each with the reason.
     """
 
     config_file: Path | None = None
@@ -62,6 +65,7 @@ class FastAgentFiles:
     model: str = ""
     capabilities: Mapping[str, bool | int] | None = None
     downstreams: Mapping[str, DownstreamConfig] = field(default_factory=dict)
+    unusable_servers: Mapping[str, str] = field(default_factory=dict)
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
@@ -71,18 +75,20 @@ class FastAgentFiles:
 
 def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
     """Both files merged, secrets over configuration; every mistake is noted."""
-    config = _only_one(root, CONFIG_NAMES, notes)
-    secrets = _only_one(root, SECRETS_NAMES, notes)
+    folder = _folder(root, environ)
+    config = _only_one(root, folder, CONFIG_NAMES, notes)
+    secrets = _only_one(root, folder, SECRETS_NAMES, notes)
     merged = Table({}, Where(config or CONFIG_NAMES[-1]))
     for name in (config, secrets):
         if name:
             warn_if_shared(root / name, name, notes)
-            table = read_table(root / name, name, notes, environ, lenient=True)
+            table = read_table(root / name, name, notes, environ, lenient=True, last_wins=True)
             merged = merge(merged, table) if table else merged
     top = Section(merged, "", merged.where, notes, echo=False)
     _warn_of_misspelt(top)
     entry = validate(FastAgentEntry, top)
     provider, model = _default_model(entry.default_model, top)
+    downstreams, unusable = read_downstreams(entry.mcp) if entry.mcp else ({}, {})
     unset_keys = _unset_keys(merged)
     _warn_of_missing_key(merged, provider, unset_keys.get(provider, ""), notes)
     return FastAgentFiles(
@@ -90,7 +96,8 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         provider=provider,
         model=model,
         capabilities=declared(entry.model_capabilities),
-        downstreams=read_downstreams(entry.mcp) if entry.mcp else {},
+        downstreams=downstreams,
+        unusable_servers=unusable,
         log_level=entry.logger.level if entry.logger else None,
         settings=_settings(merged, environ),
         unset=unset_in(merged),
@@ -99,9 +106,19 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
     )
 
 
-def _only_one(root: Path, names: tuple[str, ...], notes: Notes) -> str | None:
+def _folder(root: Path, environ: Mapping[str, str]) -> Path:
+    """Where fast-agent finds its files: the first folder with a configuration, else that with secrets."""
+    folders = (root / (environ.get("FAST_AGENT_HOME") or HOME), root)
+    for names in (CONFIG_NAMES, SECRETS_NAMES):
+        for folder in folders:
+            if any(is_there(folder / name) for name in names):
+                return folder
+    return root
+
+
+def _only_one(root: Path, folder: Path, names: tuple[str, ...], notes: Notes) -> str | None:
     """The one of ``names`` that is there; two of them are a mistake, as they are for fast-agent."""
-    found = [name for name in names if is_there(root / name)]
+    found = [shown(root, folder / name) for name in names if is_there(folder / name)]
     if len(found) > 1:
         notes.error(Where(found[0]), "", f"is one of {len(found)}: {' and '.join(found)}", "keep one of them")
     return found[0] if found else None

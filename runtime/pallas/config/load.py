@@ -26,17 +26,18 @@ CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
 KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
 
 
-def check_required(
-    agents: Mapping[str, Draft], downstreams: Mapping[str, DownstreamConfig], notes: Notes
-) -> None:
-    """Every server that an agent requires is one of ``mcp.servers``."""
-    known = tuple(downstreams)
+def check_required(agents: Mapping[str, Draft], files: FastAgentFiles, notes: Notes) -> None:
+    """Every server that an agent requires is one of ``mcp.servers``, and one that can be used."""
+    known = tuple(files.downstreams)
     for agent in agents.values():
         for name, where in agent.required:
-            if name not in downstreams:
+            key = f"{agent.path}.servers.{name}"
+            if reason := files.unusable_servers.get(name):
+                notes.error(where, key, f"this server {reason}", "repair its entry, or leave it out here")
+            elif name not in known:
                 notes.error(
                     where,
-                    f"{agent.path}.servers.{name}",
+                    key,
                     f"there is no server {name} under mcp.servers",
                     allowed(known) if known else "add it to the fast-agent configuration",
                     did_you_mean(name, known),
@@ -93,7 +94,7 @@ def read_project(
     warn_of_code(root, topology.agents if topology else {}, notes)
     if topology is not None:
         warn_of_delegation(topology, files.downstreams, notes)
-        check_required(topology.agents, files.downstreams, notes)
+        check_required(topology.agents, files, notes)
     found = notes.sorted([agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
@@ -181,6 +182,7 @@ def _project(topology: Topology, files: FastAgentFiles) -> Project:
         model=files.model,
         capabilities=capabilities_of(files.capabilities),
         downstreams=files.downstreams,
+        unusable_servers=files.unusable_servers,
         log_level=files.log_level,
         settings=files.settings,
         unset=files.unset,

@@ -318,6 +318,7 @@ class Project:
     open. ``workers`` processes serve the project.
     ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
     where there is no other.
+    ``unusable_servers`` are entries under ``mcp.servers`` that no agent can use, each with the reason.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
     ``unset_keys`` by provider the one that its ``api_key`` refers to. ``model_where`` is the place of
     ``default_model``.
@@ -367,6 +368,7 @@ class Project:
     model: Annotated[str, NO_EFFECT] = ""
     capabilities: Annotated[Capabilities | None, NO_EFFECT] = None
     downstreams: Annotated[Mapping[str, DownstreamConfig], BY_PARTS] = field(default_factory=dict)
+    unusable_servers: Annotated[Mapping[str, str], NO_EFFECT] = field(default_factory=dict)
     log_level: Annotated[str | None, _PROCESSES] = None
     settings: Annotated[Mapping[str, Any], BY_PARTS] = field(default_factory=dict, repr=False)
     unset: Annotated[tuple[str, ...], NO_EFFECT] = ()

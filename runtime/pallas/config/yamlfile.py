@@ -78,12 +78,19 @@ def shell_style_defaults(text: str) -> tuple[str, ...]:
 
 
 def read_table(
-    path: Path, file: str, notes: Notes, environ: Mapping[str, str], *, lenient: bool = False
+    path: Path,
+    file: str,
+    notes: Notes,
+    environ: Mapping[str, str],
+    *,
+    lenient: bool = False,
+    last_wins: bool = False,
 ) -> Table | None:
     """The file's top-level mapping with ``${VAR}`` expanded, None after noting why there is none.
 
     ``lenient`` is for files whose keys are another program's: there a key that is not text is taken as
     it is written, an empty file is an empty mapping, and what was written is never repeated in a note.
+    With ``last_wins`` a key that is given twice is a warning and has its last value.
     """
     text = read_text(path, file, notes)
     if text is None:
@@ -102,7 +109,7 @@ def read_table(
         notes.error(Where(file), "", "is empty", "write the project's name and agents; see: pallas init DIR")
         return None
     try:
-        node = _Builder(file, notes, environ, lenient).build(root, "", 0)
+        node = _Builder(file, notes, environ, lenient, last_wins=last_wins).build(root, "", 0)
     except _Refused as refused:
         notes.error(refused.where, "", refused.problem, refused.hint)
         return None
@@ -179,10 +186,16 @@ class _Builder:
     """Turns composed nodes into a tree. Aliases are followed, within bounds."""
 
     def __init__(
-        self, file: str, notes: Notes, environ: Mapping[str, str], lenient: bool, verbatim: bool = False
+        self,
+        file: str,
+        notes: Notes,
+        environ: Mapping[str, str],
+        lenient: bool,
+        verbatim: bool = False,
+        last_wins: bool = False,
     ) -> None:
         self._file, self._notes, self._environ, self._lenient = file, notes, environ, lenient
-        self._verbatim = verbatim
+        self._verbatim, self._last_wins = verbatim, last_wins
         self._scalars = SafeConstructor()
         self._open: set[int] = set()
         self._left = MAX_VALUES
@@ -252,9 +265,11 @@ class _Builder:
             below = f"{path}.{key}" if path else key
             value = self.build(value_node, below, depth + 1)
             if key in entries:
-                first = entries[key].where.line
-                self._notes.error(place, below, f"is given twice, first on line {first}", "keep one of them")
-                continue
+                problem = f"is given twice, first on line {entries[key].where.line}"
+                if not self._last_wins:
+                    self._notes.error(place, below, problem, "keep one of them")
+                    continue
+                self._notes.warn(place, below, problem, "this one counts; remove the other")
             entries[key] = Entry(place, value)
         return Table({**entries, **{key: e for key, e in inherited.items() if key not in entries}}, where)
 

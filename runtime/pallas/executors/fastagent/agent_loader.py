@@ -9,7 +9,7 @@ from typing import Final
 from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Mistake, Project, Where
-from pallas.config.agent_code import server_mistakes, unknown_server, unused_filter
+from pallas.config.agent_code import server_mistakes, server_problem, unused_filter
 from pallas.config.files import module_file
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
@@ -129,15 +129,16 @@ def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) ->
 
 
 def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:
-    """Raise Fault (CONFIG) for a downstream that is not there, or that only a filter of the agent names.
+    """Raise Fault (CONFIG) for a downstream that is not there or cannot be used, or that only a filter names.
 
     fast-agent would let all tools pass such a filter. The words are those of ``pallas check``; its warnings
     are logged.
     """
-    mcp, problems = settings_of(fast).mcp, []
+    mcp = settings_of(fast).mcp
+    problems: list[tuple[str, ...]] = []
     known = tuple(mcp.servers) if mcp else ()
     for servers, filtered in named_servers(fast):
-        problems += [unknown_server(name, known) for name in servers if name not in known]
+        problems += filter(None, (server_problem(project, name, known) for name in servers))
         strange = (name for name in filtered if name not in (*servers, *known))
         problems += [unused_filter(name, servers, known) for name in strange]
     if not problems:

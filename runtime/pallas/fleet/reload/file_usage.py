@@ -8,7 +8,7 @@ from typing import Final
 from pallas.config import AgentConfig, Project
 from pallas.config.code import module_of, payload_module
 from pallas.config.envfile import ENV_FILE
-from pallas.config.fastagent import CONFIG_NAMES, SECRETS_NAMES
+from pallas.config.fastagent import CONFIG_NAMES, HOME, SECRETS_NAMES
 from pallas.config.load import AGENTS_FILE
 from pallas.config.organism import ORGANISM_FILE
 
@@ -60,13 +60,16 @@ def usage_of(project: Project, agents: Sequence[AgentFacts], *, only: bool = Fal
         }
     )
     issuers = project.auth.issuers.values() if project.auth is not None else ()
+    folders = {project.root, project.root / HOME}
+    if project.config_file is not None:
+        folders.add(project.config_file.parent)
     config = frozenset(
         {
             project.agents_file,
             # Either of them may appear, next to the other or instead of it.
             *(project.root / name for name in (AGENTS_FILE, ORGANISM_FILE)),
             project.root / ENV_FILE,
-            *(project.root / name for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
+            *(folder / name for folder in folders for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
             *(each.public_key for each in issuers if each.public_key is not None),
         }
     )
