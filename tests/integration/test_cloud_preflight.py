@@ -58,7 +58,7 @@ async def test_an_azure_resource_is_asked_with_its_key() -> None:  # PR-20
         # A deployment is not in the list of models.
         assert {seen.path for seen in fake.seen} == {"/openai/models"}
         assert await _message("azure", {"azure": {**block, "api_key": "other"}}) == (
-            "azure: the API key was refused (HTTP 401)"
+            "azure: the API key was refused (HTTP 401); correct AZURE_API_KEY in .env or the environment"
         )
     (port,) = free_ports(1)
     dead = {"azure": {"base_url": f"http://127.0.0.1:{port}", "api_key": KEY}}

@@ -340,7 +340,10 @@ async def test_a_key_that_is_revoked_while_the_fleet_runs_degrades_its_agents_un
             (agent,) = fleet.agents
             assert agent.snapshot().health.status.value == "ok"
             provider.answer = status(401)
-            refused = "LLM: openai: the API key was refused (HTTP 401)"
+            refused = (
+                "LLM: openai: the API key was refused (HTTP 401); correct openai.api_key in "
+                "fastagent.config.yaml:11"
+            )
             await until(lambda: changes(fleet) == [("degraded", refused)])
             for era in ERAS:
                 assert (await health(fleet, era))["message"] == refused

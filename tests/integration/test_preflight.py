@@ -232,7 +232,7 @@ async def test_backends_of_handlers_are_asked_and_each_address_once(fake: Fake) 
     assert {report.provider: report.message for report in await preflight(project, advice="")} == {
         "backend near": "",
         "backend same": "",
-        "backend other": "backend other: the API key was refused (HTTP 401)",
+        "backend other": "backend other: the API key was refused (HTTP 401); correct its key at agents.yaml",
         "backend keyless": "backend keyless: MOONSHOT_API_KEY is not set. Put it into .env.",
     }
     assert len(downstream.seen) == 2
@@ -277,11 +277,11 @@ async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytes
         await providers.check()
     reports = providers.reports
     assert [report.message for report in reports] == [
-        "anthropic: the API key was refused (HTTP 401)",
-        "openai: the API key was refused (HTTP 401)",
+        "anthropic: the API key was refused (HTTP 401); correct ANTHROPIC_API_KEY in .env or the environment",
+        "openai: the API key was refused (HTTP 401); correct OPENAI_API_KEY in .env or the environment",
     ]
     warnings = [record for record in caplog.records if "provider" in record.__dict__]
-    assert [record.levelname for record in warnings] == ["WARNING", "WARNING"]
+    assert [record.levelname for record in warnings] == ["WARNING"]  # no agent needs the other one's key
     for text in (caplog.text, repr(reports), repr(hub.since(0).events)):
         assert wrong not in text
         assert KEY not in text
@@ -379,7 +379,9 @@ async def test_a_key_that_is_revoked_later_shows_and_a_mended_one_clears(
         assert (providers.problem(), _notices(hub)) == ("", [])
         watching = asyncio.create_task(providers.watch())
         downstream.answer = status(401)
-        refused = "openai: the API key was refused (HTTP 401)"
+        refused = (
+            "openai: the API key was refused (HTTP 401); correct OPENAI_API_KEY in .env or the environment"
+        )
         await until(lambda: providers.problem() == refused)
         asked = len(downstream.seen)
         await until(lambda: len(downstream.seen) > asked + 3)
@@ -413,20 +415,32 @@ async def test_trouble_that_may_pass_counts_when_two_checks_meet_it(fake: Fake) 
     assert at_once.problem() == f"openai: HTTP 503 from {host}"
 
 
-async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake: Fake) -> None:
+async def test_a_key_that_no_agent_needs_is_not_reported_until_one_does(fake: Fake) -> None:
     # PR-21
     _, origin = fake
     hub = EventHub()
+    used: list[str] = []
     providers = ProviderChecks(
         _project(
             "openai", "good", openai=_keys(origin)["openai"], anthropic=_keys(origin, "no")["anthropic"]
         ),
         hub,
         lambda: None,
+        used=lambda: used,
     )
     await providers.check()
     assert providers.problem() == ""
-    assert _notices(hub) == [("warning", "anthropic: the API key was refused (HTTP 401)")]
+    assert _notices(hub) == []
+    used.append("anthropic.good")
+    await providers.check()
+    refused = (
+        "anthropic: the API key was refused (HTTP 401); correct ANTHROPIC_API_KEY in .env or the environment"
+    )
+    assert _notices(hub) == [("warning", refused)]
+    assert providers.problem(["anthropic.good"]) == refused
+    used.clear()
+    await providers.check()
+    assert providers.problem() == ""
 
 
 def test_after_a_failure_the_next_check_comes_sooner_and_after_a_refused_key_backs_off() -> None:

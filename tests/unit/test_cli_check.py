@@ -45,20 +45,50 @@ def test_a_right_project_gives_one_line_and_zero(folder: Folder, capsys: pytest.
     assert err == ""
 
 
-def test_a_default_model_without_a_provider_is_told(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("haiku", ""),
+        ("kimi", ""),
+        ("gpt-4.1", ""),
+        ("gpt-5-mini?reasoning=low", ""),
+        ("claude-haiku-4-5-20251001", ""),
+        ("openai.gpt-4o-2024-08-06", ""),
+        ("passthrough", ""),
+        ("$system.default", ""),
+        (
+            "openai.o3-mini.low",
+            "Reasoning suffix syntax is no longer supported for 'openai.o3-mini.low'. Use "
+            "'?reasoning=<value>' instead",
+        ),
+        (
+            "ollama.llama3",
+            "Unknown model or provider for: ollama.llama3; write PROVIDER.MODEL, for example generic.llama3",
+        ),
+        ("qwen3", "Unknown model or provider for: qwen3; write PROVIDER.MODEL, for example generic.qwen3"),
+        ("antropic.x", "Unknown model or provider for: antropic.x; did you mean anthropic.x"),
+        ("gpt-4.1?reasonin=low", "Unsupported model query parameter 'reasonin' in 'gpt-4.1'"),
+    ],
+)
+def test_a_model_is_what_fast_agents_own_tables_say(
+    folder: Folder, capsys: pytest.CaptureFixture[str], model: str, problem: str
 ) -> None:
     # PR-12
-    folder.agents()
-    for model, told in (("qwen3", True), ("qwen3?temperature=1", True), ("passthrough", False)):
-        folder.config(f"default_model: {model}\n")
-        assert check(folder.root) == 0
-        _, err = capsys.readouterr()
-        line = (
-            "fastagent.config.yaml:1: warning: default_model: qwen3 has no provider before it; fast-agent "
-            "finds one for the names that it knows alone; write PROVIDER.MODEL, for example generic.qwen3"
-        )
-        assert err.splitlines() == ([line] if told else [])
+    agent = AGENT.replace("servers={servers}", f"model={model!r}")
+    folder.agents().write("agents/jarvis.py", agent)
+    references = "model_references: {system: {default: $system.fast, fast: haiku}}\n"
+    folder.config(f'{references}default_model: "{model}"\n')
+    assert check(folder.root) == (2 if problem else 0)
+    _, err = capsys.readouterr()
+    places = (
+        "fastagent.config.yaml:2: warning: default_model: ",
+        "agents/jarvis.py:6: agents.jarvis.model: ",
+    )
+    assert err.splitlines() == ([f"{place}{problem}" for place in places] if problem else [])
+    folder.write("agents/jarvis.py", AGENT.format(servers=[]))
+    assert check(folder.root) == (2 if problem else 0)
+    _, err = capsys.readouterr()
+    assert err.splitlines() == ([f"fastagent.config.yaml:2: default_model: {problem}"] if problem else [])
 
 
 def test_mistakes_go_to_stderr_one_a_line_and_give_two(
@@ -117,7 +147,7 @@ def test_json_tells_mistakes_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_without_import_the_users_code_and_fast_agent_stay_out(folder: Folder) -> None:
+def test_without_import_the_users_code_stays_out_and_without_models_fast_agent(folder: Folder) -> None:
     folder.agents().write("agents/jarvis.py", "raise SystemExit('was imported')\n")
     code = (
         "import sys; from pathlib import Path; from pallas.cli.check import check\n"

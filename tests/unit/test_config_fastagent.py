@@ -61,9 +61,12 @@ def test_default_model_is_split_at_its_first_dot(
     assert (project.provider, project.model) == (provider, model)
 
 
-def test_a_misspelt_provider_is_asked_about(folder: Folder) -> None:
-    (line,) = folder.config("default_model: antropic.claude-sonnet-4-5\n").lines()
-    assert line.endswith("antropic is not a provider of fast-agent; did you mean anthropic.claude-sonnet-4-5")
+def test_a_reference_may_lead_to_another(folder: Folder) -> None:
+    references = "{system: {default: $system.fast, fast: anthropic.x}}"
+    project = folder.config(f"default_model: $system.default\nmodel_references: {references}\n").load()
+    assert (project.provider, project.model) == ("anthropic", "x")
+    (line,) = folder.config("default_model: $a.b\nmodel_references: {a: {b: $a.c, c: $a.b}}\n").lines()
+    assert "there is no a." in line
 
 
 def test_a_reference_that_leads_nowhere_is_a_mistake(folder: Folder) -> None:

@@ -26,10 +26,10 @@ async def probe(project: Project, kind: str, model: str, url: str, key: str) -> 
     block: dict[str, Any] = {"api_key": key}
     if url:
         block["base_url"] = url
-    asked = replace(
-        project, agents={}, settings={provider: block}, unset_keys={}, provider=provider, model=model
-    )
+    asked = replace(project, agents={}, settings={provider: block}, keys={}, provider=provider, model=model)
     for report in await preflight(asked):
         if report.provider == provider and not report.ok:
-            return Probed(report.message, report.certain and _REFUSED in report.message)
+            refused = report.certain and _REFUSED in report.message
+            # The key came with the request, and is in no file.
+            return Probed(report.message.partition("; correct ")[0] if refused else report.message, refused)
     return Probed()

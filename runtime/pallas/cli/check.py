@@ -20,8 +20,8 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
 
     Mistakes and warnings go to stderr, one per line, and a summary to stdout. With ``as_json`` one JSON
     object goes to stdout and nothing to stderr. The agents' code is parsed; with ``do_import`` it is also
-    imported, in one process per agent. Without it fast-agent is not imported. With ``ask`` the models'
-    providers are asked whether they can answer.
+    imported, in one process per agent. fast-agent is imported if the project names a model. With ``ask`` the
+    models' providers are asked whether they can answer.
     """
     found, mistakes = read_project(project)
     if found is not None and found.scripted is not None:
@@ -32,6 +32,10 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
         mistakes += _schema_warnings(found)
     if found is not None:
         mistakes += _code_mistakes(found, do_import)
+    if found is not None:
+        from .model_check import model_mistakes
+
+        mistakes += model_mistakes(found)
     if found is not None and ask:
         from .provider_check import provider_warnings
 

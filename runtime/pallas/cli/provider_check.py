@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pallas.config import AgentConfig, Mistake, Project, Where
-from pallas.config.agent_code import read_agents, referred_model
+from pallas.config.agent_code import read_agents
 from pallas.config.envfile import read_env
 from pallas.config.notes import Notes
 from pallas.health.cloud_account import ALWAYS
@@ -18,9 +19,11 @@ _CHECKED = PROVIDERS.keys() | ALWAYS
 def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mistake, ...]:
     """Return a warning for each provider or model that cannot answer, within 5 s; models are asked nothing.
 
-    What ``told`` says of missing keys is not repeated. A model that an agent's code computes is not known.
+    Only providers that an agent needs are reported. What ``told`` says of missing keys is not repeated. A
+    model that an agent's code computes is not known.
     """
-    models = dict(_models(project))
+    default, models = _named(project)
+    project = replace(project, provider=default[0], model=default[1])
     if project.provider not in _CHECKED and not models and not project.llm.backends:
         return ()
     from pallas.health.preflight import backend_label, preflight  # an HTTP client
@@ -33,31 +36,43 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
     backends = {backend_label(each): (each.where, "llm.backends") for each in project.llm.backends}
     notes = Notes()
     for report in reports:
-        if report.ok or f"{report.provider}.api_key" in places:
+        if report.ok or not report.needed or f"{report.provider}.api_key" in places:
             continue
         users = [used for spec, used in models.items() if _is_about(report.provider, spec)]
-        default = backends.get(report.provider, (project.model_where, "default_model"))
-        where, key = default if report.active or not users else users[0]
+        where, key = backends.get(report.provider, (project.model_where, "default_model"))
+        if users and not report.active:
+            where, key = users[0]
         notes.warn(where, key, report.message)
     return notes.sorted([])
 
 
-def _models(project: Project) -> Iterator[tuple[str, tuple[Where, str]]]:
-    """The models that agents name, with the place and the key of the first of each."""
-    seen: set[str] = set()
-    for agent in project.agents.values():
-        for spec, where in _models_of(project, agent):
-            if spec.partition(".")[0] in _CHECKED and spec not in seen:
-                seen.add(spec)
-                yield spec, (where, f"agents.{agent.name}.model")
+def _named(project: Project) -> tuple[tuple[str, str], dict[str, tuple[Where, str]]]:
+    """Return provider and model of the default, and the models of agents with place and key of the first.
+
+    Each is named as fast-agent resolves it. What it refuses has been reported and is left out.
+    """
+    named = [
+        (spec, agent.name, where) for agent in project.agents.values() for spec, where in _of(project, agent)
+    ]
+    if not named and not project.model:
+        return ("", ""), {}
+    from pallas.executors.fastagent.model_registry import specs_of
+
+    found: dict[str, tuple[Where, str]] = {}
+    for spec, agent_name, where in named:
+        for model in specs_of([spec], project) or ():
+            if model.partition(".")[0] in _CHECKED:
+                found.setdefault(model, (where, f"agents.{agent_name}.model"))
+    provider, _, model = "".join(specs_of([""], project) or ()).partition(".")
+    return (provider, model), found
 
 
-def _models_of(project: Project, agent: AgentConfig) -> Iterator[tuple[str, Where]]:
+def _of(project: Project, agent: AgentConfig) -> Iterator[tuple[str, Where]]:
     for found in read_agents(project.root, agent):
         if found.model is not None:
-            yield referred_model(found.model.text, project).partition("?")[0], found.model.where
+            yield found.model.text, found.model.where
     for provider in agent.providers:
-        yield from ((spec.partition("?")[0], agent.where) for spec in provider.models)
+        yield from ((spec, agent.where) for spec in provider.models)
 
 
 def _own_hosts(project: Project) -> frozenset[str]:

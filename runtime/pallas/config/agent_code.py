@@ -6,11 +6,12 @@ Only what is written out counts: names that the code computes are known when it 
 import ast
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from .fastagent import resolve_reference
 from .files import shown
 from .models import AgentConfig, Mistake, Project, Where
 from .notes import Notes, allowed, did_you_mean
@@ -28,6 +29,7 @@ _CONNECT: Final = "mcp_connect"
 """Where an agent has servers that the configuration does not name."""
 _AGENTS: Final = frozenset({"agent", "custom", "smart"})
 """The decorators of agents that ask a model themselves."""
+_MODEL_TABLES: Final = frozenset({"ModelDatabase", "ModelFactory"})
 _RULE: Final = "---"
 
 
@@ -52,6 +54,8 @@ class AgentText:
     """Whether it has a model that could not be read."""
     has_default_model: bool = False
     """Whether it is an agent of a module that names no model."""
+    adds_models: bool = False
+    """Whether its module uses fast-agent's tables of models, and so may add some."""
 
 
 def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
@@ -84,10 +88,22 @@ def model_of(project: Project, config: AgentConfig) -> str:
 
 def referred_model(model: str, project: Project) -> str:
     """``$group.name`` by ``model_references``; any other text as it is."""
-    group, _, name = model[1:].partition(".")
-    references = project.settings.get("model_references") if model.startswith("$") else None
-    inner = references.get(group) if isinstance(references, Mapping) else None
-    return str(inner.get(name, model)) if isinstance(inner, Mapping) else model
+    return resolve_reference(model, project.settings.get("model_references"))
+
+
+def uses_default_model(project: Project, config: AgentConfig) -> bool:
+    """Whether an agent may ask the project's ``default_model``, as far as its text shows."""
+    if config.kind == "handler":  # ``complete()`` without a name
+        return config.handler is not None and config.handler.typed is not None and not project.llm.backends
+    if config.kind != "llm":
+        return False
+    if config.definition is not None:
+        return config.definition.llm is None
+    found = read_agents(project.root, config)
+    own = [agent for agent in found if agent.model is None and not agent.computes_model]
+    if config.providers and len(found) < 2:
+        return False
+    return not found or any(agent.has_default_model or config.card is not None for agent in own)
 
 
 def server_mistakes(project: Project, config: AgentConfig) -> tuple[Mistake, ...]:
@@ -219,11 +235,13 @@ def _of_module(path: Path, file: str) -> Iterator[AgentText]:
     if (tree := _parsed(path)) is None:
         return
     reader = _ModuleReader(file, tree)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    adds_models = not names.isdisjoint(_MODEL_TABLES)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
-                    yield reader.agent(decorator)
+                    yield replace(reader.agent(decorator), adds_models=adds_models)
 
 
 @dataclass

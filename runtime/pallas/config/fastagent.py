@@ -15,11 +15,11 @@ from .agents import declared
 from .downstreams import SERVERS_PATH, McpEntry, OpenModel, read_downstreams
 from .field_types import CHOICE, Line, Maybe
 from .files import is_there, shown
-from .models import DownstreamConfig, Where
+from .models import DownstreamConfig, KeySource, Where
 from .notes import Notes, nearest
 from .permissions import warn_if_shared
 from .section import Section
-from .tree import Leaf, Table, merge, plain, unset_in
+from .tree import REFERENCE, Leaf, Table, merge, plain, unset_in
 from .upstream import PROVIDERS, TOP_KEYS
 from .validation import validate
 from .yamlfile import read_table
@@ -29,8 +29,6 @@ HOME: Final = ".fast-agent"
 """The folder of a project whose configuration fast-agent takes first, unless FAST_AGENT_HOME is set."""
 SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
-_OWN_MODELS: Final = frozenset({"passthrough", "playback", "slow", "silent"})
-"""Models of fast-agent's own, for tests."""
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
 # A model name without a provider may hold a dot too (gpt-4.1): what is before it ends in a digit then.
@@ -56,8 +54,8 @@ class FastAgentEntry(OpenModel):
 class FastAgentFiles:
     """What the two files say together; ``unset`` are all variables they refer to that are not set.
 
-    ``unset_keys`` are, by provider, those that its ``api_key`` refers to. ``unusable_servers`` are entries
-    under ``mcp.servers`` that no agent can use, each with the reason.
+    ``keys`` are those of the providers, by provider. ``unusable_servers`` are entries under ``mcp.servers``
+    that no agent can use, each with the reason.
     """
 
     config_file: Path | None = None
@@ -69,7 +67,7 @@ class FastAgentFiles:
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     unset: tuple[str, ...] = ()
-    unset_keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, KeySource] = field(default_factory=dict)
     model_where: Where = field(default_factory=lambda: Where(CONFIG_NAMES[-1]))
 
 
@@ -89,8 +87,6 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
     entry = validate(FastAgentEntry, top)
     provider, model = _default_model(entry.default_model, top)
     downstreams, unusable = read_downstreams(entry.mcp) if entry.mcp else ({}, {})
-    unset_keys = _unset_keys(merged)
-    _warn_of_missing_key(merged, provider, unset_keys.get(provider, ""), notes)
     return FastAgentFiles(
         config_file=root / config if config else None,
         provider=provider,
@@ -101,7 +97,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         log_level=entry.logger.level if entry.logger else None,
         settings=_settings(merged, environ),
         unset=unset_in(merged),
-        unset_keys=unset_keys,
+        keys=_keys(merged),
         model_where=top.place("default_model"),
     )
 
@@ -139,62 +135,49 @@ def _default_model(text: str | None, top: Section) -> tuple[str, str]:
         return slash, rest
     provider, _, model = spec.partition(".")
     if not model or not _PROVIDER.fullmatch(provider):
-        _warn_of_no_provider(spec, top)
-        return "", spec
-    if provider not in PROVIDERS and (meant := nearest(provider, PROVIDERS, cutoff=0.75)):
-        top.warn(
-            "default_model", f"{provider} is not a provider of fast-agent", f"did you mean {meant}.{model}"
-        )
+        return "", spec  # fast-agent knows the provider of some names
     return provider, model
-
-
-def _warn_of_no_provider(spec: str, top: Section) -> None:
-    if spec and "$" not in spec and spec not in _OWN_MODELS:
-        top.warn(
-            "default_model",
-            f"{spec} has no provider before it; fast-agent finds one for the names that it knows alone",
-            f"write PROVIDER.MODEL, for example generic.{spec}",
-        )
 
 
 def _referred(text: str, top: Section) -> str:
     """``$group.name`` looked up under ``model_references``; any other text as it is."""
-    if not text.startswith("$"):
-        return text
-    group, _, name = text[1:].partition(".")
     references = top.table.get("model_references")
-    inner = references.get(group) if isinstance(references, Table) else None
-    leaf = inner.get(name) if isinstance(inner, Table) else None
-    if isinstance(leaf, Leaf) and isinstance(leaf.value, str):
-        return leaf.value
+    found = resolve_reference(text, plain(references) if references is not None else None)
+    if not found.startswith("$"):
+        return found
     top.error(
-        "default_model", f"there is no {text[1:]} under model_references", "add it there, or name a model"
+        "default_model", f"there is no {found[1:]} under model_references", "add it there, or name a model"
     )
     return ""
 
 
-def _unset_keys(merged: Table) -> dict[str, str]:
-    """By provider, the variables that its key refers to and that are not set."""
-    keys = {
-        name: entry.node.unset
-        for name in sorted(PROVIDERS)
-        if isinstance(block := merged.get(name), Table)
-        and (entry := block.entries.get("api_key"))
-        and isinstance(entry.node, Leaf)
-    }
-    return {name: ", ".join(unset) for name, unset in keys.items() if unset}
+def resolve_reference(text: str, references: Any) -> str:
+    """``$group.name`` looked up in ``model_references``, also through other references.
+
+    Any other text is returned as it is, and so is a reference that leads nowhere or in a circle.
+    """
+    seen: set[str] = set()
+    while text.startswith("$") and text not in seen:
+        seen.add(text)
+        group, _, name = text[1:].partition(".")
+        inner = references.get(group) if isinstance(references, Mapping) else None
+        found = inner.get(name) if isinstance(inner, Mapping) else None
+        if not isinstance(found, str) or not found.strip():
+            break
+        text = found.strip()
+    return text
 
 
-def _warn_of_missing_key(merged: Table, provider: str, names: str, notes: Notes) -> None:
-    """The provider that answers has a key that refers to nothing: better said before the first call."""
-    block = merged.get(provider)
-    if names and isinstance(block, Table):
-        notes.warn(
-            block.entries["api_key"].node.where,
-            f"{provider}.api_key",
-            f"{names} is not set, and default_model uses {provider}",
-            f"set {names} in the environment or in .env",
-        )
+def _keys(merged: Table) -> dict[str, KeySource]:
+    """The ``api_key`` of each provider that has one."""
+    found: dict[str, KeySource] = {}
+    for name in sorted(PROVIDERS):
+        block = merged.get(name)
+        leaf = block.get("api_key") if isinstance(block, Table) else None
+        if isinstance(leaf, Leaf) and (leaf.value or leaf.unset):
+            named = [each.partition(":")[0] for each in REFERENCE.findall(leaf.raw)] if leaf.expanded else ()
+            found[name] = KeySource(leaf.where, ", ".join(leaf.unset or named), is_set=not leaf.unset)
+    return found
 
 
 def _settings(merged: Table, environ: Mapping[str, str]) -> Mapping[str, Any]:

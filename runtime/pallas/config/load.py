@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from .agent_code import uses_default_model
 from .agents import Draft, capabilities_of
 from .auth_section import auth_of
 from .delegation import warn_of_delegation
@@ -95,16 +96,34 @@ def read_project(
     if topology is not None:
         warn_of_delegation(topology, files.downstreams, notes)
         check_required(topology.agents, files, notes)
-    found = notes.sorted([agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
+    order = [agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE]
+    found = notes.sorted(order)
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
+    project = _project(topology, files)
+    _warn_of_missing_key(project, notes)
+    found = notes.sorted(order)
     project = replace(
-        _project(topology, files),
+        project,
         organism_file=root / organism.file if organism else None,
         tls=_tls(root, variables) or (organism.tls if organism else None),
         warnings=found,
     )
     return project, found
+
+
+def _warn_of_missing_key(project: Project, notes: Notes) -> None:
+    """The key of the provider that answers refers to nothing: better reported before the first call."""
+    key = project.keys.get(project.provider)
+    if key is None or key.is_set:
+        return
+    if any(uses_default_model(project, agent) for agent in project.agents.values()):
+        notes.warn(
+            key.where,
+            f"{project.provider}.api_key",
+            f"{key.variable} is not set, and default_model uses {project.provider}",
+            f"set {key.variable} in the environment or in .env",
+        )
 
 
 def _files(root: Path, agents: Path, variables: Mapping[str, str]) -> tuple[Path, Path | None]:
@@ -186,6 +205,6 @@ def _project(topology: Topology, files: FastAgentFiles) -> Project:
         log_level=files.log_level,
         settings=files.settings,
         unset=files.unset,
-        unset_keys=files.unset_keys,
+        keys=files.keys,
         model_where=files.model_where,
     )

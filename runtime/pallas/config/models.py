@@ -302,6 +302,17 @@ class LockRules:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where the ``api_key`` of a provider is written."""
+
+    where: Where
+    variable: str = ""
+    """The variables that it refers to; empty if the key itself is in the file."""
+    is_set: bool = True
+    """Whether these have a value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A whole project. Paths are absolute. ``bind`` is None unless the user set it (C23).
 
@@ -320,8 +331,7 @@ class Project:
     where there is no other.
     ``unusable_servers`` are entries under ``mcp.servers`` that no agent can use, each with the reason.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
-    ``unset_keys`` by provider the one that its ``api_key`` refers to. ``model_where`` is the place of
-    ``default_model``.
+    ``keys`` says by provider where its key is written. ``model_where`` is the place of ``default_model``.
     ``prices`` are those of models that the project gives itself, the first one that fits counts.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
@@ -372,7 +382,7 @@ class Project:
     log_level: Annotated[str | None, _PROCESSES] = None
     settings: Annotated[Mapping[str, Any], BY_PARTS] = field(default_factory=dict, repr=False)
     unset: Annotated[tuple[str, ...], NO_EFFECT] = ()
-    unset_keys: Annotated[Mapping[str, str], NO_EFFECT] = field(default_factory=dict)
+    keys: Annotated[Mapping[str, KeySource], NO_EFFECT] = field(default_factory=dict)
     model_where: Annotated[Where, NO_EFFECT] = Where("fastagent.config.yaml")
     warnings: Annotated[tuple[Mistake, ...], NO_EFFECT] = ()
 

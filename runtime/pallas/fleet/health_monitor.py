@@ -147,16 +147,21 @@ class ProviderChecks:
         return steady.take(report, report.message, good=report.ok, certain=report.certain)
 
     def _tell(self, before: ProviderReport | None, now: ProviderReport) -> None:
-        if now.message == (before.message if before is not None else ""):
+        if _told(now) == (_told(before) if before is not None else ""):
             return
         extra = {"provider": now.provider}
-        if now.ok:
+        if not _told(now):
             text = f"{now.provider}: the provider check passes again"
             log.info("%s", text, extra=extra)
             self._hub.publish(Notice(level="info", text=text))
         else:
             log.warning("provider check failed: %s", now.message, extra=extra)
             self._hub.publish(Notice(level="warning", text=now.message))
+
+
+def _told(report: ProviderReport) -> str:
+    """The problem that people are told: none with a key that no agent needs."""
+    return report.message if report.needed else ""
 
 
 def _is_about(report: ProviderReport, spec: str) -> bool:

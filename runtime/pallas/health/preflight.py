@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx2
 
+from pallas.config.agent_code import uses_default_model
 from pallas.config.kinds import BackendConfig
 from pallas.config.models import Project
 from pallas.config.notes import nearest
@@ -16,7 +17,7 @@ from pallas.safe_text import one_line
 
 from .cloud_account import account_problem, needs_account
 from .probe import certificates, probe_client
-from .provider_endpoint import ANTHROPIC_PROBE_MODEL, Endpoint, endpoint_of
+from .provider_endpoint import ANTHROPIC_PROBE_MODEL, Endpoint, endpoint_of, key_place
 
 TIMEOUT: Final = 5.0
 AT_ONCE: Final = "it is used as soon as you save."
@@ -46,6 +47,7 @@ class ProviderReport:
     # The provider itself said so: a refused key, a missing model. Anything else may be temporary
     certain: bool = True
     missing: str = field(default="", compare=False)  # the model that is not there, if only that is wrong
+    needed: bool = field(default=True, compare=False)  # whether an agent asks it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class _Check:
     model: str  # must be in the response; empty if only access is checked
     label: str = ""  # for the check of a single model; empty for the provider's own
     variable: str = ""  # where its key should be
+    key_place: str = ""  # where its key is
 
     @property
     def name(self) -> str:
@@ -89,6 +92,7 @@ async def preflight(
     ``.env`` is used; an endpoint whose host and port are in ``skip`` is not asked. For providers that are
     called with an account of this machine, it is looked for. The backends under ``llm:`` are asked as well.
     The models beside the project's own have a report each, if their provider's own check succeeded.
+    A report that is not ``needed`` is of a provider that no agent asks.
     """
     environ = os.environ if environ is None else environ
     used = _used(project, models)
@@ -96,7 +100,17 @@ async def preflight(
         asyncio.gather(*(_account_report(each, environ) for each in _accounts(project, used))),
         _endpoint_reports(_checks(project, used, environ), advice, frozenset(skip)),
     )
-    return (*of_endpoints, *of_accounts)
+    reports = (*of_endpoints, *of_accounts)
+    unused = {each.provider for each in reports if not each.ok} & (
+        {*_WITH_KEY, project.provider} - used.keys()
+    )
+    if project.provider in unused and await asyncio.to_thread(_is_default_needed, project):
+        unused.remove(project.provider)
+    return tuple(replace(each, needed=each.provider not in unused) for each in reports)
+
+
+def _is_default_needed(project: Project) -> bool:
+    return not project.agents or any(uses_default_model(project, each) for each in project.agents.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +184,9 @@ def _of_backends(project: Project, environ: Mapping[str, str]) -> Iterator[_Chec
     """The checks of what handlers ask; which handler asks which backend is not known."""
     for backend in project.llm.backends:
         if endpoint := endpoint_of(_settings_of(project, backend), backend.provider, environ):
-            yield _Check(backend_label(backend), endpoint, False, "", variable=endpoint.api.variable)
+            place = f"its key at {backend.where}" if backend.api_key else key_place(project, backend.provider)
+            variable = endpoint.api.variable
+            yield _Check(backend_label(backend), endpoint, False, "", variable=variable, key_place=place)
 
 
 def _settings_of(project: Project, backend: BackendConfig) -> Mapping[str, Any]:
@@ -208,8 +224,10 @@ def _check(project: Project, provider: str, used: bool, environ: Mapping[str, st
         return None
     # "?" begins fast-agent's own parameters of a model, which the provider does not know.
     model = project.model.partition("?")[0] if active else ""
-    variable = project.unset_keys.get(provider, endpoint.api.variable)
-    return _Check(provider, endpoint, active, model, variable=variable)
+    key = project.keys.get(provider)
+    variable = key.variable if key is not None and not key.is_set else endpoint.api.variable
+    place = key_place(project, provider)
+    return _Check(provider, endpoint, active, model, variable=variable, key_place=place)
 
 
 def _report(check: _Check, responses: Mapping[_Request, _Response], advice: str) -> ProviderReport:
@@ -236,7 +254,7 @@ def _problem(check: _Check, response: _Response) -> tuple[str, bool, str]:
     if status in (401, 403):
         if endpoint.key in ("", endpoint.api.key):
             return f"it wants an API key (HTTP {status}); put {check.variable} into .env", True, ""
-        return f"the API key was refused (HTTP {status})", True, ""
+        return f"the API key was refused (HTTP {status}); correct {check.key_place}", True, ""
     if status in _NO_LIST and endpoint.lists:
         return "", True, ""  # it need not have a list of models
     if status == 404:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
 
+from pallas.config import Project
 from pallas.safe_text import one_line
 
 from .cloud_account import needs_account
@@ -155,6 +156,16 @@ class Endpoint:
             case _:
                 key = (("Authorization", f"Bearer {self.key}"),) if self.key else ()
                 return f"{self.base_url}/models", (*key, *self.headers)
+
+
+def key_place(project: Project, provider: str) -> str:
+    """Where the key of ``provider`` is written: file and variable, for messages."""
+    api = PROVIDERS.get(provider)
+    for name in (provider, api.also if api else ""):
+        if (key := project.keys.get(name)) is not None and key.is_set:
+            written = f"{name}.api_key in {key.where}"
+            return f"{key.variable} in .env or the environment ({written})" if key.variable else written
+    return f"{api.variable} in .env or the environment" if api else f"the account of {provider}"
 
 
 def endpoint_of(

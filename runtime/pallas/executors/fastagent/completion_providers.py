@@ -14,13 +14,19 @@ from urllib.parse import urlsplit
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig
 from pallas.executors.fastagent import commands_seam, model_registry, quick_connect
-from pallas.executors.fastagent.fastagent_faults import provider_failure, raise_failure, raise_if_cancelled
+from pallas.executors.fastagent.fastagent_faults import (
+    name_key,
+    provider_failure,
+    raise_failure,
+    raise_if_cancelled,
+)
 from pallas.executors.fastagent.message_conversion import natives, text_of
 from pallas.executors.fastagent.params_seam import RequestedParams, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
 from pallas.executors.model_client.provider_connections import provider_connections
+from pallas.health.provider_endpoint import key_place
 from pallas.llm.backend_selection import DEFAULT
 from pallas.llm.provider_port import UNREADABLE, ModelAnswer, Provider
 from pallas.llm.question import Question
@@ -161,6 +167,8 @@ class _Backend:
 
     def _fault(self, fault: Fault, error: BaseException | None) -> Fault:
         data = {**fault.data, "providerId": self._config.id}
+        own = f"the api_key of backend {self._config.id}"
+        name_key(fault, own if self._key else key_place(self._project, self._provider))
         if (status := status_of(error)) is not None:
             data["status"] = status
         elif error is not None and error is not fault and fault.type is FaultType.UPSTREAM:

@@ -19,6 +19,7 @@ from pallas.config.models import DownstreamConfig
 from pallas.config.project_imports import sought
 from pallas.executors.model_client.provider_connections import provider_connections
 from pallas.executors.peer_port import PeerPort
+from pallas.health.provider_endpoint import key_place
 from pallas.model import ANONYMOUS, Fault, FaultType, ServerChange
 from pallas.model.fingerprint import fingerprint
 from pallas.model.redaction import redact_text
@@ -26,6 +27,7 @@ from pallas.safe_text import one_line, sanitize
 from pallas.tools_lock.tool_gate import ToolGate
 
 from ..base import Emit, Executor, ExecutorInfo, ExecutorTurn, TurnResult
+from ..project_imports import import_fault
 from . import (
     auth_seam,
     forward_trace,
@@ -34,7 +36,7 @@ from . import (
     servers_seam,
 )
 from .agent_loader import check_servers, defined_at, load
-from .fastagent_faults import ProviderFault, fault_of, refused_fault
+from .fastagent_faults import ProviderFault, fault_of, refused_fault, starts_without_instance
 from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
 from .instance_servers import Servers, hanging_of, served
@@ -144,9 +146,12 @@ class FastAgentExecutor(Executor):
             )
         await asyncio.to_thread(check_servers, self._project, self._config, fast)
         self._providers.load()
-        model = (getattr(settings, "model", None) or "").partition("?")[0]
-        model = model.partition(".")[2] if "." in model else model
-        model = self._providers.default.model if self._providers else model or self._project.model
+        named_model = getattr(settings, "model", None) or ""
+        model = (
+            self._providers.default.model
+            if self._providers
+            else model_registry.name_of(named_model, self._project)
+        )
         self._declare(model)
         servers = seam.all_servers(fast)
         others = seam.models_of(fast, without=name if self._providers else "")
@@ -174,7 +179,7 @@ class FastAgentExecutor(Executor):
             instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
-            children=seam.children_of(fast, name),
+            children=seam.children_of(fast, name, partial(model_registry.referred, project=self._project)),
             providers=model_registry.providers_of(named, self._project),
             models=model_registry.specs_of(asked, self._project),
             names_models=all(named),
@@ -204,8 +209,9 @@ class FastAgentExecutor(Executor):
     async def start(self) -> None:
         """Enter the harness and warm one instance.
 
-        Raises Fault (CONFIG) if the agent itself is wrong. An unavailable downstream is no error: the agent
-        starts without it, ``problems`` names it, and it is connected when it is back.
+        Raises Fault if no instance can be made: CONFIG with file, line and reason if the agent's own code
+        fails. An unavailable downstream is no error: the agent starts without it, ``problems`` names it, and
+        it is connected when it is back. Neither is a missing key that the checks of the providers report.
         """
         if self._fast is None:
             await self.load()
@@ -220,7 +226,11 @@ class FastAgentExecutor(Executor):
             try:
                 await self._pool.warm(ANONYMOUS.id if self._forwards else None)
             except Fault as fault:
-                if fault.type is FaultType.CONFIG:
+                if fault.type is FaultType.INTERNAL and fault.__cause__ is not None:
+                    raise import_fault(
+                        self._project, self._info.defined, fault.__cause__
+                    ) from fault.__cause__
+                if not starts_without_instance(fault):
                     raise
                 log.warning("%s: started without an instance: %s", self._config.name, fault.message)
         finally:
@@ -314,6 +324,12 @@ class FastAgentExecutor(Executor):
         definition = self._config.definition
         own = definition.own_servers if definition is not None else ()
         return next((each for each in own if each.name == server), self._project.downstreams.get(server))
+
+    def _key_place(self, provider: str) -> str:
+        llm = self._config.definition.llm if self._config.definition is not None else None
+        if llm is not None and (llm.url or llm.api_key):
+            return f"the key of LLM {llm.name}"
+        return key_place(self._project, provider)
 
     def _forwarding(self, server: str) -> bool:
         downstream = self._project.downstreams.get(server)
@@ -486,7 +502,7 @@ class FastAgentExecutor(Executor):
                 fault = fault_of(error)
                 if not isinstance(fault, ProviderFault):
                     raise
-                raise with_id(fault, provider) from error
+                raise with_id(fault, provider, self._key_place(provider)) from error
 
         async def answer(turn: ExecutorTurn, requested: ProviderModel) -> TurnResult:
             check_images(

@@ -24,6 +24,13 @@ from .provider_errors import connection_of, refusal_in, status_of
 
 # It was available a moment ago and went away while reconnecting.
 _VARIABLE: Final = re.compile(r"set the (\w+) environment variable")
+_PREAMBLE: Final = re.compile(r"\A[\w.-]+ request failed for model .*?(?: \(\w+[:=] ?[^()]*\))*: ", re.DOTALL)
+"""What fast-agent puts before the text of a provider's library."""
+_STATUS: Final = re.compile(r"\A\W*(?:Error code: |HTTP )?[45]\d\d\b[\s:.-]*")
+"""The status with which libraries begin their text, where it is said before."""
+_MESSAGE: Final = re.compile(r"""['"]message['"]: ?(['"])(?P<text>.+?)(?<!\\)\1""", re.DOTALL)
+"""The provider's own words in an error object, as Python or JSON writes it."""
+_THE_KEY: Final = "its key in fastagent.secrets.yaml or .env"
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 
 
@@ -31,6 +38,12 @@ class ProviderFault(Fault):
     """A failure of a model provider. ``elsewhere``: another provider may succeed (C13, HC-27)."""
 
     elsewhere = False
+
+
+def name_key(fault: Fault, place: str) -> Fault:
+    """Return a fault about a key with the place where that key is written: file and variable."""
+    fault.message = fault.message.replace(_THE_KEY, place, 1)
+    return fault
 
 
 def raise_if_cancelled() -> None:
@@ -121,6 +134,17 @@ def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault 
     return Fault(FaultType.AUTH, "; ".join(detail_text), data={"bearer": "refused"} if of_caller else {})
 
 
+def starts_without_instance(fault: Fault) -> bool:
+    """Return whether an agent starts although this prevented its first instance.
+
+    Its health shows why: from probes of the downstreams, or from the checks of the providers.
+    """
+    lacks_server = (
+        fault.type is FaultType.UPSTREAM and fault.retryable and not isinstance(fault, ProviderFault)
+    )
+    return lacks_server or fault.type is FaultType.AUTH
+
+
 def servers_in(error: BaseException) -> tuple[str, ...]:
     """Return the downstreams that could not be reached while connecting, by name; empty for another error."""
     if isinstance(error, RuntimeError) and (lost := _OFFLINE.fullmatch(str(error))):
@@ -134,11 +158,12 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
 def _provider_fault(
     code: int | None, detail: str, cause: BaseException | None = None, written: int = 0
 ) -> ProviderFault:
+    detail = _own_words(detail) if code is not None else detail
     detail_text = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
         return ProviderFault(
             FaultType.AUTH,
-            f"the model's provider refused the key, HTTP {code}; correct it in the secrets{detail_text}",
+            f"the model's provider refused the key, HTTP {code}; correct {_THE_KEY}{detail_text}",
         )
     if code == 429:
         return _elsewhere(
@@ -166,6 +191,13 @@ def _provider_fault(
         make = _elsewhere if connection == "late" else ProviderFault
         return make(FaultType.TIMEOUT, "the model's provider did not answer in time; check its base_url")
     return ProviderFault(FaultType.UPSTREAM, f"the model's provider failed{detail_text}")
+
+
+def _own_words(detail: str) -> str:
+    """Return what the provider said, without the status, which is named before."""
+    text = _STATUS.sub("", _PREAMBLE.sub("", detail, count=1), count=1)
+    found = _MESSAGE.search(text) if text.lstrip().startswith("{") or " {" in text else None
+    return _STATUS.sub("", found["text"], count=1) if found else text
 
 
 def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) -> ProviderFault:

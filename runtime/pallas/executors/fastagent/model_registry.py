@@ -1,13 +1,22 @@
 """Registers models that fast-agent does not know, with the project's declarations or defaults."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from fast_agent.core.exceptions import ModelConfigError
+from fast_agent.core.model_resolution import resolve_model_spec
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelConfig, ModelFactory
+from fast_agent.llm.model_overlays import load_model_overlay_registry
 from fast_agent.llm.provider_types import Provider
 
 from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.notes import nearest
+from pallas.safe_text import one_line
+
+_UNKNOWN: Final = "Unknown model or provider"
+_OLLAMA: Final = "ollama"
+"""What users write for a local server, which fast-agent calls ``generic``."""
 
 
 def register(model: str, capabilities: Capabilities) -> None:
@@ -46,8 +55,51 @@ def provider_of(llm: Any) -> str:
 
 
 def parsed(spec: str, project: Project) -> ModelConfig:
-    """Parse a model name from code or configuration. Raises fast-agent's error for an invalid one."""
-    return ModelFactory.parse_model_string(_referred(spec, project))
+    """Parse a model name from code or configuration as fast-agent does; an empty one is the default.
+
+    Aliases, references (``$group.name``) and the project's model overlays are resolved. Raises fast-agent's
+    error for an invalid name.
+    """
+    overlays = load_model_overlay_registry(start_path=project.root)
+    presets = {**ModelFactory.MODEL_PRESETS, **overlays.runtime_presets()}
+    return ModelFactory.parse_model_string(referred(spec, project), presets)
+
+
+def referred(spec: str, project: Project) -> str:
+    """Return the model name that ``spec`` refers to; an empty one is the project's default.
+
+    A ``$group.name`` that leads nowhere is the default too, as for fast-agent. Empty if there is none.
+    """
+    default = f"{project.provider}.{project.model}" if project.provider else project.model
+    references = project.settings.get("model_references")
+    found = resolve_model_spec(
+        None,
+        model=spec or None,
+        default_model=default or None,
+        model_references=references if isinstance(references, Mapping) else {},
+    )
+    return found.model or ""
+
+
+def name_of(spec: str, project: Project) -> str:
+    """Return a model's own name, without provider and settings; for an invalid one the text after the dot."""
+    try:
+        return parsed(spec, project).model_name
+    except Exception:  # an invalid model is reported where it is used
+        text = referred(spec, project).partition("?")[0]
+        return text.partition(".")[2] if "." in text else text
+
+
+def refusal(spec: str, project: Project) -> tuple[str, str] | None:
+    """Return why fast-agent refuses a model name, and the fix; None if it takes the name."""
+    try:
+        parsed(spec, project)
+    except Exception as error:  # also what its model overlays raise
+        message = error.message if isinstance(error, ModelConfigError) else str(error)
+        reason = one_line(message.partition("\n")[0].partition(". Model name parsed")[0], 200).rstrip(".")
+        unknown = reason.startswith(_UNKNOWN)
+        return reason, _correction(one_line(referred(spec, project), 200)) if unknown else ""
+    return None
 
 
 def max_output(model: str, capabilities: Capabilities | None) -> int | None:
@@ -102,11 +154,10 @@ def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | N
 
     None if one of them is unknown, so that it may have any provider.
     """
-    default = f"{project.provider}.{project.model}" if project.provider else project.model
     found = set()
     for model in models:
         try:
-            spec = parsed(model, project) if model else ModelFactory.parse_model_string(default)
+            spec = parsed(model, project)
         except Exception:  # an invalid model is reported where it is used
             return None
         found.add(spec.provider.config_name)
@@ -118,11 +169,10 @@ def specs_of(models: Iterable[str], project: Project) -> tuple[str, ...] | None:
 
     Without fast-agent's own models for tests; None if one of them is unknown.
     """
-    default = f"{project.provider}.{project.model}" if project.provider else project.model
     found: dict[str, None] = {}
     for model in models:
         try:
-            spec = parsed(model or default, project)
+            spec = parsed(model, project)
         except Exception:  # an invalid model is reported where it is used
             return None
         if spec.provider is not Provider.FAST_AGENT:
@@ -138,14 +188,13 @@ def _declared_output(capabilities: Capabilities | None) -> int | None:
     return output if capabilities.output_declared or output != Capabilities().max_output_tokens else None
 
 
-def _referred(model: str, project: Project) -> str:
-    """Resolve ``$group.name`` by ``model_references``; return any other text unchanged."""
-    if not model.startswith("$"):
-        return model
-    group, _, name = model[1:].partition(".")
-    references = project.settings.get("model_references")
-    inner = references.get(group) if isinstance(references, Mapping) else None
-    return str(inner.get(name, model)) if isinstance(inner, Mapping) else model
+def _correction(name: str) -> str:
+    """Return what to write instead of a name that fast-agent refuses."""
+    providers = [each.config_name for each in Provider]
+    provider, _, model = name.partition("?")[0].partition(".")
+    if model and (near := nearest(provider, providers, cutoff=0.75)):
+        return f"did you mean {near}.{model}"
+    return f"write PROVIDER.MODEL, for example generic.{model if provider == _OLLAMA and model else name}"
 
 
 def _ours(model: str) -> bool:

@@ -13,6 +13,7 @@ from fast_agent.llm.model_database import ModelDatabase
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import ProviderConfig
+from pallas.health.provider_endpoint import key_place
 from pallas.model import Fault, FaultType, Params, ProviderFacts
 from pallas.model.refusals import check_provider
 from pallas.safe_text import one_line
@@ -125,6 +126,10 @@ class AgentProviders:
         others = (each for each in self._answering() if each.failover and each.id != requested.id)
         line = [requested, *(self._model_of(each, "") for each in others)]
         return sorted(line, key=lambda each: bool(self.failure(each.id)))
+
+    def key_place(self, used: ProviderModel) -> str:
+        """Return where the key that a model is called with is written."""
+        return key_place(self._project, model_registry.parsed(used.spec, self._project).provider.config_name)
 
     def failure(self, provider: str) -> str:
         """Return why a provider failed a moment ago; empty if it did not."""

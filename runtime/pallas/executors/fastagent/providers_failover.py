@@ -8,7 +8,7 @@ from pallas.model import Event, Fault, LoopMessage, Rerouted, TextDelta, ToolEve
 from pallas.safe_text import one_line
 
 from ..base import Emit, ExecutorTurn, TurnResult
-from .fastagent_faults import ProviderFault, fault_of
+from .fastagent_faults import ProviderFault, fault_of, name_key
 from .providers import AgentProviders, ProviderModel
 from .providers_llm import Models
 
@@ -56,7 +56,7 @@ async def answered(
             async with models.answering(each, patient=last):
                 result = await answer(turn, each)
         except Exception as error:
-            fault = with_id(fault_of(error), each.id)
+            fault = with_id(fault_of(error), each.id, providers.key_place(each))
             if not isinstance(fault, ProviderFault):
                 raise
             if fault.elsewhere:
@@ -70,11 +70,13 @@ async def answered(
     raise AssertionError("a line without anybody in it")
 
 
-def with_id(fault: Fault, provider: str) -> Fault:
-    """Return a provider's fault with the provider's id (DR-22); other faults unchanged."""
-    if isinstance(fault, ProviderFault):
-        fault.data = {**fault.data, "providerId": provider}
-    return fault
+def with_id(fault: Fault, provider: str, key_place: str) -> Fault:
+    """Return a provider's fault with the provider's id (DR-22) and the place of its key; other faults
+    unchanged."""
+    if not isinstance(fault, ProviderFault):
+        return fault
+    fault.data = {**fault.data, "providerId": provider}
+    return name_key(fault, key_place)
 
 
 def _tell(turn: ExecutorTurn, events: HeardEvents, requested: str, to: str, why: str) -> None:

@@ -91,13 +91,13 @@ def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
     return name, (fast.agents[name].get("config") if name else None)
 
 
-def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
-    """Return the other agents of a definition, in its order."""
+def children_of(fast: FastAgent, name: str, model: Callable[[str], str]) -> tuple[Child, ...]:
+    """Return the other agents of a definition, in its order; ``model`` resolves the names of their models."""
     return tuple(
         Child(
             one_line(each),
             sanitize(redact_text(str(getattr(data.get("config"), "instruction", ""))), 100_000),
-            one_line(str(getattr(data.get("config"), "model", None) or "")),
+            one_line(model(named) if (named := getattr(data.get("config"), "model", None)) else ""),
         )
         for each, data in fast.agents.items()
         if each != name
