@@ -16,6 +16,7 @@ from support.recording import recording
 
 from pallas import __version__
 from pallas.config import load_project
+from pallas.config.agent_choice import Candidate
 from pallas.executors.fastagent import log_seam, seam
 from pallas.executors.fastagent.agent_loader import forget, load
 
@@ -117,9 +118,9 @@ def test_the_consoles_we_silence_exist() -> None:
     assert console.server_console.quiet
 
 
-def test_the_default_agent_and_its_servers_are_found(fast: Any) -> None:
-    name, config = seam.default_agent(fast)
-    assert name == "one"
+def test_agents_and_their_servers_are_found(fast: Any) -> None:
+    assert seam.candidates_of(fast, None) == (Candidate("one"),)
+    config = seam.config_of(fast, "one")
     assert config.servers == ["docs"]
     assert seam.all_servers(fast) == ("docs",)
 

@@ -40,7 +40,8 @@ def test_a_right_project_gives_one_line_and_zero(folder: Folder, capsys: pytest.
     assert check(folder.root) == 0
     out, err = capsys.readouterr()
     assert out == (
-        "ok: 2 agents; ports jarvis 24201, research 24202, registry 24200; model generic.scripted\n"
+        "ok: 2 agents; ports jarvis 24201, research 24202, registry 24200; "
+        "jarvis serves x (agents/jarvis.py:6); model generic.scripted\n"
     )
     assert err == ""
 
@@ -101,9 +102,10 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     assert err.splitlines() == [
         "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
         "for example `module: agents.jarvis`, or card",
-        "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
-        "max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, model_capabilities, "
-        "params, providers, default_provider, peers, port, title, description, capabilities, examples, "
+        "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, agent, "
+        "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, "
+        "model_capabilities, params, providers, default_provider, peers, port, title, description, "
+        "capabilities, examples, "
         "depends_on, icons, run_timeout, start_timeout, restart, unfinished_calls, limits, tools, auth; "
         "did you mean module",
         "agents.yaml:3: agents.jarvis.port: 0 is out of range; allowed: 1 to 65535",

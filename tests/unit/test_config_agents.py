@@ -178,7 +178,7 @@ MISTAKES = [
     # unknown keys
     (
         agent(RIGHT + "depends-on: [x]"),
-        "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
+        "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, agent, "
         "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, "
         "model_capabilities, params, providers, default_provider, peers, port, title, description, "
         "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, "
@@ -294,7 +294,7 @@ MISTAKES = [
     (agent("module: agents..x\nport: 1"), "module: is not a module name"),
     (agent("module: agents.jarvis\ncard: x.md\nport: 1"), "card: module and card are both given"),
     (agent("card: x.md\nport: 1"), "card: there is no file x.md"),
-    (agent("card: agents\nport: 1"), "card: agents is a folder"),
+    (agent("card: agents\nport: 1"), "card: there is no card in the folder agents"),
     (agent(RIGHT + "icons: [{sizes: any}]"), "agents.jarvis.icons[0].src: is missing"),
     (agent(RIGHT + "icons: [{src: x, sizes: [big]}]"), "icons[0].sizes: big is not a size"),
     (agent(RIGHT + "icons: [{src: x, size: any}]"), "did you mean sizes"),

@@ -83,6 +83,8 @@ def full_state_text(item: Item) -> str:
 
 def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
     facts = [("endpoint", agent.url), ("kind", agent.kind)]
+    if agent.serves:
+        facts.append(("serves", f"{agent.serves}, of its module or cards"))
     if agent.model or agent.kind == "llm":
         facts.append(("model", agent.model or "not known"))
     if agent.capabilities:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, Where, read_project
+from pallas.config.agent_code import choice_of, read_agents
 from pallas.config.command import program_problem
 from pallas.config.files import is_file, shown
 from pallas.config.notes import Notes
 from pallas.config.textfile import read_text
+from pallas.safe_text import one_line
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bool = False) -> int:
@@ -129,6 +131,8 @@ def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
         f"{len(agents)} agent{'s' * (len(agents) != 1)}",
         ", ".join(part for part in ((fleet, own) if project.port else (own, fleet)) if part),
     ]
+    if serves := _serves(project):
+        parts.append(", ".join(serves))
     if project.provider or project.model:
         parts.append("model " + ".".join(part for part in (project.provider, project.model) if part))
     if kinds := Counter(agent.kind for agent in agents if agent.kind != "llm"):
@@ -138,6 +142,19 @@ def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
     if warnings:
         parts.append(f"{len(warnings)} warning{'s' * (len(warnings) != 1)}")
     return f"ok: {'; '.join(parts)}"
+
+
+def _serves(project: Project) -> list[str]:
+    """What the entries serve that could serve several agents, or one of another name."""
+    found = []
+    for agent in project.agents.values():
+        choice = choice_of(project.root, agent)
+        if choice is None or not choice[0].name:
+            continue
+        several = sum(each.is_own and each.name is not None for each in read_agents(project.root, agent)) > 1
+        if several or choice[0].name != agent.name:
+            found.append(f"{agent.name} serves {one_line(choice[0].name)} ({choice[1]})")
+    return found
 
 
 def _is_listener(agent: AgentConfig, project: Project) -> bool:
@@ -172,6 +189,7 @@ def _agents(project: Project) -> list[dict[str, Any]]:
             "description": agent.description,
             "module": agent.module,
             "card": str(agent.card) if agent.card else None,
+            "serves": choice[0].name or None if (choice := choice_of(project.root, agent)) else None,
             "handler": agent.handler.path if agent.handler else None,
             "payload": agent.typed.payload if agent.typed else None,
             "peers": list(agent.peers),

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where
-from pallas.config.agent_code import server_mistakes
+from pallas.config.agent_code import choice_of, server_mistakes
+from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import module_file, shown
 from pallas.config.notes import Notes, did_you_mean
@@ -31,8 +32,10 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
                 if path not in trees:
                     trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
         _note_servers(project, agent, notes)
+        _note_choice(project, agent, notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
+    _note_missing_cards(project, notes)
     return notes.sorted([])
 
 
@@ -40,6 +43,23 @@ def _note_servers(project: Project, agent: AgentConfig, notes: Notes) -> None:
     for mistake in server_mistakes(project, agent):
         note = notes.error if mistake.level == "error" else notes.warn
         note(mistake.where, mistake.key, mistake.problem, mistake.hint)
+
+
+def _note_choice(project: Project, agent: AgentConfig, notes: Notes) -> None:
+    found = choice_of(project.root, agent)
+    if found is not None and found[0].words:
+        note = notes.warn if found[0].name else notes.error
+        note(agent.where, f"agents.{agent.name}.{found[0].key}", *found[0].words)
+
+
+def _note_missing_cards(project: Project, notes: Notes) -> None:
+    """Note each name that no card has once, however many agents come to it."""
+    seen: set[Where] = set()
+    for agent in project.agents.values():
+        for missing in read_cards(project.root, agent.card).missing if agent.card is not None else ():
+            if missing.where not in seen:
+                seen.add(missing.where)
+                notes.error(missing.where, f"agents.{agent.name}.card", *missing.words)
 
 
 def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where, export_env
-from pallas.config.agent_code import server_mistakes, server_problem, servers_of
+from pallas.config.agent_code import choice_of, server_mistakes, server_problem, servers_of
+from pallas.config.cards import read_cards
 from pallas.config.code import code_file
 from pallas.config.files import shown
 from pallas.config.notes import Notes
@@ -103,6 +104,8 @@ def _mistakes(
     path = code_file(project.root, agent)
     where = Where(shown(project.root, path)) if path else agent.where
     key = f"agents.{agent.name}.{'handler' if agent.handler else 'card' if agent.card else 'module'}"
+    if agent.card is not None and read_cards(project.root, agent.card).missing:
+        return ()  # the text shows it
     if problem := _masked(str(report.get("problem", "")), secrets):
         place = _PLACE.fullmatch(problem)
         if place:
@@ -114,6 +117,9 @@ def _mistakes(
     for name in report.get("servers", ()):
         if (found := server_problem(project, name, servers)) and found[0] not in shows:
             notes.error(where, key, *found)
+    # A choice that the text shows is reported by it.
+    if (words := report.get("warning")) and choice_of(project.root, agent) is None:
+        notes.warn(agent.where, f"agents.{agent.name}.module", *words)
     return notes.sorted([])
 
 

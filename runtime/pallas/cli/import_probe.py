@@ -40,12 +40,11 @@ def _look(project: Project, agent: AgentConfig) -> dict[str, Any]:
                 _look_at_handler(project, agent, agent.handler.path)
             return {"problem": ""}
         from pallas.executors.fastagent import seam
-        from pallas.executors.fastagent.agent_loader import load
+        from pallas.executors.fastagent.agent_loader import choose_agent, load
 
         fast = load(project, agent)
-        if seam.default_agent(fast)[0] is None:
-            return {"problem": "defines no agent; decorate a function with @fast.agent(...)"}
-        return {"problem": "", "servers": list(seam.all_servers(fast))}
+        choice = choose_agent(project, agent, fast)
+        return {"problem": "", "servers": list(seam.all_servers(fast)), "warning": list(choice.words)}
     except Fault as fault:
         return {"problem": fault.message[:_LIMIT]}
     except BaseException as error:  # User code may raise anything, and that is the finding.

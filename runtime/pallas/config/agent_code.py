@@ -11,51 +11,39 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from .agent_choice import AgentChoice, Candidate, choose
+from .agent_text import CONNECT, FILTERS, AgentText, Name
+from .cards import read_cards
+from .code import code_file
 from .fastagent import resolve_reference
 from .files import shown
 from .models import AgentConfig, Mistake, Project, Where
 from .notes import Notes, allowed, did_you_mean
 from .project_imports import find_imports
-from .textfile import read_text
-from .tree import Items, Leaf, Node, Table
 from .upstream import PROVIDERS
-from .yamlfile import read_documents
 
-FILTERS: Final = ("tools", "resources", "prompts")
-"""What fast-agent filters by server."""
 _REGISTERS: Final = frozenset({"add_tool", "add_tool_transformation", "mount", "import_server"})
 """Methods by which a server gets tools that its text does not show."""
-_CONNECT: Final = "mcp_connect"
-"""Where an agent has servers that the configuration does not name."""
+_DECORATORS: Final[Mapping[str, int]] = {
+    "agent": 0,
+    "custom": 1,
+    "smart": 0,
+    "orchestrator": 0,
+    "iterative_planner": 0,
+    "router": 0,
+    "chain": 0,
+    "parallel": 0,
+    "evaluator_optimizer": 0,
+    "maker": 0,
+}
+"""The decorators that define an agent, with the position of its name."""
+_UNNAMED: Final = "default"
+"""The name of an agent that is given none."""
+_MORE_AGENTS: Final = frozenset({"load_agents", "load_agents_from_url", "agents"})
+"""What a module has agents by that its decorators do not show."""
 _AGENTS: Final = frozenset({"agent", "custom", "smart"})
 """The decorators of agents that ask a model themselves."""
 _MODEL_TABLES: Final = frozenset({"ModelDatabase", "ModelFactory"})
-_RULE: Final = "---"
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name that the text gives, and where."""
-
-    text: str
-    where: Where
-
-
-@dataclass(frozen=True, slots=True)
-class AgentText:
-    """One agent of a module or card. ``filters`` are servers with patterns, those of tools alone."""
-
-    servers: tuple[Name, ...] = ()
-    filters: tuple[tuple[Name, tuple[Name, ...]], ...] = ()
-    model: Name | None = None
-    has_all_servers: bool = True
-    """Whether ``servers`` are all of them, and not what could be read."""
-    computes_model: bool = False
-    """Whether it has a model that could not be read."""
-    has_default_model: bool = False
-    """Whether it is an agent of a module that names no model."""
-    adds_models: bool = False
-    """Whether its module uses fast-agent's tables of models, and so may add some."""
 
 
 def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
@@ -63,9 +51,52 @@ def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
     if config.kind != "llm":
         return ()
     if config.card is not None:
-        return _of_card(config.card, shown(root, config.card))
+        return tuple(each.agent for each in read_cards(root, config.card).cards)
     files = find_imports(root, config.module).files if config.module else ()
     return tuple(found for path in files for found in _of_module(path, shown(root, path)))
+
+
+def choice_of(root: Path, config: AgentConfig) -> tuple[AgentChoice, Where | None] | None:
+    """Return the agent that an entry serves, and where that is defined, as its files say.
+
+    None if they do not say it all, and for what is no agent of fast-agent.
+    """
+    if config.kind != "llm" or config.definition is not None:
+        return None
+    if config.module and not _shows_all_agents(root, config.module):
+        return None
+    found = [each for each in read_agents(root, config) if each.is_own]
+    names = [each.name for each in found if each.name is not None]
+    if not names:
+        return None
+    candidates = [
+        Candidate(each.name.text, each.is_default, each.is_tool_only)
+        for each in found
+        if each.name is not None
+    ]
+    path = code_file(root, config)
+    choice = choose(config.name, config.agent, candidates, shown(root, path) if path else config.module or "")
+    return choice, next((each.where for each in names if each.text == choice.name), None)
+
+
+def _shows_all_agents(root: Path, module: str) -> bool:
+    """Whether decorators of one file define all agents of a module, on one object, each with its name."""
+    owners: set[tuple[Path, str]] = set()
+    for path in find_imports(root, module).files:
+        if (tree := _parsed(path)) is None:
+            return False
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in _MORE_AGENTS:
+                return False
+        reader = _ModuleReader(shown(root, path), tree)
+        for decorator in _decorators(tree):
+            assert isinstance(decorator.func, ast.Attribute)
+            if decorator.func.attr not in _DECORATORS:
+                continue
+            if reader.agent(decorator).name is None or not isinstance(decorator.func.value, ast.Name):
+                return False
+            owners.add((path, decorator.func.value.id))
+    return len(owners) == 1
 
 
 def model_of(project: Project, config: AgentConfig) -> str:
@@ -192,36 +223,6 @@ def _check_patterns(
             notes.warn(pattern.where, key, problem, allowed(tools), did_you_mean(pattern.text, tools))
 
 
-def _of_card(path: Path, file: str) -> tuple[AgentText, ...]:
-    notes = Notes()
-    text = read_text(path, file, notes) or ""
-    if path.suffix.lower() not in (".yaml", ".yml"):
-        lines = text.split("\n")
-        ends = (number for number, line in enumerate(lines) if number and line.strip() == _RULE)
-        text = "\n".join(lines[: next(ends, 0)])
-    documents, _ = read_documents(text, file, notes)
-    table = documents[0] if documents else None
-    if not isinstance(table, Table):
-        return ()
-    model = next(_leaves(table.get("model")), None)
-    if _CONNECT in table.entries:
-        return (AgentText(model=model),)
-    filters = tuple(
-        (Name(name, entry.where), tuple(_leaves(entry.node)) if kind == "tools" else ())
-        for kind in FILTERS
-        if isinstance(given := table.get(kind), Table)
-        for name, entry in given.entries.items()
-    )
-    return (AgentText(tuple(_leaves(table.get("servers"))), filters, model),)
-
-
-def _leaves(node: Node | None) -> Iterator[Name]:
-    items = node.items if isinstance(node, Items) else (node,)
-    for item in items:
-        if isinstance(item, Leaf) and isinstance(item.value, str):
-            yield Name(item.value, item.where)
-
-
 def _parsed(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
@@ -237,11 +238,17 @@ def _of_module(path: Path, file: str) -> Iterator[AgentText]:
     reader = _ModuleReader(file, tree)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     adds_models = not names.isdisjoint(_MODEL_TABLES)
+    for decorator in _decorators(tree):
+        yield replace(reader.agent(decorator), adds_models=adds_models)
+
+
+def _decorators(tree: ast.Module) -> Iterator[ast.Call]:
+    """Each ``@object.name(...)`` of a module, in its order."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
-                    yield replace(reader.agent(decorator), adds_models=adds_models)
+                    yield decorator
 
 
 @dataclass
@@ -266,7 +273,7 @@ class _ModuleReader:
         given = {each.arg: each.value for each in call.keywords if each.arg is not None}
         model = self._name(given.get("model"))
         computed = model is None and "model" in given
-        if _CONNECT in given:
+        if CONNECT in given:
             return AgentText(model=model, computes_model=computed)
         servers, whole = self._names(given.get("servers"))
         filters = tuple(
@@ -276,14 +283,29 @@ class _ModuleReader:
             for key, value in zip(written.keys, written.values, strict=True)
             if (name := self._name(key))
         )
+        kind = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        default = self._value(given.get("default"))
         return AgentText(
             servers,
             filters,
             model,
             whole and len(given) == len(call.keywords),
             computed,
-            "model" not in given and isinstance(call.func, ast.Attribute) and call.func.attr in _AGENTS,
+            "model" not in given and kind in _AGENTS,
+            name=self._agent_name(call, given, _DECORATORS.get(kind)),
+            is_default=isinstance(default, ast.Constant) and default.value is True,
         )
+
+    def _agent_name(self, call: ast.Call, given: Mapping[str, ast.expr], position: int | None) -> Name | None:
+        """The name of the agent; None for no agent, or one whose name could not be read."""
+        if position is None or len(given) != len(call.keywords):
+            return None
+        if any(isinstance(each, ast.Starred) for each in call.args):
+            return None
+        written = call.args[position] if position < len(call.args) else given.get("name")
+        if written is None:
+            return Name(_UNNAMED, Where(self.file, call.lineno, call.col_offset + 1))
+        return self._name(written)
 
     def _names(self, node: ast.expr | None) -> tuple[tuple[Name, ...], bool]:
         """The texts of a list, and whether those are all."""

@@ -159,7 +159,9 @@ class LlmEntry(AgentEntry):
     )
     """The module with a ``fast`` object: a dotted name such as ``agents.jarvis``."""
     card: Annotated[Maybe[Line], Field(examples=["agents/jarvis.md"])] = None
-    """A fast-agent card in place of a module: a file."""
+    """A fast-agent card in place of a module: a file, or a folder of them."""
+    agent: Maybe[Line] = None
+    """Which agent of the module or folder it serves, where none is named as the entry is."""
     instance_scope: Annotated[InstanceScopeWord, CHOICE] = "pooled"
     """What a conversation gets: any warm instance, one of its own, or one for each request."""
     max_instances: Annotated[int, Field(ge=1, le=64)] = 8

@@ -32,7 +32,8 @@ from .agent_kinds import (
     worker_of,
 )
 from .auth_section import AgentAuth, agent_auth
-from .files import project_file
+from .cards import card_files
+from .files import is_folder, project_file
 from .limits_section import limits_of
 from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
 from .params import read_params
@@ -120,6 +121,7 @@ def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_nee
         port=entry.port or 0,
         module=module,
         card=card,
+        agent=(entry.agent or "") if isinstance(entry, LlmEntry) else "",
         title=title,
         description=entry.description or title,
         needs=tuple({need.name: need for need in wanted}.values())[::-1],
@@ -248,4 +250,11 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
         )
     if entry.module:
         check_module(section, "module", root, entry.module)
-    return entry.module, project_file(section, "card", root, entry.card)
+    card = root / entry.card if entry.card else None
+    if card is None or not is_folder(card):
+        return entry.module, project_file(section, "card", root, entry.card)
+    if not card_files(card):
+        section.error(
+            "card", f"there is no card in the folder {entry.card}", "name a card, or a folder of cards"
+        )
+    return entry.module, card

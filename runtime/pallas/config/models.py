@@ -155,6 +155,7 @@ class AgentConfig:
     """One entry under ``agents:``. Of kind ``llm`` exactly one of ``module`` (dotted), ``card`` (a file) and
     ``definition`` (made over the API) is set, else the one that is called as its kind.
 
+    ``agent`` chooses among the agents of its module or cards where its own name does not.
     ``capabilities`` are words for what it can do, ``examples`` questions that it is good at; ``providers``
     are those that callers may choose among, the default one first.
     ``model_capabilities`` are the fleet's with the agent's own keys laid over them, None
@@ -176,6 +177,7 @@ class AgentConfig:
     description: Annotated[str, AT_ONCE]
     module: Annotated[str | None, NEW_VERSION] = None
     card: Annotated[Path | None, NEW_VERSION] = None
+    agent: Annotated[str, NEW_VERSION] = ""
     definition: Annotated[Definition | None, NEW_VERSION] = None
     params: Annotated[Params, AT_ONCE] = NO_PARAMS
     needs: Annotated[tuple[Need, ...], AT_ONCE] = ()

@@ -13,6 +13,7 @@ from typing import Final
 from pallas.model.redaction import is_sensitive
 
 from .agents import Draft
+from .cards import read_cards
 from .code import code_file, payload_module
 from .files import module_file, shown
 from .models import Where
@@ -61,6 +62,7 @@ def _code(root: Path, drafts: Iterable[Draft]) -> Iterable[Path]:
     for draft in drafts:
         if draft.config.card:
             yield draft.config.card
+            yield from (each.path for each in read_cards(root, draft.config.card).cards)
             continue
         own, payload = code_file(root, draft.config), payload_module(draft.config)
         for file in (own, module_file(root, payload) if payload else None):

@@ -172,6 +172,8 @@ class ExecutorInfo:
     """The agent's instruction as it was written; sanitised."""
     defined: str = ""
     """The place of its code or card, relative to the project (``agents/research.py:8``); sanitised."""
+    serves: str = ""
+    """The agent of its module or cards that answers, as they name it; sanitised."""
     files: tuple[str, ...] = ()
     """The project's files that it was made of, relative to the project if they are inside.
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
+from pallas.config.cards import read_cards
 from pallas.config.files import module_file
 from pallas.config.models import LlmConfig
 from pallas.executors import Executor
@@ -447,9 +448,10 @@ class FleetAgent:
         self.move_to(AgentState.STOPPED)
 
     def _own_files(self) -> Iterator[Path]:
-        module = self.config.module
-        found = self.config.card or (module_file(self.project.root, module) if module else None)
-        if found is not None:
+        root, module, card = self.project.root, self.config.module, self.config.card
+        if card is not None:
+            yield from read_cards(root, card).files
+        elif module and (found := module_file(root, module)) is not None:
             yield found
 
     def _doubt(self) -> None:

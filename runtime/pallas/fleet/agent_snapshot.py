@@ -100,6 +100,7 @@ def snapshot_of(
         full=_is_full(agent, kernel, executor, stats.active),
         shadows=agent.config.shadows,
         peers=agent.config.peers,
+        serves=info.serves if info else "",
         context=agent.context.bill(executor, agent.config, version),
     )
 

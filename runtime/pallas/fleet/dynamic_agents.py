@@ -211,6 +211,7 @@ class DynamicAgents:
             "availability": shown.availability,
             "capabilities": shown.capabilities,
             "model": shown.model,
+            "serves": shown.serves,
             "context": shown.context,
             "tool_rules": tuple(decisions(agent.tool_rules, info, agent.config.peers)),
         }

@@ -62,6 +62,7 @@ class AgentSnapshot:
     full: bool = False  # it takes no more sessions or runs now
     shadows: tuple[AgentKind, ...] = ()  # kinds of agents of the same name that it hides
     peers: tuple[str, ...] = ()  # agents that it may send messages to
+    serves: str = ""  # the agent of its module or cards that answers, as they name it
     context: ContextBill | None = None  # what a request takes of its model's window
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.client import FleetAddress, NoFleetAnswers, RestClient
 from pallas.config import Project
-from pallas.config.agent_code import model_of
+from pallas.config.agent_code import choice_of, model_of
 from pallas.model import FleetSnapshot, FleetState, Principal
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class _Asleep:
     """A stopped fleet, as the catalog sees it: agents start with the fleet."""
 
     files: Project
-    models: dict[str, str] = field(default_factory=dict)
-    """What was read in the files of agents, by name."""
+    read: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What was read in the files of agents, by name: the model, and the agent that they serve."""
 
     async def update(self) -> None: ...
     async def remove(self, name: str) -> None: ...
@@ -52,9 +52,11 @@ class _Asleep:
         agent = self.files.agents.get(name)
         if agent is None:
             return {}
-        if name not in self.models:
-            self.models[name] = model_of(self.files, agent)
-        return {"kind": agent.kind, "capabilities": agent.capabilities, "model": self.models[name]}
+        if name not in self.read:
+            choice = choice_of(self.files.root, agent)
+            self.read[name] = model_of(self.files, agent), choice[0].name if choice else ""
+        model, serves = self.read[name]
+        return {"kind": agent.kind, "capabilities": agent.capabilities, "model": model, "serves": serves}
 
     def shadow(self, name: str) -> str:
         slug = name.replace("_", "-")

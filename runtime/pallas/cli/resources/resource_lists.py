@@ -245,6 +245,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "STATE": _state,
         "LLM": lambda agent: _name("llm")(agent) or _text("model")(agent),
         "PROJECT": _name("project"),
+        "SERVES": _text("serves"),
         "SOURCE": _source,
         "DESCRIPTION": _text("description"),
     },

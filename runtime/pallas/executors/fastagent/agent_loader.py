@@ -9,8 +9,11 @@ from typing import Final
 from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Mistake, Project, Where
+from pallas.config.agent_choice import AgentChoice, choose
 from pallas.config.agent_code import server_mistakes, server_problem, unused_filter
-from pallas.config.files import module_file
+from pallas.config.cards import own_files, read_cards
+from pallas.config.code import code_file
+from pallas.config.files import module_file, shown
 from pallas.executors.project_imports import LOADING, import_context, import_fault, module_of
 from pallas.executors.project_imports import forget as forget
 from pallas.mcp_client import library_hooks, mcp_seam
@@ -32,6 +35,7 @@ from . import (
     quick_connect,
     replay_seam,
     sampling_seam,
+    seam,
     servers_seam,
     stderr_seam,
     tool_filter_seam,
@@ -128,6 +132,24 @@ def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) ->
     return one_line(f"{shown}:{line}" if line else f"{shown}")
 
 
+def choose_agent(project: Project, agent: AgentConfig, fast: FastAgent) -> AgentChoice:
+    """Return the agent that an entry serves. Raises Fault (CONFIG) if there is none, or none is named so."""
+    if agent.definition is not None:
+        return AgentChoice(agent.name)
+    path = code_file(project.root, agent)
+    place = shown(project.root, path) if path is not None else agent.module or ""
+    own = {each.resolve() for each in own_files(agent.card)} if agent.card is not None else None
+    choice = choose(agent.name, agent.agent, seam.candidates_of(fast, own), place)
+    if not choice.name and choice.words:
+        problem, *hints = choice.words
+        key = f"agents.{agent.name}.{choice.key}"
+        mistake = Mistake(agent.where, key, problem, "; ".join(filter(None, hints)))
+        raise Fault(FaultType.CONFIG, str(mistake), data={"place": str(mistake.where)})
+    if not choice.name:
+        raise Fault(FaultType.CONFIG, f"{place} defines no agent; decorate a function with @fast.agent(...)")
+    return choice
+
+
 def check_servers(project: Project, agent: AgentConfig, fast: FastAgent) -> None:
     """Raise Fault (CONFIG) for a downstream that is not there or cannot be used, or that only a filter names.
 
@@ -188,7 +210,21 @@ def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
 
 def _card(project: Project, agent: AgentConfig) -> FastAgent:
     assert agent.card
+    cards = read_cards(project.root, agent.card)
+    if cards.missing:
+        missing = cards.missing[0]
+        problem, *hints = missing.words
+        text = str(
+            Mistake(missing.where, f"agents.{agent.name}.card", problem, "; ".join(filter(None, hints)))
+        )
+        raise Fault(FaultType.CONFIG, text, data={"place": str(missing.where)})
     fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
-    if not fast.load_agents(agent.card):
+    loaded = []
+    for card in cards.cards:
+        try:
+            loaded += fast.load_agents(card.path)
+        except Exception as error:
+            raise import_fault(project, shown(project.root, card.path), error) from error
+    if not loaded:
         raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
     return fast

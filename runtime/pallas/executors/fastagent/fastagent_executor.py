@@ -35,7 +35,7 @@ from . import (
     seam,
     servers_seam,
 )
-from .agent_loader import check_servers, defined_at, load
+from .agent_loader import check_servers, choose_agent, defined_at, load
 from .fastagent_faults import ProviderFault, fault_of, refused_fault, starts_without_instance
 from .import_thread import run_in_import_thread
 from .instance_pool import InstancePool
@@ -137,13 +137,12 @@ class FastAgentExecutor(Executor):
             raise
         finally:
             self._info = ExecutorInfo(files=self._files())
-        name, settings = seam.default_agent(fast)
-        if name is None:
-            raise Fault(
-                FaultType.CONFIG,
-                f"{self._config.module or self._config.card}: no agent is defined; decorate a function "
-                "with @fast.agent(...)",
+        choice = choose_agent(self._project, self._config, fast)
+        if choice.words:
+            log.warning(
+                "%s: %s", self._config.name, "; ".join(choice.words), extra={"agent": self._config.name}
             )
+        name, settings = choice.name, seam.config_of(fast, choice.name)
         await asyncio.to_thread(check_servers, self._project, self._config, fast)
         self._providers.load()
         named_model = getattr(settings, "model", None) or ""
@@ -177,6 +176,7 @@ class FastAgentExecutor(Executor):
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
             instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
+            serves=one_line(name),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
             children=seam.children_of(fast, name, partial(model_registry.referred, project=self._project)),

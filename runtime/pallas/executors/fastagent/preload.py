@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pallas.config import AgentConfig, Project
+from pallas.config.cards import read_cards
 from pallas.config.project_imports import find_imports
 
 log = logging.getLogger(__name__)
@@ -32,4 +33,4 @@ def files_of(project: Project, agent: AgentConfig) -> tuple[Path, ...]:
     """Return the agent's files, as far as imports in their text show. Blocks; never raises."""
     if agent.module:
         return find_imports(project.root, agent.module).files
-    return (agent.card,) if agent.card else ()
+    return read_cards(project.root, agent.card).files if agent.card else ()

@@ -4,17 +4,19 @@
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any, Final
 
 from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
-from pallas.config.agent_code import FILTERS
+from pallas.config.agent_choice import Candidate
+from pallas.config.agent_text import FILTERS
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line, sanitize
@@ -85,10 +87,20 @@ def silence_consoles() -> None:
         each.quiet = True
 
 
-def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
-    """Return the name and AgentConfig of the agent that a FastAgent exposes; None if it has none."""
-    name = fast.get_default_agent_name()
-    return name, (fast.agents[name].get("config") if name else None)
+def candidates_of(fast: FastAgent, own: Collection[Path] | None) -> tuple[Candidate, ...]:
+    """Return the agents that may be served: all, or only those of the cards ``own`` (links followed)."""
+    return tuple(
+        Candidate(
+            name, bool(getattr(data.get("config"), "default", False)), bool(data.get("tool_only", False))
+        )
+        for name, data in fast.agents.items()
+        if own is None or Path(str(data.get("source_path"))).resolve() in own
+    )
+
+
+def config_of(fast: FastAgent, name: str) -> Any:
+    """Return the AgentConfig of one of its agents."""
+    return fast.agents[name].get("config")
 
 
 def children_of(fast: FastAgent, name: str, model: Callable[[str], str]) -> tuple[Child, ...]:

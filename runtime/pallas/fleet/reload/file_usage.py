@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config import AgentConfig, Project
+from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
 from pallas.config.envfile import ENV_FILE
 from pallas.config.fastagent import CONFIG_NAMES, HOME, SECRETS_NAMES
@@ -109,7 +110,7 @@ def _own(root: Path, config: AgentConfig) -> frozenset[Path]:
     if module := module_of(config):
         named = (module, *([payload] if (payload := payload_module(config)) else []))
         return frozenset(path for each in named for path in module_paths(root, each))
-    return frozenset((config.card,) if config.card is not None else ())
+    return frozenset(read_cards(root, config.card).files if config.card is not None else ())
 
 
 def _scripts(project: Project, server: str) -> frozenset[Path]:

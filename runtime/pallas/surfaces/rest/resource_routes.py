@@ -41,7 +41,7 @@ from .route_table import Routes, principal_of
 
 _AS_IT_IS: Final = (
     "availability", "state", "health", "url", "reason", "problem", "shadowed", "shadows", "payload",
-    "model",
+    "model", "serves",
 )  # fmt: skip
 """What is sent of an agent's status under its own key."""
 

@@ -98,7 +98,8 @@ class AgentModel(ResourceModel):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
     ``kind``, ``capabilities`` and ``availability`` are as in discovery; the last is null if no fleet runs.
-    ``model`` is the one that answers now. ``healthMessage`` gives the problem if ``health`` is not ok,
+    ``model`` is the one that answers now, ``serves`` the agent of its module or cards, as these name it.
+    ``healthMessage`` gives the problem if ``health`` is not ok,
     ``reason`` the cause of its state, ``problem`` why a change did not take effect, and ``shadowed`` the
     place in the files that has its name now. ``shadows`` is ``api`` if an agent of a file has the name and
     ``id`` of one that was made over the API and replaces it. ``payload`` describes the input of a typed
@@ -123,6 +124,7 @@ class AgentModel(ResourceModel):
     health: str | None
     url: str | None
     model: str | None = None
+    serves: str | None = None
     healthMessage: str | None = None
     reason: str | None = None
     problem: str | None = None
