@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where
-from pallas.config.agent_code import choice_of, server_mistakes
+from pallas.config.agent_code import (
+    USE_NEW_PACKAGE,
+    WRITE_FAST,
+    choice_of,
+    hidden_fast,
+    old_package,
+    server_mistakes,
+)
 from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
 from pallas.config.files import module_file, shown
@@ -33,6 +40,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
                     trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
         _note_servers(project, agent, notes)
         _note_choice(project, agent, notes)
+        _note_fast(project, agent, notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
     _note_missing_cards(project, notes)
@@ -50,6 +58,16 @@ def _note_choice(project: Project, agent: AgentConfig, notes: Notes) -> None:
     if found is not None and found[0].words:
         note = notes.warn if found[0].name else notes.error
         note(agent.where, f"agents.{agent.name}.{found[0].key}", *found[0].words)
+
+
+def _note_fast(project: Project, agent: AgentConfig, notes: Notes) -> None:
+    """Note what keeps a module from having a FastAgent, where its text is enough to be certain."""
+    key = f"agents.{agent.name}.module"
+    for name in old_package(project.root, agent):
+        notes.error(name.where, key, f"imports {name.text}, which fast-agent does not have", USE_NEW_PACKAGE)
+    path = module_file(project.root, agent.module) if agent.module else None
+    if path is not None and (found := hidden_fast(project.root, path)):
+        notes.error(found.where, key, found.text, WRITE_FAST)
 
 
 def _note_missing_cards(project: Project, notes: Notes) -> None:

@@ -23,6 +23,7 @@ _MAX_REPORT: Final = 64 * 1024
 _SHORTEST_SECRET: Final = 8
 _SECRET: Final = re.compile(r"key|token|secret|password|authorization|headers|env$", re.IGNORECASE)
 _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
+_KEY: Final = re.compile(r"(?P<key>agents\.[^:]+): (?P<problem>.*)", re.DOTALL)
 
 
 def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
@@ -108,7 +109,11 @@ def _mistakes(
         return ()  # the text shows it
     if problem := _masked(str(report.get("problem", "")), secrets):
         place = _PLACE.fullmatch(problem)
-        if place:
+        if place and report.get("imports"):
+            own = _KEY.fullmatch(place["problem"])
+            problem, _, hint = (own["problem"] if own else place["problem"]).partition("; ")
+            notes.error(Where(place["file"], int(place["line"])), own["key"] if own else key, problem, hint)
+        elif place:
             notes.error(Where(place["file"], int(place["line"])), key, f"does not import: {place['problem']}")
         else:
             problem, _, hint = problem.removeprefix(f"{where}: ").partition("; ")

@@ -2,7 +2,8 @@
 
 ``python -m pallas.cli.import_probe NAME...``, in the project's folder. Writes lines of JSON to its standard
 output: an empty object before the first agent, then a report on each agent with ``servers`` (names that it
-uses) and ``problem`` (empty when it would start). What the agents print is dropped.
+uses), ``problem`` (empty when it would start) and ``imports`` (the problem is no failed import). What the
+agents print is dropped.
 """
 
 import json
@@ -46,7 +47,8 @@ def _look(project: Project, agent: AgentConfig) -> dict[str, Any]:
         choice = choose_agent(project, agent, fast)
         return {"problem": "", "servers": list(seam.all_servers(fast)), "warning": list(choice.words)}
     except Fault as fault:
-        return {"problem": fault.message[:_LIMIT]}
+        imports = agent.kind == "llm" and fault.__cause__ is None
+        return {"problem": fault.message[:_LIMIT], "imports": imports}
     except BaseException as error:  # User code may raise anything, and that is the finding.
         return {"problem": f"does not import: {type(error).__name__}: {error}"[:_LIMIT]}
 

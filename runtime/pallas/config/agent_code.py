@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,10 @@ _DECORATORS: Final[Mapping[str, int]] = {
 """The decorators that define an agent, with the position of its name."""
 _UNNAMED: Final = "default"
 """The name of an agent that is given none."""
+WRITE_FAST: Final = "write `fast = FastAgent(...)` at the top level of the module"
+OLD_PACKAGE: Final = "mcp_agent"
+"""The package that fast-agent was in before."""
+USE_NEW_PACKAGE: Final = "mcp_agent is the old name of its package: write `from fast_agent import FastAgent`"
 _MORE_AGENTS: Final = frozenset({"load_agents", "load_agents_from_url", "agents"})
 """What a module has agents by that its decorators do not show."""
 _AGENTS: Final = frozenset({"agent", "custom", "smart"})
@@ -54,6 +59,62 @@ def read_agents(root: Path, config: AgentConfig) -> tuple[AgentText, ...]:
         return tuple(each.agent for each in read_cards(root, config.card).cards)
     files = find_imports(root, config.module).files if config.module else ()
     return tuple(found for path in files for found in _of_module(path, shown(root, path)))
+
+
+def hidden_fast(root: Path, path: Path) -> Name | None:
+    """Where a module makes its FastAgent so that importing it does not: the place, and words for it.
+
+    None if its text shows no such place, or another one that an import may find.
+    """
+    if (tree := _parsed(path)) is None:
+        return None
+    inner: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner.update((id(each), f"in the function {node.name}") for each in ast.walk(node))
+        elif isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
+            inner.update((id(each), "under `if __name__`") for each in ast.walk(node))
+    makes = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_fast_agent(node.func)]
+    if not makes or any(id(each) not in inner for each in makes) or _calls_own_function(tree):
+        return None
+    where = Where(shown(root, path), makes[0].lineno, makes[0].col_offset + 1)
+    return Name(f"makes its FastAgent {inner[id(makes[0])]}, which an import does not run", where)
+
+
+def _calls_own_function(tree: ast.Module) -> bool:
+    """Whether a name at the top of the module may be what one of its functions or another module made."""
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and any(each.name in ("*", "fast") for each in node.names):
+            return True
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            called = (each.func for each in ast.walk(node.value) if isinstance(each, ast.Call))
+            if any(isinstance(each, ast.Name) and each.id in own for each in called):
+                return True
+    return False
+
+
+def _is_fast_agent(called: ast.expr) -> bool:
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name == "FastAgent"
+
+
+def old_package(root: Path, config: AgentConfig) -> Iterator[Name]:
+    """Yield each import of fast-agent's old package, unless there is one of that name, or another way."""
+    if (root / OLD_PACKAGE).is_dir() or find_spec(OLD_PACKAGE) is not None:
+        return
+    for path in find_imports(root, config.module).files if config.module else ():
+        tree = _parsed(path) or ast.Module([], [])
+        tried = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom) or id(node) in tried:
+                continue
+            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                named = [node.module or ""]
+            for name in named:
+                if name.partition(".")[0] == OLD_PACKAGE:
+                    yield Name(name, Where(shown(root, path), node.lineno))
 
 
 def choice_of(root: Path, config: AgentConfig) -> tuple[AgentChoice, Where | None] | None:

@@ -157,7 +157,7 @@ class LlmEntry(AgentEntry):
     module: Annotated[Maybe[Annotated[str, TextRule(module_problem)]], Field(examples=["agents.jarvis"])] = (
         None
     )
-    """The module with a ``fast`` object: a dotted name such as ``agents.jarvis``."""
+    """The module with a FastAgent: a dotted name such as ``agents.jarvis``."""
     card: Annotated[Maybe[Line], Field(examples=["agents/jarvis.md"])] = None
     """A fast-agent card in place of a module: a file, or a folder of them."""
     agent: Maybe[Line] = None

@@ -9,7 +9,8 @@ from typing import Final
 from .notes import nearest, suggest
 from .section import Section
 
-_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+# A file may have a name that no import statement can write: a hyphen, a digit at its start.
+_DOTTED: Final = re.compile(r"\w[\w-]*(\.\w[\w-]*)*", re.ASCII)
 _MAX_LISTED: Final = 500
 
 

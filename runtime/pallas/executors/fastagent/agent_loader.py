@@ -10,7 +10,15 @@ from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_choice import AgentChoice, choose
-from pallas.config.agent_code import server_mistakes, server_problem, unused_filter
+from pallas.config.agent_code import (
+    OLD_PACKAGE,
+    USE_NEW_PACKAGE,
+    WRITE_FAST,
+    hidden_fast,
+    server_mistakes,
+    server_problem,
+    unused_filter,
+)
 from pallas.config.cards import own_files, read_cards
 from pallas.config.code import code_file
 from pallas.config.files import module_file, shown
@@ -106,7 +114,10 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             raise
         except BaseException as error:  # a user's module may raise anything
             place = str(agent.card.name if agent.card else agent.module or agent.where)
-            raise import_fault(project, place, error) from error
+            fault = import_fault(project, place, error)
+            if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == OLD_PACKAGE:
+                fault = Fault(FaultType.CONFIG, f"{fault.message}; {USE_NEW_PACKAGE}", data=fault.data)
+            raise fault from error
         finally:
             reapply_logging()  # the user's code may have changed the logging
         note(files_of(project, agent))
@@ -192,14 +203,33 @@ def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
 def _module(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     assert agent.module
     module = _imported(project, agent.module, fresh=fresh)
-    fast = getattr(module, "fast", None)
-    if not isinstance(fast, FastAgent):
-        found = "no `fast`" if fast is None else f"`fast` is {type(fast).__name__}"
-        raise Fault(
-            FaultType.CONFIG,
-            f"{agent.module} has {found}; write `fast = FastAgent(...)` at its top level",
-        )
-    return fast
+    return _fast_of(project, agent, module)
+
+
+def _fast_of(project: Project, agent: AgentConfig, module: ModuleType) -> FastAgent:
+    """Return the module's FastAgent: the one called ``fast``, else the only one, whatever its name.
+
+    Of several, the only one with an agent that the entry names. Raises Fault (CONFIG).
+    """
+    found = {name: each for name, each in vars(module).items() if isinstance(each, FastAgent)}
+    if isinstance(fast := found.get("fast"), FastAgent):
+        return fast
+    known = {id(each): each for each in found.values()}
+    if len(known) > 1:
+        wanted = {agent.name, agent.agent}
+        known = {key: each for key, each in known.items() if wanted & each.agents.keys()} or known
+    if len(known) == 1:
+        return next(iter(known.values()))
+    path = module_file(project.root, agent.module or "")
+    place = one_line(shown(project.root, path) if path is not None else agent.module or "")
+    if known:
+        problem = f"has several FastAgents ({', '.join(found)}), and none is called fast"
+        hint = "name the entry after an agent of one of them, or put each into a module of its own"
+        raise Fault(FaultType.CONFIG, f"{place}: {one_line(problem)}; {hint}")
+    if path is not None and (hidden := hidden_fast(project.root, path)):
+        raise Fault(FaultType.CONFIG, f"{hidden.where}: {hidden.text}; {WRITE_FAST}")
+    has = f"`fast` is {type(module.fast).__name__}" if hasattr(module, "fast") else "has no `fast`"
+    raise Fault(FaultType.CONFIG, f"{place}: {has} and no other FastAgent; {WRITE_FAST}")
 
 
 def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:

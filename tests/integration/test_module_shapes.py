@@ -1,0 +1,147 @@
+"""Modules as people write them: other names, other files, and what cannot work is told what to write."""
+
+from pathlib import Path
+
+import pytest
+from support.live import ask, client, running, write_project
+
+from pallas.cli.app import run
+from pallas.model import AgentState
+
+MADE = """
+from fast_agent import FastAgent
+
+
+def build() -> FastAgent:
+    made = FastAgent("made")
+
+    @made.agent("one", instruction="x")
+    async def main() -> None: ...
+
+    return made
+"""
+OTHER_NAME = """
+from fast_agent import FastAgent
+
+application = FastAgent("mine")
+same = application
+
+
+@application.agent("one", instruction="x")
+async def main() -> None: ...
+"""
+TWO = """
+from fast_agent import FastAgent
+
+left = FastAgent("left")
+right = FastAgent("right")
+
+
+@left.agent("one", instruction="x")
+async def main() -> None: ...
+
+
+@right.agent("two", instruction="x")
+async def other() -> None: ...
+"""
+OLD = """
+import asyncio
+from mcp_agent.core.fastagent import FastAgent
+
+fast = FastAgent("x")
+"""
+MAIN = """
+from fast_agent import FastAgent
+
+
+async def main() -> None:
+    fast = FastAgent("x")
+
+    @fast.agent("one", instruction="x")
+    async def agent() -> None: ...
+"""
+GUARDED = """
+from fast_agent import FastAgent
+
+if __name__ == "__main__":
+    fast = FastAgent("x")
+"""
+EITHER = """
+try:
+    from fast_agent import FastAgent
+except ImportError:
+    from mcp_agent.core.fastagent import FastAgent
+
+fast = FastAgent("x")
+
+
+@fast.agent("one", instruction="x")
+async def main() -> None: ...
+"""
+
+
+def project(root: Path, modules: dict[str, str], names: dict[str, str] | None = None) -> Path:
+    """``names`` are entries by module, where they have another name."""
+    names = names or {}
+    entries = {names.get(module, module): module for module in modules}
+    keys = {entry: {"module": module} for entry, module in entries.items()}
+    files = {f"{module}.py": text for module, text in modules.items()}
+    return write_project(root, dict.fromkeys(entries), keys=keys, files=files)
+
+
+async def test_a_fastagent_is_found_by_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = {
+        "named": OTHER_NAME,
+        "called": f"{MADE}\n\nwhatever = build()\n",
+        "my-agent": OTHER_NAME,
+        "2nd_try": OTHER_NAME,
+        "pair": TWO,
+        "either": EITHER,
+    }
+    root = project(tmp_path, modules, {"pair": "two"})
+    assert run(["check", str(root), "--offline"]) == 0
+    assert capsys.readouterr().err == ""
+    async with running(root) as fleet:
+        for agent in fleet.agents:
+            assert agent.state is AgentState.READY, agent.story
+            assert agent.snapshot().serves == ("two" if agent.name == "two" else "one")
+        async with client(fleet, "my-agent") as caller:
+            assert await ask(caller, "hello") == "hello"
+
+
+CANNOT = {
+    "made": (MADE, "made.py:6", "makes its FastAgent in the function build, which an import does not run"),
+    "inside": (MAIN, "inside.py:6", "makes its FastAgent in the function main, which an import does not run"),
+    "guarded": (GUARDED, "guarded.py:5", "makes its FastAgent under `if __name__`, which an import does not"),
+    "old": (OLD, "old.py:3", "mcp_agent is the old name of its package: write `from fast_agent import"),
+}
+
+
+async def test_what_cannot_work_is_told_what_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project(tmp_path, {name: text for name, (text, _, _) in CANNOT.items()})
+    assert run(["check", str(root), "--offline"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(CANNOT), lines
+    async with running(root) as fleet:
+        for name, (_, place, words) in CANNOT.items():
+            agent = next(each for each in fleet.agents if each.name == name)
+            for text in (agent.story, next(line for line in lines if line.startswith(f"{place}: "))):
+                assert place in text
+                assert words in text
+                assert "write `f" in text
+
+
+def test_the_import_says_it_in_the_same_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = {name: text for name, (text, _, _) in CANNOT.items()}
+    root = project(tmp_path, {**modules, "pair": TWO})
+    assert run(["check", str(root), "--offline", "--import"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("does not import" in line for line in lines) == 1  # the old package
+    for _, place, words in CANNOT.values():
+        assert [words in line for line in lines if line.startswith(f"{place}: ")] == [True], lines
+    several = (
+        "pair.py: agents.pair.module: has several FastAgents (left, right), and none is called fast; name"
+    )
+    assert any(line.startswith(several) for line in lines), lines
