@@ -1,8 +1,10 @@
 """Check the text of the agents' code: syntax errors, and missing names."""
 
 import ast
+import re
 import warnings
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +19,14 @@ from pallas.config.agent_code import (
 )
 from pallas.config.cards import read_cards
 from pallas.config.code import module_of, payload_module
-from pallas.config.files import module_file, shown
+from pallas.config.files import is_file, module_file, shown
 from pallas.config.notes import Notes, did_you_mean
 from pallas.config.project_imports import find_imports
 
 _DYNAMIC: Final = frozenset({"exec", "globals", "locals", "vars", "setattr", "__getattr__", "sys"})
 """A module that uses one of these may have names that its text does not show."""
+_INCLUDE: Final = re.compile(r"(?<![\\{])\{\{file:\s*([^{}]+?)\s*\}\}(?!\})")
+"""What fast-agent replaces by the text of a file, and fails on if there is none."""
 _DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -41,6 +45,7 @@ def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake,
         _note_servers(project, agent, notes)
         _note_choice(project, agent, notes)
         _note_fast(project, agent, notes)
+        _note_includes(project, agent, trees, notes)
         for key, named in _named(agent) if agent.name not in imported else ():
             _look_for(project.root, agent, key, named, trees, notes)
     _note_missing_cards(project, notes)
@@ -78,6 +83,39 @@ def _note_missing_cards(project: Project, notes: Notes) -> None:
             if missing.where not in seen:
                 seen.add(missing.where)
                 notes.error(missing.where, f"agents.{agent.name}.card", *missing.words)
+
+
+def _note_includes(
+    project: Project, agent: AgentConfig, trees: dict[Path, ast.Module | None], notes: Notes
+) -> None:
+    """Note the files that an instruction includes and that are not there; fast-agent starts no such agent."""
+    for path, text, line in _instructions(project.root, agent, trees):
+        for found in _INCLUDE.finditer(text):
+            where = Where(shown(project.root, path), line + text.count("\n", 0, found.start()))
+            key, name = f"agents.{agent.name}.instruction", found[1]
+            if Path(name).expanduser().is_absolute():
+                notes.error(where, key, f"includes {name}", "write a path from the project's folder")
+            elif not is_file(project.root / name):
+                problem = f"includes {name}, which is not there"
+                notes.error(where, key, problem, "paths start at the project's folder")
+
+
+def _instructions(
+    root: Path, agent: AgentConfig, trees: dict[Path, ast.Module | None]
+) -> Iterator[tuple[Path, str, int]]:
+    """Yield texts that may be instructions, with file and line: a card, and the texts of a module."""
+    if agent.kind != "llm":
+        return
+    if agent.card is not None:
+        for card in read_cards(root, agent.card).cards:
+            with suppress(OSError, ValueError):  # reported elsewhere
+                yield card.path, card.path.read_text("utf-8"), 1
+        return
+    for path in find_imports(root, agent.module).files if agent.module else ():
+        if (tree := trees.get(path)) is not None:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield path, node.value, node.lineno
 
 
 def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_code import read_agents
@@ -26,11 +25,11 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
     project = replace(project, provider=default[0], model=default[1])
     if project.provider not in _CHECKED and not models and not project.llm.backends:
         return ()
-    from pallas.health.preflight import backend_label, preflight  # an HTTP client
+    from pallas.health.preflight import backend_label, own_hosts, preflight  # an HTTP client
 
     environ = {**read_env(project.root, os.environ, Notes()), **os.environ}
     reports = asyncio.run(
-        preflight(project, list(models), environ=environ, advice="", skip=_own_hosts(project))
+        preflight(project, list(models), environ=environ, advice="", skip=own_hosts(project))
     )
     places = {mistake.key for mistake in told}
     backends = {backend_label(each): (each.where, "llm.backends") for each in project.llm.backends}
@@ -73,13 +72,6 @@ def _of(project: Project, agent: AgentConfig) -> Iterator[tuple[str, Where]]:
             yield found.model.text, found.model.where
     for provider in agent.providers:
         yield from ((spec, agent.where) for spec in provider.models)
-
-
-def _own_hosts(project: Project) -> frozenset[str]:
-    """Where the fleet itself starts servers: these do not answer before it runs."""
-    ports = [urlsplit(server.url).port for server in project.servers.values()]
-    ports += [project.scripted.port] if project.scripted is not None else []
-    return frozenset(f"{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost", "[::1]"))
 
 
 def _is_about(report: str, spec: str) -> bool:

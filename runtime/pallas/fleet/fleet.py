@@ -125,8 +125,8 @@ class Fleet:
         )
         self.storage = Storage.of(context, database)
         self.messages = HandlerMessages(context)
-        self._monitor = HealthMonitor(context, pace)
         self._programs = Programs(project.servers, context.hub, here=options.runs_programs)
+        self._monitor = HealthMonitor(context, pace, self._programs.were_started)
         prepare = prepare_executor if make_executor is _OURS else None
         self._order = StartOrder(context, self._programs.were_started, prepare)
         self.surfaces = self._make_surfaces()

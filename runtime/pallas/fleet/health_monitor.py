@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas.config import Project
 from pallas.executors.replay.replay import current_replay
-from pallas.health.preflight import AT_ONCE, AT_START, ProviderReport, preflight
+from pallas.health.preflight import AT_ONCE, AT_START, ProviderReport, own_hosts, preflight
 from pallas.health.probe import Steady
 from pallas.model import AgentChanged, AgentState, Event, Notice, RunEvent, RunFinished
 from pallas.safe_text import one_line
@@ -64,7 +64,8 @@ class ProviderChecks:
     ``used`` are the models of the agents that are loaded, as ``provider.model``. A refused key and a missing
     model count at once, other trouble when two checks in a row meet it; the first check always. A change of
     a report is a Notice and a log record, a check that finds what the last one found is neither. ``changed``
-    is called after each change. ``advice`` as for ``preflight``.
+    is called after each change. ``advice`` as for ``preflight``. Until ``are_servers_up``, servers that the
+    fleet itself starts are not asked.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ProviderChecks:
         *,
         used: Callable[[], Iterable[str]] = lambda: (),
         advice: str = AT_ONCE,
+        are_servers_up: Callable[[], bool] = lambda: True,
     ) -> None:
         self._project = project
         self._hub = hub
@@ -83,6 +85,7 @@ class ProviderChecks:
         self._pace = pace
         self._used = used
         self._advice = advice
+        self._are_servers_up = are_servers_up
         self._asked: frozenset[str] = frozenset()
         self._steady: dict[str, Steady[ProviderReport]] = {}
         self._failures = 0
@@ -111,8 +114,9 @@ class ProviderChecks:
         """Ask once, about 5 s at most, and tell what changed. Never raises."""
         self._due.clear()
         models = frozenset(self._used())
+        skip = frozenset() if self._are_servers_up() else own_hosts(self._project)
         try:
-            found = await preflight(self._project, sorted(models), advice=self._advice)
+            found = await preflight(self._project, sorted(models), advice=self._advice, skip=skip)
         except Exception:
             log.exception("the model providers could not be checked")
             return
@@ -173,9 +177,12 @@ def _is_about(report: ProviderReport, spec: str) -> bool:
 class HealthMonitor:
     """Looks at the agents, model providers and event loop of one fleet. Belongs to that loop."""
 
-    def __init__(self, context: FleetContext, intervals: CheckIntervals) -> None:
+    def __init__(
+        self, context: FleetContext, intervals: CheckIntervals, servers_started: asyncio.Event
+    ) -> None:
         self._context = context
         self._intervals = intervals
+        self._servers_started = servers_started
         self.providers = ProviderChecks(
             context.project,
             context.hub,
@@ -183,6 +190,7 @@ class HealthMonitor:
             intervals,
             used=lambda: {model for agent in context.agents.all for model in agent.models or ()},
             advice=AT_ONCE if context.options.watch else AT_START,
+            are_servers_up=servers_started.is_set,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._dependencies = DependencyHealth(lambda: context.agents.all, context.hub)
@@ -221,6 +229,9 @@ class HealthMonitor:
 
     async def _watch_providers(self, first: asyncio.Task[None]) -> None:
         await asyncio.wait({first})
+        if self._context.project.servers and not self._servers_started.is_set():
+            await self._servers_started.wait()
+            self.providers.check_soon()
         await self.providers.watch()
 
     async def _watch_agents(self) -> None:

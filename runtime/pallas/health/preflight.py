@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -198,6 +199,13 @@ def _settings_of(project: Project, backend: BackendConfig) -> Mapping[str, Any]:
         **{key: text for key, text in given.items() if text},
     }
     return {**project.settings, backend.provider: block}
+
+
+def own_hosts(project: Project) -> frozenset[str]:
+    """Where the fleet itself starts servers: these do not answer before it has."""
+    ports = [urlsplit(server.url).port for server in project.servers.values()]
+    ports += [project.scripted.port] if project.scripted is not None else []
+    return frozenset(f"{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost", "[::1]"))
 
 
 def backend_label(backend: BackendConfig) -> str:

@@ -17,7 +17,7 @@ from pallas.model import Fault, FaultType
 from pallas.safe_text import one_line, sanitize
 
 from .chat_options import ChatOptions
-from .chat_requests import check_agent, check_thread, run_facts
+from .chat_requests import check_agent, check_thread, run_facts, wait_until_started
 from .chat_signals import Ending
 from .chat_terminal import ChatTerminal
 from .chat_turn import ChatAnswer, ChatTurn, figures, tell_end, tell_thread
@@ -65,6 +65,7 @@ async def _run(options: ChatOptions, terminal: ChatTerminal, ending: Ending) -> 
             about = await check_agent(api, options)
             # The user may have given the agent's id.
             options = replace(options, agent=str(about.get("name") or options.agent))
+            about = await wait_until_started(api, options.agent, about, terminal.note)
             if options.message is not None:
                 return await once(api, options, terminal, ending)
             from .repl import repl

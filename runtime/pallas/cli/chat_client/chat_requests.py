@@ -1,16 +1,28 @@
 """What `pallas chat` asks the fleet about its agent, its thread and its runs."""
 
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 from pallas.client import RestClient
 from pallas.client.rest_client import part
-from pallas.model import Fault
+from pallas.model import AgentState, Fault
 from pallas.model.refusals import not_found
 from pallas.safe_text import one_line
 
 from .chat_options import ChatOptions
 from .exit_status import ABSENT, ChatExit
+
+START_TIMEOUT: Final = 120.0
+"""Seconds to wait for an agent that starts."""
+_AGAIN_S: Final = 0.3
+_STARTING: Final[Mapping[str, str]] = {
+    AgentState.WAITING: "waits for agents or programs that it needs",
+    AgentState.IMPORTING: "imports its code",
+    AgentState.CONNECTING: "connects to its servers",
+}
 
 
 async def check_agent(api: RestClient, options: ChatOptions) -> dict[str, Any]:
@@ -24,6 +36,27 @@ async def check_agent(api: RestClient, options: ChatOptions) -> dict[str, Any]:
             raise
         raise ChatExit(ABSENT, await _no_agent(api, options.agent)) from None
     return found if isinstance(found, dict) else {}
+
+
+async def wait_until_started(
+    api: RestClient, agent: str, about: dict[str, Any], tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the agent's facts once it no longer starts, after ``START_TIMEOUT`` seconds in any case.
+
+    ``tell`` receives what it waits for, whenever that changes.
+    """
+    told, deadline = "", monotonic() + START_TIMEOUT
+    while about.get("state") in _STARTING and monotonic() < deadline:
+        health = about.get("health")
+        why = about.get("reason") or (health.get("message") if isinstance(health, dict) else "") or ""
+        what = _STARTING[str(about["state"])] + (f" ({one_line(str(why), 200)})" if why else "")
+        if what != told:
+            tell(f"waiting for {one_line(agent, 100)}: it {what}")
+            told = what
+        await asyncio.sleep(_AGAIN_S)
+        found = await api.get(f"/agents/{part(agent)}")
+        about = found if isinstance(found, dict) else {}
+    return about
 
 
 async def thread_named(api: RestClient, name: str, agent: str) -> Any:

@@ -103,6 +103,8 @@ def fault_of(error: BaseException) -> Fault:
         return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
     if isinstance(error, ModelConfigError) and first == _NO_MODEL:
         first = "it has no model; write model: into its card, or default_model: into fastagent.config.yaml"
+    elif isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError) and error.details:
+        first = _safe(f"{error.message.rstrip('.')}: {', '.join(error.details.splitlines())}")
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
     if (status := status_of(error)) is not None:

@@ -1,0 +1,34 @@
+"""An instruction that includes a file which is not there names the path."""
+
+from pathlib import Path
+
+import pytest
+from support.live import agent_module, running, write_project
+
+from pallas.cli.check import check
+
+CARD = "---\nname: card\n---\nYou answer.\n{{file:prompts/there.md}}{{file_silent:prompts/never.md}}\n"
+
+
+async def test_an_included_file_that_is_not_there_is_named_by_check_and_by_the_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = agent_module("coded").replace("You are coded.", "Do {{file:prompts/nope.md}} now.")
+    keys = {"card": {"module": None, "card": "card.md"}}
+    files = {"card.md": CARD, "prompts/there.md": "Be brief."}
+    root = write_project(tmp_path, {"card": None, "coded": module}, keys=keys, files=files)
+    (root / "card.md").write_text(CARD + "{{file:prompts/gone.md}}\n")
+    assert check(root) == 2
+    tail = "which is not there; paths start at the project's folder"
+    assert capsys.readouterr().err.splitlines() == [
+        f"card.md:6: agents.card.instruction: includes prompts/gone.md, {tail}",
+        f"agents/coded.py:7: agents.coded.instruction: includes prompts/nope.md, {tail}",
+    ]
+    async with running(root) as fleet:
+        health = {each.name: each.health for each in fleet.snapshot().agents}
+        for name, path in (("card", "prompts/gone.md"), ("coded", "prompts/nope.md")):
+            assert health[name].status.value == "error"
+            assert str(root / path) in health[name].message
+    (root / "card.md").write_text(CARD)
+    (root / "prompts" / "nope.md").write_text("it")
+    assert check(root) == 0
