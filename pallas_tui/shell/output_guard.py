@@ -1,40 +1,52 @@
 """The last filter of drawn text: no widget can send a control character to the terminal.
 
-Text is made safe where it comes in; this is for the place where that was forgotten. One filter runs after
-every widget, the notifications and the palette included, and works on lines that changed only.
+Text is made safe where it is shown; this is for a place where that was forgotten, and for text that is being
+edited as it is. One filter runs after every widget, the notifications and the palette included, and works on
+lines that changed only.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-# As in pallas.safe_text, with newline and tab: a line that is drawn has neither. They take no cell, so
-# leaving them out moves nothing. Of joined emoji the first is drawn: cells are counted for one, but many
-# terminals draw them all, and the line would be longer than its place.
+from pallas.safe_text import replace_invisible
+
+# Of joined emoji the first is drawn: cells are counted for one, but many terminals draw them all; the line
+# would then be longer than its place.
 _JOINED: Final = re.compile("\u200d.?", re.DOTALL)
-_HOSTILE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
 
 
 class OutputGuard(LineFilter):
-    """Removes control characters from each segment."""
+    """Replaces what is not seen by the cells that were counted for it: none, or blanks."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments; those with something hostile in them without it."""
-        for segment in segments:
-            if segment.control is None and _HOSTILE.search(segment.text):
-                return [_clean(each) for each in segments]
-        return segments
+        """The same segments; those with something invisible in them without it."""
+        cleaned = [_clean(each) for each in segments]
+        return segments if all(map(_is_same, segments, cleaned)) else cleaned
+
+
+def _is_same(one: Segment, other: Segment) -> bool:
+    return one is other
 
 
 def _clean(segment: Segment) -> Segment:
-    if segment.control is not None:
+    text = segment.text
+    if segment.control is not None or (text.isascii() and text.isprintable()):
         return segment
-    return Segment(_HOSTILE.sub("", _JOINED.sub("", segment.text)), segment.style)
+    clean = _drawn(text)
+    return segment if clean == text else Segment(clean, segment.style)
+
+
+@lru_cache(1024)
+def _drawn(text: str) -> str:
+    # A line that is drawn has neither of these two, which are text elsewhere.
+    text = _JOINED.sub("", text).translate({9: "", 10: ""})
+    return replace_invisible(text, lambda character: " " * cell_len(character))
 
 
 OUTPUT_GUARD: Final = OutputGuard()

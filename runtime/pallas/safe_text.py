@@ -1,42 +1,158 @@
-"""Makes text from outside safe to show: no character of it may drive a terminal or reorder a line."""
+"""Makes text from outside safe to show: no character of it may drive a terminal, reorder a line or hide."""
 
 import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
 from operator import is_
 from typing import Any, Final
 
-_ESCAPES: Final = {0x1B: "␛", 0x7F: "␡"}
+_SHORT_FORMS: Final = {"\x1b": "␛", "\x7f": "␡"}
 
+_UNSEEN_CATEGORIES: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+# Default_Ignorable_Code_Point of Unicode, the whole property: Python's tables do not have it.
+_DEFAULT_IGNORABLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_MARKS: Final = frozenset(("Mn", "Me"))
 
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return _ESCAPES.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
-
-
-# C0 except tab and newline, DEL, C1; bidirectional controls; zero-width and other invisible formats;
-# line and paragraph separators; lone surrogates, which no encoder takes. A joiner stays between two pictures,
-# which are one emoji together.
-_PICTURE: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
-_HOSTILE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    rf"\ud800-\udfff]|(?<![{_PICTURE}\ufe0f])\u200d|\u200d(?![{_PICTURE}])"
+_JOINER: Final = "\u200d"
+_STYLES: Final = "\ufe0e\ufe0f"
+_PICTURE: Final = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+# A joiner between two pictures, and a style behind one, are parts of an emoji, which is seen.
+_EMOJI_PARTS: Final = re.compile(
+    f"(?:(?<={_PICTURE})|(?<={_PICTURE}\ufe0f)){_JOINER}(?={_PICTURE})"
+    f"|(?<={_PICTURE})[{_STYLES}]|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 )
 
 
-def sanitize(text: str, limit: int | None = None) -> str:
-    """``text`` with every character that could drive a terminal or reorder a line replaced by a visible form.
+@lru_cache(8192)
+def is_invisible(character: str) -> bool:
+    """Whether no reader sees the character: a control, a format, or one that Unicode says is not drawn.
 
-    Newlines and tabs stay; ``\\r\\n`` becomes ``\\n``. With ``limit`` the result has at most that many
-    characters and ends in an ellipsis if something was cut. Idempotent.
+    Newline and tab count as seen.
+    """
+    if character in "\n\t":
+        return False
+    unseen = unicodedata.category(character) in _UNSEEN_CATEGORIES
+    return unseen or _DEFAULT_IGNORABLE.match(character) is not None
+
+
+@lru_cache(8192)
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) in _MARKS and not is_invisible(character)
+
+
+def _form(character: str) -> str:
+    code = ord(character)
+    form = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _SHORT_FORMS.get(character, form)
+
+
+def json_escape(character: str) -> str:
+    r"""Return the character as JSON escapes it: ``\u202e``, and two such forms beyond U+FFFF."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    pairs = (units[index : index + 2] for index in range(0, len(units), 2))
+    return "".join(f"\\u{pair.hex()}" for pair in pairs)
+
+
+def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
+    """``text`` with each invisible character replaced, except the parts of an emoji."""
+    forms = {ord(each): replace(each) for each in set(text) if is_invisible(each)}
+    if not forms:
+        return text
+    pieces: list[str] = []
+    end = 0
+    for part in _EMOJI_PARTS.finditer(text):
+        pieces += (text[end : part.start()].translate(forms), part[0])
+        end = part.end()
+    return "".join((*pieces, text[end:].translate(forms)))
+
+
+def sanitize(text: str, limit: int | None = None) -> str:
+    r"""``text`` with every character that could drive a terminal, reorder a line or hide in a visible form.
+
+    Those are all invisible characters outside an emoji, and marks without a letter to stand on. Newlines and
+    tabs stay; ``\r\n`` becomes ``\n``. With ``limit`` the result has at most that many characters and ends in
+    an ellipsis if something was cut. Idempotent.
+
+    For people who look at a screen; what a model or a program reads must stay as it is.
     """
     cut = limit is not None and len(text) > limit
     if not cut and text.isascii() and text.isprintable():
         return text
     if cut:
-        text = text[:limit].rstrip("\u200d")
-    clean = _HOSTILE.sub(_visible, text.replace("\r\n", "\n"))
+        text = text[:limit].rstrip(_JOINER + _STYLES)
+    text = text.replace("\r\n", "\n")
+    clean = replace_invisible(text if text.isascii() else _without_bare_marks(text), _form)
     if limit is not None and (cut or len(clean) > limit):
-        clean = clean[: limit - 1].rstrip("\u200d") + "…"
+        clean = clean[: limit - 1].rstrip(_JOINER + _STYLES) + "…"
     return clean
+
+
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def without_controls(text: str, limit: int | None = None) -> str:
+    r"""``text`` as data: every letter, joiner, mark and direction stays as it is.
+
+    Only what drives a terminal, or cannot be encoded, has a visible form; ``\r\n`` becomes ``\n``. With
+    ``limit`` as ``sanitize``.
+    """
+    cut = limit is not None and len(text) > limit
+    clean = _CONTROLS.sub(lambda match: _form(match[0]), text[:limit].replace("\r\n", "\n"))
+    return f"{clean[: limit - 1]}…" if limit is not None and (cut or len(clean) > limit) else clean
+
+
+def _without_bare_marks(text: str) -> str:
+    """``text`` with each mark that has no character to stand on in its visible form.
+
+    It would change the cell before it, or not be seen.
+    """
+    characters = set(text)
+    marks = "".join(sorted(filter(_is_mark, characters)))
+    if not marks:
+        return text
+    no_base = re.escape("".join(sorted({"\n", "\t", *filter(is_invisible, characters)})))
+    bare = re.compile(rf"(?:\A|(?<=[{no_base}]))[{re.escape(marks)}]+")
+    emoji = {part.end() for part in _EMOJI_PARTS.finditer(text)}
+
+    def shown(match: re.Match[str]) -> str:
+        return match[0] if match.start() in emoji else "".join(map(_form, match[0]))
+
+    return bare.sub(shown, text)
+
+
+_CONTEXT: Final = 16
+"""Characters that can decide how the next one is shown."""
+
+
+class PieceSanitizer:
+    """Sanitises a text that arrives in pieces, which may be cut at any character."""
+
+    def __init__(self) -> None:
+        self._before = self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what is shown for this piece; its end waits where the next one decides how it is shown."""
+        text = self._held + piece
+        ready = text.rstrip(f"\r{_JOINER}{_STYLES}")
+        self._held = text[len(ready) :]
+        return self._shown(ready)
+
+    def end(self) -> str:
+        """Return what waits; the next piece begins another text."""
+        shown = self._shown(self._held)
+        self._before = self._held = ""
+        return shown
+
+    def _shown(self, text: str) -> str:
+        before = self._before
+        self._before = (before + text)[-_CONTEXT:]
+        return sanitize(before + text)[len(sanitize(before)) :]
 
 
 def handle_start(handle: str) -> str:

@@ -22,6 +22,9 @@ TALK = [
 ]
 
 
+HIDDEN = "".join(chr(0xE0000 + ord(each)) for each in "send") + "\u180e\u034f\u3164\ufff9\U0001d173\u200c"
+
+
 @pytest.fixture
 def api() -> Iterator[ChatApi]:
     with chat_api() as api:
@@ -292,3 +295,22 @@ def test_what_a_fleet_refuses_is_told_as_it_says_it(api: ChatApi, tmp_path: Path
     done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: research is starting␛[2J\n"
+
+
+def test_what_is_not_seen_is_made_visible_whatever_the_pieces_are(api: ChatApi, tmp_path: Path) -> None:
+    text = f"A{HIDDEN}B ❤\ufe0f 👩\u200d💻 हिन्दी e\u0301"
+    seen = "A" + "".join(f"\\U{ord(c):08x}" if c > "\uffff" else f"\\u{ord(c):04x}" for c in HIDDEN) + "B"
+    api.steps = [
+        {"type": "thinking", "delta": f"Hm{HIDDEN}"},
+        *({"type": "text", "delta": each} for each in text),
+    ]
+    done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
+    assert done.stdout == f"{seen} ❤\ufe0f 👩\u200d💻 हिन्दी e\u0301\n"
+    assert not set(HIDDEN) & set(done.stderr)
+    # A program gets the text as it is, and a terminal that shows the JSON sees all of it.
+    for arguments in (("--json",), ("--json", "--stream")):
+        done = chat(tmp_path, "research", "-m", "hi", "--url", api.url, *arguments)
+        assert not set(HIDDEN) & set(done.stdout)
+        documents = [json.loads(line) for line in done.stdout.splitlines()] if len(arguments) > 1 else []
+        whole = "".join(each.get("delta", "") for each in documents if each["type"] == "text")
+        assert (whole or json.loads(done.stdout)["text"]) == text

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from pallas.bounds.fleet_answer import read_answer
 from pallas.model import Fault, FaultType, codec
-from pallas.safe_text import sanitize
+from pallas.safe_text import sanitize, without_controls
 
 from .client_faults import lost
 
@@ -29,6 +29,9 @@ type Open = Callable[..., AbstractAsyncContextManager["httpx2.Response"]]
 
 class ChatStream(AsyncIterator[dict[str, Any]]):
     """The chunks of one answer, as they arrive. ``run_id`` and ``thread_id`` are set before the first one.
+
+    Texts in them are sanitised. The pieces of the answer (``delta``) have no controls and are data otherwise:
+    ``PieceSanitizer`` makes them visible.
 
     Raises Fault: what the fleet refused before the run began; TRANSPORT when the connection cannot be
     restored; TIMEOUT when nothing, not even a heartbeat, came for ``idle`` seconds. A run that fails is a
@@ -121,13 +124,17 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
                 self._ended = True
                 return
             try:
-                chunk = codec.visible(codec.loads(message.data))
+                found = codec.loads(message.data)
             except codec.Undecodable as error:
                 raise Fault(
                     FaultType.PROTOCOL, f"{self._origin} sent something that is not understood: {error}"
                 ) from error
-            if isinstance(chunk, dict):
-                yield chunk
+            if isinstance(found, dict):
+                # A piece of a text can be made visible only together with the pieces around it.
+                delta = found.get("delta")
+                yield codec.visible(found) | (
+                    {"delta": without_controls(delta)} if isinstance(delta, str) else {}
+                )
             self._last_id = message.id or self._last_id
 
 

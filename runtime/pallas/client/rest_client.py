@@ -10,6 +10,7 @@ from pallas import __version__
 from pallas.bounds.fleet_answer import MAX_ANSWER, read_answer
 from pallas.config import Project
 from pallas.model import Fault, FaultType, codec
+from pallas.safe_text import without_controls
 
 from .chat_stream import NO_HEADERS, ChatStream
 from .client_faults import BASE, lost, refusal
@@ -155,13 +156,22 @@ class RestClient:
                 return
 
     async def answer(self, agent: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one message and return its whole answer (AG-16). Cancelling this cancels the run."""
+        """Send one message and return its whole answer (AG-16). Cancelling this cancels the run.
+
+        Its ``text`` has no controls, but is data otherwise: the caller has to sanitise it before showing it.
+        """
         document = await self.request(
-            "POST", f"/agents/{part(agent)}/chat", {**body, "stream": False}, timeout=RUN_TIMEOUT
+            "POST",
+            f"/agents/{part(agent)}/chat",
+            {**body, "stream": False},
+            timeout=RUN_TIMEOUT,
+            visible=False,
         )
         if not isinstance(document, dict):
             raise Fault(FaultType.PROTOCOL, f"{self.place.origin} answered something that is no answer")
-        return document
+        text = document.get("text")
+        shown: dict[str, Any] = codec.visible(document)
+        return shown | ({"text": without_controls(text)} if isinstance(text, str) else {})
 
     def chat(
         self, agent: str, body: Mapping[str, Any], headers: Mapping[str, str] = NO_HEADERS

@@ -5,13 +5,13 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
+from pallas.safe_text import is_invisible, json_escape
+
 _BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# Blank, although Unicode counts them among letters, symbols and marks.
-_BLANK: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-_CATEGORIES: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
 _USUAL: Final = frozenset("\n\r\t")
+# What no font need have, and the blank among the patterns of Braille.
+_UNKNOWN: Final = frozenset(("Cn", "Co"))
+_BLANK: Final = "\u2800"
 _NOT_ASCII: Final = re.compile(r"[^\x20-\x7e\n\r\t]")
 _JOINER: Final = "\u200d"
 _EMOJI_STYLE: Final = "\ufe0f"
@@ -33,7 +33,7 @@ def invisible_in(text: str) -> list[str]:
 
 def visible(text: str) -> str:
     """Return ``text`` with each such character, also of emoji, written as ``\\u202e``."""
-    return _NOT_ASCII.sub(lambda match: _escaped(match[0]) if is_hidden(match[0]) else match[0], text)
+    return _NOT_ASCII.sub(lambda match: json_escape(match[0]) if is_hidden(match[0]) else match[0], text)
 
 
 def name_of(character: str) -> str:
@@ -46,7 +46,7 @@ def is_hidden(character: str) -> bool:
     """Return whether a reader does not see the character."""
     if character in _USUAL or " " <= character <= "~":
         return False
-    return unicodedata.category(character) in _CATEGORIES or _BLANK.match(character) is not None
+    return is_invisible(character) or character == _BLANK or unicodedata.category(character) in _UNKNOWN
 
 
 def _strange(text: str) -> list[str]:
@@ -63,9 +63,3 @@ def _without_emoji_parts(text: str) -> str:
         if not (each in (_JOINER, _EMOJI_STYLE) and follows):
             kept.append(each)
     return "".join(kept)
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    pairs = (units[index : index + 2] for index in range(0, len(units), 2))
-    return "".join(f"\\u{pair.hex()}" for pair in pairs)

@@ -1,7 +1,6 @@
 """Run `pallas chat`: find the fleet, the agent and the thread, and return the exit status."""
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -20,7 +19,7 @@ from .chat_options import ChatOptions
 from .chat_requests import check_agent, check_thread, run_facts, wait_until_started
 from .chat_signals import Ending
 from .chat_terminal import ChatTerminal
-from .chat_turn import ChatAnswer, ChatTurn, figures, tell_end, tell_thread
+from .chat_turn import ChatAnswer, ChatTurn, as_json, figures, tell_end, tell_thread
 from .exit_status import ABSENT, FAILED, OK, SIGNALLED, USAGE, ChatExit
 
 _FACTS: Final = (
@@ -140,7 +139,7 @@ async def once(api: RestClient, options: ChatOptions, terminal: ChatTerminal, en
     ending.listen(turn.cancel)
     answer = await turn.ask(body_of(options), stream=options.stream is not False)
     if options.as_json and not frames:
-        terminal.text(json.dumps(await _document(api, answer), ensure_ascii=False, indent=2) + "\n")
+        terminal.text(as_json(await _document(api, answer), indent=2) + "\n")
     elif terminal.err_tty and answer.fault is None and not answer.cancelled:
         terminal.note(figures(answer, await run_facts(api, answer.run)))
     tell_end(terminal, answer)

@@ -111,7 +111,7 @@ class Host:
         """Write the thread to a file; by default in the folder where the command was started."""
         if not self.thread:
             raise _wrong("Nothing was said yet.")
-        found = self._api.items(f"/threads/{part(self.thread)}/messages", most=_MAX_EXPORT)
+        found = self._api.items(f"/threads/{part(self.thread)}/messages", most=_MAX_EXPORT, visible=False)
         messages = [each async for each in found]
         target, kind = target_of(self._base, path, form, self._agent)
         write_new(target, rendered(kind, self._agent, self.thread, messages))

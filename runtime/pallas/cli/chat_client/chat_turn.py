@@ -11,7 +11,7 @@ from typing import Any, Final
 from pallas.client import ChatStream, RestClient, fault_in
 from pallas.model import Fault, FaultType
 from pallas.model.money import cost_in
-from pallas.safe_text import one_line
+from pallas.safe_text import PieceSanitizer, json_escape, one_line, replace_invisible, sanitize
 
 from .chat_questions import ChatQuestions
 from .chat_terminal import BOLD, DIM, RED, ChatTerminal
@@ -73,6 +73,7 @@ class ChatTurn:
         # The number of text pieces that are final, even if later ones are taken back.
         self._stands = 0
         self._doing = ""
+        self._shown, self._thoughts = PieceSanitizer(), PieceSanitizer()
 
     async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> ChatAnswer:
         """Run the whole turn. A run that fails or cannot begin is ``fault``; BrokenPipeError is raised."""
@@ -141,7 +142,7 @@ class ChatTurn:
         self._answer.run = str(document.get("runId") or "")
         self._ended(document)
         if not self._quiet:
-            self._terminal.text(self._answer.text)
+            self._terminal.text(sanitize(self._answer.text))
             self._terminal.end_text()
             self._tell_chosen()
 
@@ -152,12 +153,16 @@ class ChatTurn:
             self._answer.run = self._stream.run_id
             self._answer.thread = self._answer.thread or self._stream.thread_id
             if self._frames:
-                self._terminal.text(json.dumps(chunk, ensure_ascii=False) + "\n")
+                self._terminal.text(as_json(chunk) + "\n")
             self._take(chunk, parts)
         self._answer.text = "".join(parts)
         if not self._frames and not self._quiet:
-            self._terminal.end_text()
+            self._end_text()
             self._tell_chosen()
+
+    def _end_text(self) -> None:
+        self._terminal.text(self._shown.end())
+        self._terminal.end_text()
 
     def _tell_chosen(self) -> None:
         """Show which agent answered in place of the requested one, and why (DR-16, DR-32)."""
@@ -175,17 +180,21 @@ class ChatTurn:
 
     def _take(self, chunk: Mapping[str, Any], parts: list[str]) -> None:
         kind = chunk.get("type")
+        if kind != "text":
+            self._terminal.text(self._shown.end())
+        if kind != "thinking":
+            self._terminal.aside(self._thoughts.end())
         if kind == "text":
             delta = str(chunk.get("delta") or "")
             parts.append(delta)
             self._count(delta)
             if not self._frames and not self._quiet:
-                self._terminal.text(delta)
+                self._terminal.text(self._shown.feed(delta))
         elif kind == "thinking":
             delta = str(chunk.get("delta") or "")
             self._count(delta)
             if not self._frames:
-                self._terminal.aside(delta)
+                self._terminal.aside(self._thoughts.feed(delta))
         elif kind == "rollback":
             self._void(parts)
         elif kind == "tool_call":
@@ -218,7 +227,7 @@ class ChatTurn:
     def _void(self, parts: list[str]) -> None:
         """Take back the text since the last tool, or the start. On stdout it is already written."""
         if not self._frames and not self._quiet:
-            self._terminal.end_text()
+            self._end_text()
         del parts[self._stands :]
         self._tell(
             "[the provider broke off and was asked again: the text since the last tool starts again]"
@@ -231,7 +240,7 @@ class ChatTurn:
             self._terminal.note(line)
 
     def _ended(self, document: Mapping[str, Any]) -> None:
-        self._answer.thread = str(document.get("threadId") or self._answer.thread)
+        self._answer.thread = sanitize(str(document.get("threadId") or self._answer.thread))
         self._answer.chosen = {key: document[key] for key in _CHOSEN if document.get(key)}
         index = document.get("turnIndex")
         self._answer.turn_index = index if isinstance(index, int) else None
@@ -261,6 +270,11 @@ class ChatTurn:
         if self._answer.cancelled:
             parts.append("cancelling; ctrl-c again leaves at once")
         return "  " + " · ".join(part for part in parts if part)
+
+
+def as_json(document: Any, indent: int | None = None) -> str:
+    """Return JSON of exactly that value which a terminal can show: what is not seen is escaped in it."""
+    return replace_invisible(json.dumps(document, ensure_ascii=False, indent=indent), json_escape)
 
 
 def figures(answer: ChatAnswer, run: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pallas import __version__
 from pallas.model import Fault, FaultType
-from pallas.safe_text import one_line
+from pallas.safe_text import one_line, without_controls
 
 FORMAT: Final = "pallas-thread/1"
 
@@ -68,7 +68,7 @@ def _markdown(agent: str, thread: str, messages: Sequence[Mapping[str, Any]]) ->
             arguments = json.dumps(call.get("arguments"), ensure_ascii=False)
             lines.append(f"- calls {call.get('name')} {arguments}")
         lines += [f"- image: {image.get('mimeType')}" for image in each.get("images") or ()]
-    return "\n".join(lines) + "\n"
+    return without_controls("\n".join(lines)) + "\n"
 
 
 def _json(agent: str, thread: str, messages: Sequence[Mapping[str, Any]]) -> str:

@@ -2,13 +2,13 @@
 
 import json
 import logging
-import re
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
+from pallas.safe_text import json_escape, replace_invisible
 from pallas.telemetry.trace_context import current_run
 
 MAX_MESSAGE: Final = 64 * 1024
@@ -21,10 +21,6 @@ _OVERLAP: Final = 4 * 1024
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OURS: Final = frozenset({"time", "level", "logger", "message", "exc", "stack"})
-# JSON escapes only below U+0020; all other characters that can drive a terminal are escaped here.
-_RAW: Final = re.compile(
-    "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
-)
 
 
 class JsonLines(logging.Formatter):
@@ -37,7 +33,8 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
         text = json.dumps(self.fields(record), ensure_ascii=False, separators=(", ", ": "))
-        return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        # JSON escapes below U+0020 only.
+        return replace_invisible(text, json_escape)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """The record as plain JSON values, redacted and bounded."""
