@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -12,6 +13,9 @@ from pallas.import_seam import postpone_methods
 def main() -> None:
     """Run the command line and exit with its status."""
     arguments = sys.argv[1:]
+    if "--serve" in arguments:
+        # It means "read the configuration again", which has not been read yet. ``Signals`` takes it over.
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="surrogateescape")  # A path is printed as it is, also one not in UTF-8.
     postpone_methods()

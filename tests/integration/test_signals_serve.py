@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -268,3 +269,21 @@ rules:
                 assert text_of(await call) == "one went through"
             assert await fleet.ended() == 0
             assert not any("reloading" in line or "ValueError" in line for line in (*fleet.out, *fleet.err))
+
+
+def test_a_sighup_before_the_configuration_is_read_does_not_end_it() -> None:
+    code = """
+import os, signal, sys
+import pallas.cli.app as app
+
+def run(arguments):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 7
+
+app.run = run
+sys.argv = ["pallas", "--serve"]
+import pallas.server
+pallas.server.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 7

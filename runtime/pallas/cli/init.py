@@ -18,6 +18,7 @@ from pallas.config.json_schema import SCHEMA_FILE, schema_text
 from pallas.config.network import local_port, secret_in, url_problem
 from pallas.config.notes import did_you_mean
 from pallas.config.upstream import PROVIDERS, key_variable
+from pallas.config.yamlfile import literal
 from pallas.safe_text import one_line
 
 from .project_ports import NoPorts, choose_ports
@@ -66,6 +67,9 @@ def init(target: Path, model: str = "", model_url: str = "") -> int:
     taken = [name for name, _ in wanted if os.path.lexists(target / name)]
     if taken:
         return _fail(f"{target}: nothing written: {', '.join(taken)} would be overwritten")
+    if links := sorted({link for name, _ in wanted for link in _links(target, name)}):
+        names = ", ".join(links)
+        return _fail(f"{target}: nothing written: {names} is a link; files would be written where it leads")
     try:
         target.mkdir(parents=True, exist_ok=True)
         first = choose_ports(target)
@@ -79,6 +83,13 @@ def init(target: Path, model: str = "", model_url: str = "") -> int:
         return _fail(f"{where}: cannot be written: {error.strerror or error}; choose another folder")
     _tell(target, [name for name, _ in wanted], chosen)
     return 0
+
+
+def _links(target: Path, name: str) -> Iterator[str]:
+    """Yield the folders between the project's and a file's that are links."""
+    for folder in Path(name).parents:
+        if (target / folder).is_symlink() and folder != Path():
+            yield f"{folder}/"
 
 
 def _fail(problem: str) -> int:
@@ -195,7 +206,7 @@ def _named(text: str, target: Path) -> str:
     # In UTF-8, as every file of ours; the folder's name may be in no encoding at all.
     name = os.fsencode(target.resolve().name).decode("utf-8", "replace")
     name = " ".join(name.split())[:100]
-    return text.replace(_NAME, f"name: {_quoted(name)}\n", 1) if name else text
+    return text.replace(_NAME, f"name: {_quoted(literal(name))}\n", 1) if name else text
 
 
 def _write(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ from platformdirs.unix import Unix
 from pallas.config.fastagent import CONFIG_NAMES, HOME
 from pallas.config.files import module_problem
 from pallas.config.load import AGENTS_FILE, AGENTS_VARIABLE
+from pallas.config.yamlfile import literal
 
 from .project_ports import NoPorts, choose_ports
 
@@ -64,7 +65,9 @@ def single(path: Path) -> tuple[Path, str]:
     try:
         agents.parent.mkdir(parents=True, exist_ok=True)
         port = choose_ports(agents.parent, lambda port: _runs(root, port))
-        document = {"name": path.name[:100], "port": port, "agents": {name: {kind: source}}}
+        # A file named ${SECRET}.md is no reference to a variable.
+        entry = {kind: literal(source)}
+        document = {"name": literal(path.name[:100]), "port": port, "agents": {name: entry}}
         text = f"# {path.name!r} alone. Written again at each start.\n{json.dumps(document, indent=2)}\n"
         if not agents.exists() or agents.read_text("utf-8") != text:  # a running fleet watches it
             agents.write_text(text, "utf-8")

@@ -33,13 +33,14 @@ from .agent_kinds import (
 )
 from .auth_section import AgentAuth, agent_auth
 from .cards import card_files
-from .files import is_folder, project_file
+from .files import is_file, is_folder, project_file
 from .limits_section import limits_of
 from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
 from .params import read_params
 from .ports import Ports
 from .providers import providers_of
 from .supervision import RESTART, needs_of, restart_of, unfinished_of
+from .textfile import binary_problem
 from .tool_section import tool_rules_of
 from .typed_handlers import Named, check_module, once_each
 from .where import Where
@@ -252,8 +253,12 @@ def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
         check_module(section, "module", root, entry.module)
     card = root / entry.card if entry.card else None
     if card is None or not is_folder(card):
-        return entry.module, project_file(section, "card", root, entry.card)
-    if not card_files(card):
+        card = project_file(section, "card", root, entry.card)
+        if card is not None and is_file(card) and (problem := binary_problem(card)):
+            section.error(
+                "card", f"{entry.card} {problem}", "a card is a text in Markdown or YAML, saved as UTF-8"
+            )
+    elif not card_files(card):
         section.error(
             "card", f"there is no card in the folder {entry.card}", "name a card, or a folder of cards"
         )

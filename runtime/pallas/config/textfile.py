@@ -1,6 +1,7 @@
 """A text file read with care: regular, bounded, UTF-8."""
 
 import stat
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Final
 
@@ -8,6 +9,24 @@ from .models import Where
 from .notes import Notes
 
 MAX_BYTES: Final = 1 << 20
+
+
+def binary_problem(path: Path) -> str:
+    """Return why the file is no text: ``is not text: ...``. Empty for text, and for what cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES)
+    except OSError:
+        return ""
+    if b"\0" in data:
+        return f"is not text: it has a null byte on line {data.count(b'\n', 0, data.index(b'\0')) + 1}"
+    try:
+        # A longer file may be cut in the middle of a character.
+        getincrementaldecoder("utf-8")().decode(data, final=len(data) < MAX_BYTES)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return f"is not text: byte 0x{data[error.start]:02x} on line {line} is not UTF-8"
+    return ""
 
 
 def read_text(path: Path, file: str, notes: Notes) -> str | None:

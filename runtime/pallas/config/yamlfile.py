@@ -38,6 +38,10 @@ _KINDS: Final = {
 }
 
 
+_DOLLAR: Final = "PALLAS_A_DOLLAR_SIGN"
+"""No variable: a reference to it stands for its default."""
+
+
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """``text`` with its references replaced, and the names that are not set and have no default.
 
@@ -55,6 +59,11 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
 
     end = _end_of_references(text)
     return REFERENCE.sub(value, text[:end]) + text[end:], tuple(unset)
+
+
+def literal(text: str) -> str:
+    """Return ``text`` as it is to be written into a file of ours, so that ``expand`` gives it back."""
+    return text.replace("${", f"${{{_DOLLAR}:$}}{{")
 
 
 def refers(text: str) -> bool:
