@@ -135,7 +135,9 @@ class FileWatcher:
                 await _ended(following)
 
     async def _follow(self, folders: frozenset[str], begun: asyncio.Event) -> None:
-        source = self._polled(folders, begun) if self._polling else self._notified(folders, begun)
+        # The library that asks the system takes paths in UTF-8 only.
+        polls = self._polling or not all(map(_is_utf8, folders))
+        source = self._polled(folders, begun) if polls else self._notified(folders, begun)
         async for changes in source:
             paths = frozenset(Path(path) for _, path in changes)
             if any(added and _is_new_folder(Path(path)) for added, path in changes):
@@ -207,3 +209,11 @@ async def _ended(task: asyncio.Future[Any]) -> None:
 def _should_poll() -> bool:
     setting = os.environ.get("WATCHFILES_FORCE_POLLING", "").strip().lower()
     return bool(setting) and setting not in ("false", "disable", "disabled", "0", "no")
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
