@@ -164,7 +164,7 @@ def test_a_rolling_update_leaves_time_for_the_runs_in_flight(project: Project) -
 
 
 async def test_what_probes_and_the_scrape_ask_for_is_served(project: Project) -> None:
-    pages = status_pages(lambda: None, providers=lambda: (), metrics=None)  # type: ignore[arg-type,return-value]
+    pages = status_pages(lambda: None, root=Path(), providers=lambda: (), metrics=None)  # type: ignore[arg-type,return-value]
     (container,) = pod()["containers"]
     asked = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert asked["startupProbe"]["path"] == asked["readinessProbe"]["path"] == "/readyz"

@@ -12,7 +12,8 @@ from platformdirs.unix import Unix
 
 from pallas.json_file import JsonFile
 
-USUAL: Final = 24200
+USUAL: Final = 24_300
+"""The first port that is given: those before it are of the sample project, and the default for others."""
 _EACH: Final = 20
 """How many ports a project gets, its first agents' among them."""
 _END: Final = 32_000

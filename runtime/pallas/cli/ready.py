@@ -11,6 +11,7 @@ from typing import Any, Final
 from pallas.config import ConfigError, Project, load_project
 from pallas.config.load import CERTFILE_VARIABLE
 from pallas.safe_text import one_line
+from pallas.surfaces.control.token_file import project_id
 
 from .exit_status import UNUSABLE
 
@@ -23,8 +24,8 @@ _MAX_BODY: Final = 1024 * 1024
 def ready(root: Path, wait: float = 0.0) -> int:
     """Ask ``/readyz`` of the project's registry port, for up to ``wait`` seconds until it is ready.
 
-    Returns 0 when it is ready, 1 with a line on stderr when it is not, 2 when the project cannot be
-    read.
+    A fleet of another project is not. Returns 0 when it is ready, 1 with a line on stderr when it is not, 2
+    when the project cannot be read.
     """
     try:
         project = load_project(root)
@@ -65,7 +66,19 @@ def _look(project: Project) -> tuple[bool, str]:
         return False, f"nothing answers at {where} ({why})"
     except ValueError:
         return False, f"what answers at {where} is no fleet"
+    if isinstance(body, dict) and body.get("project") != project_id(project.root):
+        return False, f"what answers at {where} is the fleet of another project{_holder(body, project)}"
     return answer.status == http.client.OK, _told(body)
+
+
+def _holder(body: dict[str, Any], project: Project) -> str:
+    """Return which process it is, as far as this user may know, and what to do."""
+    from pallas.surfaces.port_holder import holder_of
+
+    pid = body.get("pid")
+    who = holder_of(project.registry_port) or (f"process {pid}" if isinstance(pid, int) else "")
+    port = f"stop it, or choose another port in {project.agents_file.name}"
+    return (f" ({who})" if who else "") + f"; {port}"
 
 
 def _connection(host: str, project: Project) -> http.client.HTTPConnection:

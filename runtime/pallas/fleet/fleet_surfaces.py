@@ -236,8 +236,9 @@ class FleetSurfaces:
         )
 
     def _status(self) -> Mapping[str, Page]:
+        root = self._context.project.root
         return status_pages(
-            self._snapshot, metrics=self.metrics, providers=self._providers, shares=self._shares
+            self._snapshot, root=root, metrics=self.metrics, providers=self._providers, shares=self._shares
         )
 
     @property

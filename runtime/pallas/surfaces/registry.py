@@ -138,7 +138,7 @@ def registry_app(
             *(
                 Route(path, status)
                 for path, status in status_pages(
-                    snapshot, providers=providers, metrics=metrics, shares=shares
+                    snapshot, root=current().root, providers=providers, metrics=metrics, shares=shares
                 ).items()
             ),
             # Without a control API, the REST API must not answer in its place.

@@ -1,7 +1,9 @@
 """Liveness, readiness and metrics: the plain HTTP pages for operators."""
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,6 +14,7 @@ from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 
 from .connection_shares import ConnectionShares
+from .control.token_file import project_id
 from .metrics import CONTENT_TYPE, Metrics
 from .published_agent import timestamp
 from .worker_metrics import metrics_of_all
@@ -29,6 +32,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 def status_pages(
     snapshot: Callable[[], FleetSnapshot],
     *,
+    root: Path,
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
     shares: ConnectionShares | None = None,
@@ -38,8 +42,11 @@ def status_pages(
     ``/healthz`` reports liveness and the results of the provider checks, and names the replica. ``/readyz``
     is 503 unless the fleet runs and takes new runs (``draining``: it only finishes those in flight).
     ``/metrics`` is for Prometheus; with ``shares`` it has those of all worker processes. One agent's failure
-    does not affect readiness; its ``conditions`` give the reason. No answer repeats any part of its request.
+    does not affect readiness; its ``conditions`` give the reason. ``project`` stands for the project in
+    ``root``, and ``pid`` is the process, for `pallas ready`. No answer repeats any part of its request.
     """
+
+    identity = project_id(root)
 
     async def healthz(_: Request) -> Response:
         reports = [_report(report) for report in providers()]
@@ -50,6 +57,8 @@ def status_pages(
         ready = fleet.state is FleetState.RUNNING
         body = {
             "status": _READINESS.get(fleet.state, "draining"),
+            "project": identity,
+            "pid": os.getpid(),
             "agents": {agent.name: agent.state.value for agent in fleet.agents},
             "conditions": {agent.name: _conditions(agent) for agent in fleet.agents},
         }

@@ -64,9 +64,14 @@ def token_folder() -> Path:
     return folder / "control"
 
 
+def project_id(project: Path) -> str:
+    """What stands for the project in that folder, without telling where it is."""
+    return hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]
+
+
 def file_name(project: Path, port: int) -> str:
     """The name of the file for the fleet of the project in that folder."""
-    return f"{port}-{hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]}.json"
+    return f"{port}-{project_id(project)}.json"
 
 
 def store_token(
