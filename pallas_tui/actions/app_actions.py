@@ -187,7 +187,7 @@ ACTIONS = (
         "suspend",
         "app",
         "Suspend",
-        "Back to the shell until fg; the fleet pauses too",
+        "Back to the shell until fg; the fleet pauses too. In the prompt the key undoes",
         "suspend_process",
         "ctrl+z",
     ),

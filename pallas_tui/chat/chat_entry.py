@@ -51,7 +51,7 @@ class ChatEntry:
     the fault. Tokens and ``cost`` are None where they are not known; ``fault``, ``run_id`` and ``trace_id``
     are empty then. ``places`` says where in the text the calls of the ``tree`` stand. ``reasoning`` is what
     the agent's model shows of it. ``lost`` is the idempotency key of a question whose run was not found
-    again.
+    again. ``widgets`` is about how many the message is on the screen.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -76,6 +76,7 @@ class ChatEntry:
     run_id: str = ""
     trace_id: str = ""
     lost: str = ""
+    widgets: int = 0
 
     @property
     def parts(self) -> list[AnswerPart]:

@@ -114,8 +114,21 @@ async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
     await chat.until(lambda: chat.view.query_one(AnswerMarkdown).source == MARKDOWN)
     wanted = {"MarkdownH1", "MarkdownBulletList", "MarkdownTable", "MarkdownFence"}
     await chat.until(
-        lambda: wanted <= {type(block).__name__ for block in chat.view.query_one(AnswerMarkdown).children}
+        lambda: (
+            wanted
+            <= {
+                kind.__name__
+                for block in chat.view.query_one(AnswerMarkdown).children
+                for kind in type(block).__mro__
+            }
+        )
     )
+
+
+async def test_ctrl_z_in_the_prompt_undoes(chat: Chat) -> None:
+    chat.prompt.insert("a text")
+    await chat.pilot.press("ctrl+z")
+    await chat.until(lambda: chat.prompt.text == "")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
 from pallas_tui.chat.answer_parts import parts_of
+from pallas_tui.chat.answer_weight import is_light
 from pallas_tui.chat.chat_readiness import ChatReadiness, readiness_of, why_no_images
 from pallas_tui.chat.conversation import KEEP, ChatConversation, last_answer
 from pallas_tui.chat.prompt_history import PromptHistory
@@ -12,7 +13,7 @@ from pallas_tui.chat.run_progress import LoopStep, ProgressNote, TextPiece, Tool
 from pallas_tui.chat_client import AgentReply
 from pallas_tui.mcp_faults import WANTS_CREDENTIAL
 from pallas_tui.state import Tone
-from pallas_tui.widgets.chat.chat_markdown import Splitter, is_light, shown, source_of
+from pallas_tui.widgets.chat.chat_markdown import Splitter, shown, source_of
 from pallas_tui.widgets.chat.chat_pane import front_agent
 
 STEPS = ["Let me look.", "One more.", "Found."]

@@ -1,51 +1,34 @@
 """An agent's Markdown, shown as untrusted text."""
 
-import re
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import cycle
+from typing import Final, cast
 
 from markdown_it import MarkdownIt
 from textual import on
+from textual.app import ComposeResult
 from textual.content import Content
+from textual.css.types import TextAlign
 from textual.highlight import highlight
 from textual.message import Message
 from textual.widgets import Markdown
+from textual.widgets._markdown import MarkdownTable, MarkdownTableContent, MarkdownTH
+from textual.widgets.markdown import MarkdownBlock
 
-PLAIN_ABOVE: Final = 60_000
-"""Characters above which an answer is shown as its source."""
-WEIGHT: Final = 400
-"""About how many widgets the Markdown of one answer may become: more would block the keys."""
+from pallas.safe_text import sanitize
+
+from ...chat.answer_weight import FENCE, PLAIN_ABOVE
+
 SHOWN: Final = 200_000
 """Characters of a message that are shown; a copy has all."""
 
-_FENCE: Final = re.compile(r"\s*(```|~~~)")
-_ITEM: Final = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
-_ITEM_WEIGHT: Final = 4
-
-
-def weight(text: str) -> int:
-    """Return about how many widgets the Markdown in ``text`` becomes."""
-    widgets, fence = 0, ""
-    for line in text.splitlines():
-        if found := _FENCE.match(line):
-            widgets += not fence
-            fence = "" if fence == found[1] else fence or found[1]
-        elif fence or not line.strip():
-            continue
-        elif _ITEM.match(line):
-            widgets += _ITEM_WEIGHT
-        else:
-            widgets += max(1, line.count("|") - 1)
-    return widgets
-
-
-def is_light(text: str) -> bool:
-    """Return whether ``text`` is light enough to be drawn as Markdown while the user types."""
-    return len(text) <= PLAIN_ABOVE and weight(text) <= WEIGHT
+# The parser leaves out what is nested deeper; an answer that is, is shown as its source.
+_MAX_NESTING: Final = 100
 
 
 def source_of(text: str) -> Content:
     """Return Markdown that is too heavy to be drawn as coloured source. Takes time: call in a thread."""
-    text = shown(text)
+    text = sanitize(shown(text))
     return highlight(text, language="markdown") if len(text) <= PLAIN_ABOVE else Content(text)
 
 
@@ -70,11 +53,20 @@ class Splitter:
             if not self._fence and self._blank and not line[0].isspace():
                 done.append(self.rest[: self._at])
                 self.rest, end, self._at = self.rest[self._at :], end - self._at, 0
-            if found := _FENCE.match(line):
+            if found := FENCE.match(line):
                 self._fence = "" if self._fence == found[1] else self._fence or found[1]
             self._blank = not line.strip()
             self._at = end
         return done
+
+    def take(self, length: int) -> str:
+        """Take away the beginning of a rest of more than ``length`` characters, whole lines if possible."""
+        if len(self.rest) <= length:
+            return ""
+        end = self._at or self.rest.rfind(" ") + 1 or len(self.rest)
+        taken, self.rest = self.rest[:end], self.rest[end:]
+        self._at = 0
+        return taken
 
 
 def shown(text: str) -> str:
@@ -84,8 +76,43 @@ def shown(text: str) -> str:
     return f"{text[:SHOWN]}…\n\n({len(text) - SHOWN:,} more characters: y copies all)"
 
 
+class _AlignedCells(MarkdownTableContent):
+    """The cells of a table, each column aligned as its ruler says."""
+
+    def __init__(
+        self, headers: list[Content], rows: list[list[Content]], alignments: list[TextAlign]
+    ) -> None:
+        super().__init__(headers, rows)
+        self._alignments = alignments
+
+    def compose(self) -> ComposeResult:
+        for cell, alignment in zip(super().compose(), cycle(self._alignments), strict=False):
+            cell.styles.text_align = alignment
+            yield cell
+
+
+class _AlignedTable(MarkdownTable):
+    """A table with the alignment that its ruler asks for (``:--``, ``:-:``, ``--:``)."""
+
+    def compose(self) -> ComposeResult:
+        self._headers, self._rows = self._get_headers_and_rows()
+        yield _AlignedCells(self._headers, self._rows, list(_alignments(self._blocks)))
+
+
+def _alignments(blocks: Iterable[MarkdownBlock]) -> Iterator[TextAlign]:
+    """Iterate over the alignments of the columns, by the heads of them."""
+    for block in blocks:
+        if isinstance(block, MarkdownTH):
+            style = str(block._token.attrGet("style") or "")
+            yield cast("TextAlign", style.removeprefix("text-align:") or "left")
+        else:
+            yield from _alignments(block._blocks)
+
+
 class AnswerMarkdown(Markdown):
     """Markdown from an agent: tags are text, and a link is only passed on to the user, never opened."""
+
+    BLOCKS = Markdown.BLOCKS | {"table_open": _AlignedTable}
 
     class LinkTaken(Message):
         """A link was clicked; ``href`` is its target."""
@@ -104,4 +131,4 @@ class AnswerMarkdown(Markdown):
 
 
 def _parser() -> MarkdownIt:
-    return MarkdownIt("gfm-like", {"html": False})
+    return MarkdownIt("gfm-like", {"html": False, "maxNesting": _MAX_NESTING})

@@ -1,7 +1,7 @@
 """One message in the transcript."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from rich.cells import cell_len
@@ -13,28 +13,25 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from pallas.safe_text import sanitize
+
 from ...chat.answer_parts import AnswerPart, parts_of
+from ...chat.answer_weight import PLAIN_ABOVE, WEIGHT, is_light, weight
 from ...chat.call_tree import Tree
 from ...chat.conversation import ChatEntry, ChatRun
 from ...chat.token_prices import tokens
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
-from .chat_markdown import (
-    PLAIN_ABOVE,
-    SHOWN,
-    WEIGHT,
-    AnswerMarkdown,
-    Splitter,
-    is_light,
-    shown,
-    source_of,
-    weight,
-)
+from .chat_markdown import SHOWN, AnswerMarkdown, Splitter, shown, source_of
 from .reasoning_view import ReasoningView
 from .thumbnails import Thumbnails
 from .tool_tree import ToolTree
 
 REST_LENGTH: Final = 2_000
+TAIL_LENGTH: Final = 4_000
+"""Characters of one widget of plain text, about."""
 REST_WEIGHT: Final = 24
+PIECE_WEIGHT: Final = 50
+"""About how many widgets are mounted at once while an answer is written."""
 
 
 class Heading(Widget):
@@ -66,7 +63,7 @@ class LiveText(Vertical):
     """An answer while it is written: complete blocks as Markdown, drawn once; the rest while it is short.
 
     Redrawing all of it ten times a second would block the keys: a list of a hundred items takes a third of a
-    second.
+    second. What comes behind ``WEIGHT`` is plain, in few widgets, of which only the last one is drawn again.
     """
 
     def __init__(self) -> None:
@@ -76,6 +73,10 @@ class LiveText(Vertical):
         self._splitter = Splitter()
         self._shown = ""
         self._drawn = 0
+        self._tail: Static | None = None
+        self._tail_text = ""
+        self._is_cut = False
+        """Whether the rest continues a block whose beginning is shown as plain text."""
 
     def compose(self) -> ComposeResult:
         yield self._rest
@@ -88,24 +89,65 @@ class LiveText(Vertical):
             return
         if again:
             self._splitter, self._shown, self._drawn = Splitter(), "", 0
+            self._tail, self._is_cut = None, False
         blocks = self._splitter.feed(text[len(self._shown) : SHOWN])
         self._shown = text
         with self.app.batch_update():
             if again:
                 lasting = (self._rest, self._heavy_rest)
                 await self.remove_children([each for each in self.children if each not in lasting])
-            for block in blocks:
-                self._drawn += weight(block)
-                drawn = self._drawn <= WEIGHT and len(text) <= PLAIN_ABOVE
-                widget = AnswerMarkdown(block) if drawn else Static(Content(block), classes="chat-block")
-                await self.mount(widget, before=self._rest)
-            rest = self._splitter.rest
-            heavy = len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
+            for is_plain, piece in self._pieces(blocks):
+                await (self._add_plain(piece) if is_plain else self._add_markdown(piece))
+            heavy = self._is_full or _is_heavy(self._splitter.rest)
+            if heavy and (taken := self._splitter.take(TAIL_LENGTH)):
+                self._is_cut = True
+                await self._add_plain(taken)
+            rest = sanitize(self._splitter.rest)
             self._rest.display, self._heavy_rest.display = not heavy, heavy
             if heavy:
                 self._heavy_rest.update(Content(rest))
             else:
                 await self._rest.update(rest)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._drawn > WEIGHT or len(self._shown) > PLAIN_ABOVE
+
+    def _pieces(self, blocks: list[str]) -> Iterator[tuple[bool, str]]:
+        """Join blocks to pieces of plain text (True) or Markdown (False) that one widget takes each."""
+        held, held_weight, was_plain = "", 0, False
+        for block in blocks:
+            more = weight(block)
+            self._drawn += more
+            is_plain = self._is_full or self._is_cut
+            self._is_cut = False
+            if held and (is_plain != was_plain or (not is_plain and held_weight + more > PIECE_WEIGHT)):
+                yield was_plain, held
+                held, held_weight = "", 0
+            held, held_weight, was_plain = held + block, held_weight + more, is_plain
+        if held:
+            yield was_plain, held
+
+    async def _add_markdown(self, text: str) -> None:
+        self._tail = None
+        await self.mount(AnswerMarkdown(sanitize(text)), before=self._rest)
+
+    async def _add_plain(self, text: str) -> None:
+        """Add complete lines; every few of them have a widget."""
+        at = 0
+        while at < len(text):
+            if self._tail is None or len(self._tail_text) >= TAIL_LENGTH:
+                self._tail, self._tail_text = Static(markup=False, classes="chat-block"), ""
+                await self.mount(self._tail, before=self._rest)
+            room = at + TAIL_LENGTH - len(self._tail_text)
+            end = len(text) if len(text) <= room else (text.find("\n", room) + 1 or len(text))
+            self._tail_text += text[at:end]
+            self._tail.update(Content(sanitize(self._tail_text.removesuffix("\n"))))
+            at = end
+
+
+def _is_heavy(rest: str) -> bool:
+    return len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
 
 
 class MessageView(Vertical):
@@ -183,8 +225,8 @@ class MessageView(Vertical):
         if self.live:
             return LiveText()
         if entry.role == "assistant" and entry.text and is_light(entry.text):
-            return AnswerMarkdown(part.text)
-        return Static(Content(shown(part.text)), classes="chat-plain")
+            return AnswerMarkdown(sanitize(part.text))
+        return Static(Content(sanitize(shown(part.text))), classes="chat-plain")
 
     async def _colour(self) -> None:
         for part, widget in self._content:
