@@ -418,7 +418,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     async def on_event(self, event: events.Event) -> None:
         """Every event comes by here first."""
-        as_meant(event)
+        event = as_meant(event)
         if not self._early.hold(event):
             await super().on_event(event)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 from pallas.model import NO_COST, Cost, Fault, FaultType, Image, ToolDetail
 from pallas.model.money import cost_in
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, without_controls
 
 from .mcp_faults import fault_from
 from .mcp_link import CONNECT_TIMEOUT, READ_TIMEOUT, Bearer, Era, McpLink
@@ -280,7 +280,7 @@ class ChatClient:
         # The numbers say nothing that the messages do not: they are not parsed.
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None and message:
-                on_progress(sanitize(message, ANSWER_LIMIT))
+                on_progress(without_controls(message, ANSWER_LIMIT))
 
         return await self._link.call(TOOL, arguments, hear, meta=meta)
 
@@ -318,11 +318,13 @@ def _pictures(result: Any) -> Iterator[tuple[str, str]]:
 
 def _reply(result: Any, seconds: float, images: tuple[ChatPicture, ...] = ()) -> AgentReply:
     texts = [str(block.text) for block in result.content if getattr(block, "type", "") == "text"]
-    text = sanitize("\n\n".join(texts), ANSWER_LIMIT)
+    text = without_controls("\n\n".join(texts), ANSWER_LIMIT)
     if result.is_error:
         return AgentReply(text="", seconds=seconds, fault=fault_from("\n".join(texts)))
     if not texts and not images and result.structured_content is not None:
-        text = sanitize(json.dumps(result.structured_content, indent=2, ensure_ascii=False), ANSWER_LIMIT)
+        text = without_controls(
+            json.dumps(result.structured_content, indent=2, ensure_ascii=False), ANSWER_LIMIT
+        )
     meta: dict[str, Any] = dict(result.meta or {})
     usage = meta.get(f"{_META}usage")
     usage = usage if isinstance(usage, dict) else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from pallas.child_program import outliving, run
-from pallas.safe_text import sanitize
+from pallas.safe_text import without_controls
 
 TIMEOUT: Final = 1.0
 """Seconds that a program of the desktop gets."""
@@ -35,7 +35,7 @@ async def copy(terminal: ClipboardTerminal, text: str, environ: Mapping[str, str
     """
     environ = os.environ if environ is None else environ
     whole = len(text)
-    text = sanitize(text, LIMIT)
+    text = without_controls(text, LIMIT)
     if not text:
         return "Nothing to copy."
     size = len(text.encode())

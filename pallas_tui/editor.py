@@ -16,7 +16,7 @@ from textual.app import App, SuspendNotSupported
 
 from pallas.child_program import outliving
 from pallas.model import Fault, FaultType
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, without_controls
 
 LIMIT: Final = 2_097_152
 """Characters that are read back at most, as many as an agent takes."""
@@ -82,7 +82,7 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-    changed = sanitize(data.decode("utf-8", "replace"))
+    changed = without_controls(data.decode("utf-8", "replace"))
     if len(changed) > LIMIT:
         raise _fault(
             f"The text has more than the {LIMIT:,} characters an agent takes; it is as it was before"

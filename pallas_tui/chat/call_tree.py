@@ -108,12 +108,12 @@ class Tree:
         """Take in one message that came at ``at`` seconds."""
         match progress:
             case LoopStep(actor, _, kind):
-                self._step(actor, kind == "tool", at)
+                self._step(one_line(actor, MAX_LABEL), kind == "tool", at)
             case ToolProgress(label, "started"):
                 self._begin(one_line(label, MAX_LABEL), at)
             case ToolProgress(label, phase):
                 self._end(one_line(label, MAX_LABEL), "ok" if phase == "completed" else "error", at)
-            case TextPiece(actor, text) if (agent := self._agent(actor)) is not None:
+            case TextPiece(actor, text) if (agent := self._agent(one_line(actor, MAX_LABEL))) is not None:
                 agent.text = (agent.text + text)[:MAX_TEXT]
                 self.version += 1
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pallas import __version__
 from pallas.model import Fault, FaultType
 from pallas.model.money import cost_fields
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize, without_controls
 
 from ..pictures.images import ChatPicture, size_text
 from .call_outline import tree_details
@@ -72,9 +72,9 @@ def as_markdown(conversation: ChatConversation, about: ConversationFacts) -> str
         if entry.tree:
             end = _end(entry.tree)
             shown = (p.text or tree_details(entry.tree, end, p.first, p.end) for p in entry.parts)
-            lines.append("\n\n".join(sanitize(each) for each in shown))
+            lines.append("\n\n".join(without_controls(each) for each in shown))
         elif entry.text:
-            lines.append(sanitize(entry.text).strip("\n"))
+            lines.append(without_controls(entry.text).strip("\n"))
         if entry.attachments:
             lines += ["", *(f"- image: {_picture(one)}" for one in entry.attachments)]
     return "\n".join(lines) + "\n"
@@ -163,7 +163,7 @@ def _message(entry: ChatEntry) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": entry.role,
         "at": datetime.fromtimestamp(entry.at, UTC).isoformat(),
-        "text": sanitize(entry.text),
+        "text": without_controls(entry.text),
     }
     known = {
         "images": [
@@ -177,7 +177,7 @@ def _message(entry: ChatEntry) -> dict[str, Any]:
         **({} if entry.cost.is_empty else cost_fields(entry.cost)),
         "cut": entry.cut,
         "stopped": entry.stopped,
-        "reasoning": sanitize(entry.reasoning),
+        "reasoning": without_controls(entry.reasoning),
         "run_id": entry.run_id,
         "trace_id": entry.trace_id,
         "calls": [_call(node) for node in entry.tree.root.children] if entry.tree else [],

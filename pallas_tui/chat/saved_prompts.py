@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, without_controls
 
 from ..json_file import JsonFile
 
@@ -48,7 +48,7 @@ class PromptBook:
             raise _refused(f"A saved prompt has at most {MAX_TEXT:,} characters; this one has {len(text):,}.")
         prompts = dict(self._read())
         known = name in prompts
-        prompts[name] = sanitize(text)
+        prompts[name] = without_controls(text)
         if len(prompts) > MAX_PROMPTS or sum(map(len, prompts.values())) > _MAX_ALL:
             raise _refused(
                 f"{MAX_PROMPTS} prompts are kept at most, {_MAX_ALL:,} characters in all; delete one."
@@ -96,7 +96,7 @@ def _prompts_in(document: Any) -> tuple[dict[str, str], str]:
     if not isinstance(rows, dict):
         return {}, 'must be {"prompts": {name: text}}; fix or delete it'
     prompts = {
-        one_line(name, MAX_NAME): sanitize(text, MAX_TEXT)
+        one_line(name, MAX_NAME): without_controls(text, MAX_TEXT)
         for name, text in list(rows.items())[:MAX_PROMPTS]
         if isinstance(text, str) and text.strip() and name.strip()
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pallas.model import MessageRecord, Page, ThreadRecord
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, sanitize, without_controls
 
 from ..pictures.images import ChatPicture, received
 from .answer_parts import CallPlace, add_place
@@ -99,12 +99,14 @@ def entries_of(rows: Iterable[MessageRecord], agent: str) -> list[ChatEntry]:
         if row.role == "user":
             pictures = _pictures(row)
             entries.append(
-                ChatEntry("user", sanitize(row.content, MAX_TEXT), row.created_at, attachments=pictures)
+                ChatEntry(
+                    "user", without_controls(row.content, MAX_TEXT), row.created_at, attachments=pictures
+                )
             )
             answer = _Answer(row.created_at, row.run, reason=_reason(row), pending=row.status == "pending")
         elif row.role == "system":
             head = "For older messages the agent receives this summary:\n\n" if row.summary else ""
-            entries.append(ChatEntry("note", head + sanitize(row.content, MAX_TEXT), row.created_at))
+            entries.append(ChatEntry("note", head + without_controls(row.content, MAX_TEXT), row.created_at))
         else:
             answer = answer or _Answer(row.created_at, row.run)
             _take(answer, row)
@@ -116,12 +118,12 @@ def _take(answer: _Answer, row: MessageRecord) -> None:
     answer.reason = answer.reason or _reason(row)
     answer.pending = answer.pending or row.status == "pending"
     if row.role == "tool":
-        answer.results[row.tool_call_id] = sanitize(row.content, MAX_TEXT)
+        answer.results[row.tool_call_id] = without_controls(row.content, MAX_TEXT)
         if not row.tool_ok:
             answer.failed.add(row.tool_call_id)
     else:
         if row.content:
-            answer.texts.append(sanitize(row.content, MAX_TEXT))
+            answer.texts.append(without_controls(row.content, MAX_TEXT))
         answer.calls += [
             (call.id, one_line(call.name, 200), _json(call.arguments)) for call in row.tool_calls
         ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pallas.child_program import Ran, run
-from pallas.safe_text import sanitize
+from pallas.safe_text import without_controls
 
 from ..clipboard import is_remote, is_wsl
 from .images import MAX_BYTES, pasted_images
@@ -47,7 +47,7 @@ class Pasted:
 
 
 async def paste(environ: Mapping[str, str] | None = None, platform: str = sys.platform) -> Pasted:
-    """Read the clipboard: a picture first, files next, text last (sanitised). Never raises.
+    """Read the clipboard: a picture first, files next, text last (without controls). Never raises.
 
     Takes at most 9 s, usually a few tens of milliseconds.
     """
@@ -82,7 +82,7 @@ async def _by_kind(list_kinds: tuple[str, ...], read: tuple[str, ...]) -> Pasted
             return Pasted(files=files)
     if words := next((kind for kind in _TEXTS if kind in kinds), None):
         got = await run((*read, words), timeout=TIMEOUT, limit=4 * TEXT_LIMIT)
-        text = sanitize(got.output.decode("utf-8", "replace"), TEXT_LIMIT)
+        text = without_controls(got.output.decode("utf-8", "replace"), TEXT_LIMIT)
         return Pasted(text=text, problem="" if text else _problem_of(got))
     if listed.problem and "status" not in listed.problem:  # both programs fail on an empty clipboard
         return Pasted(problem=_problem_of(listed))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pallas.model import Params, RecordedRun, Recording, StepDetail
 from pallas.recordings.fork_point import forked_request
-from pallas.safe_text import one_line, sanitize
+from pallas.safe_text import one_line, without_controls
 
 from .exchange_text import parsed
 from .step_text import name_of
@@ -73,7 +73,7 @@ def _result_of(detail: StepDetail) -> tuple[str, str]:
     """The text of a result, and what is not in it."""
     blocks = list(_blocks(parsed(detail.response)))
     texts = [each["text"] for each in blocks if isinstance(each.get("text"), str)]
-    text = sanitize("\n".join(texts)) if detail.response else detail.step.fault
+    text = without_controls("\n".join(texts)) if detail.response else detail.step.fault
     if len(text) > MAX_EDITED:
         return "", f"The recorded one has {len(text)} characters, too many to edit here: write another one."
     return text, "Pictures and data of the recorded result are not in it." if len(texts) < len(blocks) else ""

@@ -1,22 +1,27 @@
 """Keys as they are meant, where a terminal tells them another way, or before anything can take them."""
 
 from typing import Final
+from unicodedata import category
 
-from textual.events import Event, Key
+from textual.events import Event, Key, Paste
 
 MAX_EARLY: Final = 2_000
 """Keys that are held until there is a line of text for them."""
 _TEXT: Final = frozenset(("enter", "backspace"))
 
 
-def as_meant(event: Event) -> None:
-    """A letter pressed with alt is no text.
+def as_meant(event: Event) -> Event:
+    """Return the event for a letter pressed with alt, which is no text, and for a joiner, which is.
 
-    Most terminals send an escape and the letter for it, and the letter stays with the event: a line of text
-    would take it for one that was typed, before any action got the key.
+    Most terminals send an escape and the letter for alt and a letter, and the letter stays with the event: a
+    line of text would take it for one that was typed, before any action got the key. A joiner or another
+    format character is not printable, so a line of text would leave it out; it is taken from a paste.
     """
     if isinstance(event, Key) and event.key.startswith("alt+"):
         event.character = None
+    elif isinstance(event, Key) and event.character is not None and category(event.character) == "Cf":
+        return Paste(event.character)
+    return event
 
 
 class EarlyKeys:

@@ -16,7 +16,7 @@ from support.pictures import picture
 from support.registries import FakeRegistry, entry
 from support.terminal import needs_tmux, terminal
 
-from pallas.safe_text import sanitize
+from pallas.safe_text import without_controls
 
 pytestmark = [needs_tmux, pytest.mark.pty]
 
@@ -115,4 +115,4 @@ async def test_every_byte_to_the_terminal_is_the_workbench_s_own(
     assert stray(written, bells=1) == []  # an agent that breaks is told with one
     assert copied
     for text in copied:
-        assert text == sanitize(text)
+        assert text == without_controls(text)

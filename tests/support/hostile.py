@@ -45,7 +45,7 @@ HOSTILE: Final = (
     "\x1b[2J\x1b[31m\x1b]0;own\x07\x1b]52;c;cm0gLXJm\x07\x1b]8;;http://evil.invalid\x1b\\here\x1b]8;;\x1b\\"
     "\x1bPq#0\x1b\\\x1b_Ga=T;AAAA\x1b\\\x1b[?1049l\x1bc"
     "\x9b2J\x9d52;c;cm0=\x9c\x90q\x9c\x85"
-    "\u202egnp.exe\u202c\u2066x\u2069\u200b\u200d\ufeff\u2028"
+    "\u202egnp.exe\u202c\u2066x\u2069\u200b\u200d\ufeff\u2028\u180e\u034f\ufff9\u3164\ufe00\U000e0041\U000e0100\U0001d173"
     "漢字👩🏽\u200d💻e" + "\u0301" * 40 + "\0\b\r\x0e\x7f"
     "[evil](javascript:alert(1)) <script>x</script> ![i](http://evil.invalid/i.png)"
 )
@@ -62,7 +62,8 @@ _ALLOWED: Final = re.compile(
     r"|\x1b\[\?[0-9;]*\$p|\x1bP=[12]s\x1b\\"  # asked at the start, synchronised output
 )
 _CONTROL: Final = re.compile(
-    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u115f\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
     "|(?<![\U0001f000-\U0001faff])\u200d"
 )
 

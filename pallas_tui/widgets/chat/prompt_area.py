@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
-from pallas.safe_text import sanitize
+from pallas.safe_text import without_controls
 
 from ...actions import bindings
 from ...chat.prompt_history import PromptHistory, Walk
@@ -162,7 +162,7 @@ class PromptArea(TextArea):
             return
         text = event.text
         # The text area, whose turn is next, inserts this. A terminal sends a carriage return for each line.
-        event.text = sanitize(text.replace("\r\n", "\n").replace("\r", "\n"))
+        event.text = without_controls(text.replace("\r\n", "\n").replace("\r", "\n"))
         if not names_images(text.strip()):
             return
         # The check for files may wait for slow disks; keys typed behind wait for this.

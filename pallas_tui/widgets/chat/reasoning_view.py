@@ -6,6 +6,8 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
+from pallas.safe_text import sanitize
+
 from ...text import Glyphs, count
 from ..tones import DIM
 
@@ -42,7 +44,7 @@ class ReasoningView(Static):
             return
         text = self._text.strip("\n")
         shown = text if len(text) <= SHOWN else self._glyphs.ellipsis + text[-SHOWN:]
-        self.update(Content("\n").join([head, Content(shown).stylize("dim italic")]))
+        self.update(Content("\n").join([head, Content(sanitize(shown)).stylize("dim italic")]))
 
     def on_click(self, event: events.Click) -> None:
         """Unfold or fold it."""

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
-from pallas.safe_text import sanitize
+from pallas.safe_text import without_controls
 
 from ...actions import binding, bindings
 from ...runs.fork_change import ForkChange, ForkStep
@@ -39,7 +39,7 @@ class _ForkText(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         # The text area, whose turn is next, inserts this. A terminal sends a carriage return for each line.
-        event.text = sanitize(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        event.text = without_controls(event.text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class _Again(Static, can_focus=True):
