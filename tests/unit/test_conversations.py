@@ -7,7 +7,7 @@ import pytest
 from pallas.access.identity import unverified_principal
 from pallas.model import Fault, FaultType, Image, Message, Principal
 from pallas.model.ids import mint
-from pallas.runs.conversations import Conversations, key_of
+from pallas.runs.conversations import ConversationMemory, Conversations, key_of
 
 ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
 
@@ -104,7 +104,7 @@ async def test_the_longest_unused_conversations_are_forgotten_but_never_a_busy_o
 
 
 async def test_large_conversations_make_room_for_new_ones_and_the_newest_stays() -> None:
-    all_ = Conversations(max_size=1_000)
+    all_ = Conversations(memory=ConversationMemory(1_000))
     for number in range(20):
         conversation = all_.open(f"id:{number}", ALICE)
         for _ in range(3):
@@ -117,8 +117,31 @@ async def test_large_conversations_make_room_for_new_ones_and_the_newest_stays()
         all_.find("id:0", ALICE)
 
 
+async def test_agents_share_one_bound_and_the_longest_unused_of_any_makes_room() -> None:
+    seconds = iter(range(1_000_000))
+    memory = ConversationMemory(1_000)
+    agents = [Conversations(memory=memory, clock=lambda: float(next(seconds))) for _ in range(5)]
+    for number in range(40):
+        all_ = agents[number % 5]
+        conversation = all_.open(f"id:{number}", ALICE)
+        async with conversation.turn():
+            all_.store(conversation, (), (Message("user", "x" * 200),))
+        assert memory.size <= 1_000
+    assert [len(each) for each in agents] == [1, 1, 1, 1, 1]
+    # One that is busy stays, and does not keep the others.
+    first = agents[0].find("id:35", ALICE)
+    async with first.turn():
+        for number in range(10):
+            conversation = agents[1].open(f"id:more-{number}", ALICE)
+            agents[1].store(conversation, (), (Message("user", "x" * 200),))
+        assert memory.size <= 1_000
+        assert agents[0].find("id:35", ALICE) is first
+    agents[1].close_all()
+    assert memory.size <= 200
+
+
 def test_a_conversation_that_was_compacted_counts_what_is_left() -> None:
-    all_ = Conversations(max_size=1_000)
+    all_ = Conversations(memory=ConversationMemory(1_000))
     first = all_.open("id:first", ALICE)
     all_.store(first, (), (Message("user", "x" * 900),))
     all_.store(first, (), (Message("assistant", "short"),))

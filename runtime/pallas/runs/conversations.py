@@ -14,9 +14,8 @@ from pallas.model.ids import mint
 from pallas.model.refusals import not_found, queue_full
 from pallas.model.token_estimate import tokens_of
 
-# Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
-# Conversations an agent keeps, by number and by characters of text and pictures; how many runs may wait
-# in one, and how many seconds a run waits for its turn.
+# Conversations that an agent keeps; characters of text and pictures that those of all agents of a fleet take;
+# how many runs may wait in one conversation, and how many seconds a run waits for its turn.
 KEEP: Final = 10_000
 KEEP_SIZE: Final = 256 * 1024 * 1024
 QUEUE: Final = 100
@@ -147,17 +146,51 @@ class Conversation:
             self._turn.release()
 
 
+class ConversationMemory:
+    """The bound that the conversations of all agents of a fleet share: characters of text and pictures."""
+
+    def __init__(self, max_size: int = KEEP_SIZE) -> None:
+        self._max_size = max_size
+        self._agents: list[Conversations] = []
+
+    @property
+    def size(self) -> int:
+        """What they take together."""
+        return sum(each.size for each in self._agents)
+
+    def join(self, conversations: "Conversations") -> None:
+        """Count those of one more agent."""
+        self._agents.append(conversations)
+
+    def leave(self, conversations: "Conversations") -> None:
+        """Count those of an agent no longer."""
+        self._agents.remove(conversations)
+
+    def make_room(self) -> None:
+        """Forget the longest unused, of any agent. Only a few each time, so that no run waits for it."""
+        for _ in range(_LOOKED_AT):
+            if self.size <= self._max_size:
+                return
+            oldest = [
+                (found.used, each) for each in self._agents if (found := each.oldest_idle()) is not None
+            ]
+            if not oldest:
+                return
+            min(oldest, key=lambda found: found[0])[1].forget_oldest()
+
+
 class Conversations:
     """The conversations of one agent, each under the id of its thread and under all its other names.
 
     A name is what ``key_of`` returns. The least recently used are forgotten first; ``forgotten`` is called
-    with the key of each. ``clock`` returns seconds.
+    with the key of each. ``memory`` is the bound that they share with those of other agents. ``clock``
+    returns seconds.
     """
 
     def __init__(
         self,
         max_idle: int = KEEP,
-        max_size: int = KEEP_SIZE,
+        memory: ConversationMemory | None = None,
         *,
         clock: Callable[[], float] = monotonic,
         forgotten: Callable[[str], None] = lambda key: None,
@@ -165,8 +198,9 @@ class Conversations:
         self._clock = clock
         self._forgotten = forgotten
         self._max_idle = max_idle
-        self._max_size = max_size
-        self._size = 0
+        self._memory = memory or ConversationMemory()
+        self._memory.join(self)
+        self.size = 0
         self._all: OrderedDict[str, Conversation] = OrderedDict()
         self._names: dict[str, Conversation] = {}
         # Threads of open sessions that are no longer in memory.
@@ -293,7 +327,7 @@ class Conversations:
         conversation.messages = (*before, *new)
         conversation.size = size_before + sum(message.size for message in new)
         if self._all.get(conversation.key) is conversation:
-            self._size += conversation.size - old
+            self.size += conversation.size - old
             self._forget()
 
     def drop(self, thread: str) -> None:
@@ -302,6 +336,25 @@ class Conversations:
             self._drop(thread)
         for session in [name for name, key in self._sessions.items() if key == thread]:
             del self._sessions[session]
+
+    def close_all(self) -> None:
+        """Their agent is gone."""
+        self._memory.leave(self)
+
+    def oldest_idle(self) -> Conversation | None:
+        """The one that was not used for the longest time and that no run is in; looks at a few only."""
+        for _ in range(min(_LOOKED_AT, len(self._all))):
+            key, oldest = next(iter(self._all.items()))
+            if not oldest.busy:
+                return oldest
+            self._all.move_to_end(key)
+        return None
+
+    def forget_oldest(self) -> None:
+        """Forget the one that ``oldest_idle`` returns."""
+        oldest = self.oldest_idle()
+        if oldest is not None and oldest.key is not None:
+            self._drop(oldest.key)
 
     def _add(self, key: str, principal: Principal, handle: str) -> Conversation:
         conversation = Conversation(key, principal, self._clock, handle=handle)
@@ -325,7 +378,7 @@ class Conversations:
 
     def _drop(self, key: str) -> None:
         gone = self._all.pop(key)
-        self._size -= gone.size
+        self.size -= gone.size
         for name in (*gone.names, f"{_HANDLE}{key}"):
             if self._names.get(name) is gone:
                 del self._names[name]
@@ -338,13 +391,10 @@ class Conversations:
     def _forget(self) -> None:
         """Make room. Checks only a few, so that a new conversation never waits for the old ones."""
         for _ in range(_LOOKED_AT):
-            if len(self._all) <= self._max_idle and self._size <= self._max_size:
-                return
-            key, oldest = next(iter(self._all.items()))
-            if oldest.busy:
-                self._all.move_to_end(key)
-            else:
-                self._drop(key)
+            if len(self._all) <= self._max_idle:
+                break
+            self.forget_oldest()
+        self._memory.make_room()
 
 
 @contextmanager

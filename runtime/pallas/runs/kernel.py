@@ -36,7 +36,7 @@ from pallas.model.redaction import forget, redact
 from pallas.model.refusals import check_provider, taken_run
 from pallas.questions.questions import Questions
 from pallas.runs.chat_messages import MessageOverride, read_messages
-from pallas.runs.conversations import Conversation, Conversations, key_of, minted
+from pallas.runs.conversations import Conversation, ConversationMemory, Conversations, key_of, minted
 from pallas.runs.in_flight import InFlight
 from pallas.runs.metering import meter_of
 from pallas.runs.outcomes import check_fork, ended, new_run, result_of, started, what_answers
@@ -89,6 +89,7 @@ class Kernel:
         self._clock = clock
         self._agents: dict[str, LiveAgent] = {}
         self._conversations: dict[str, Conversations] = {}
+        self._conversation_memory = ConversationMemory()
         self.recorder: RunRecorder | None = None  # with a ledger
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
@@ -132,7 +133,9 @@ class Kernel:
         name = agent.name
         if name not in self._conversations:
             self._conversations[name] = Conversations(
-                clock=self._clock, forgotten=lambda key: self._release(name, key)
+                memory=self._conversation_memory,
+                clock=self._clock,
+                forgotten=lambda key: self._release(name, key),
             )
         self._stats.setdefault(name, Stats())
 
@@ -145,7 +148,7 @@ class Kernel:
         """
         if self._agents.get(agent.name) is agent:
             del self._agents[agent.name]
-            del self._conversations[agent.name]
+            self._conversations.pop(agent.name).close_all()
 
     def stats(self, agent: str) -> Stats:
         """The agent's run statistics. May be read from any thread."""
