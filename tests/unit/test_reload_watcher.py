@@ -121,6 +121,23 @@ async def test_five_hundred_files_at_once_are_all_heard(tmp_path: Path) -> None:
         await ear.hears(*(f"data/{number}.py" for number in range(500)))
 
 
+def not_utf8(folder: Path) -> Path:
+    root = Path(os.fsdecode(os.fsencode(folder) + b"/pr\xffj"))
+    try:
+        root.mkdir()
+    except OSError:
+        pytest.skip("this file system takes only names in UTF-8")
+    return root
+
+
+async def test_a_folder_whose_name_is_not_utf8_is_followed_too(tmp_path: Path) -> None:
+    root = not_utf8(tmp_path)
+    async with listening(root) as ear:
+        touch(root, "agents/one.py")
+        await ear.hears("agents/one.py")
+        assert ear.told == []
+
+
 async def test_a_folder_elsewhere_is_looked_into_as_long_as_it_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "config").mkdir()
