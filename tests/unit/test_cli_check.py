@@ -92,6 +92,56 @@ def test_a_model_is_what_fast_agents_own_tables_say(
     assert err.splitlines() == ([f"fastagent.config.yaml:2: default_model: {problem}"] if problem else [])
 
 
+ASKING = """\
+from dataclasses import dataclass
+
+from {module} import complete
+
+
+@dataclass
+class Question:
+    text: str
+
+
+async def answer(payload, metadata):
+    return await complete({arguments})
+"""
+ORGANISM = """\
+organism: {name: o, port: 25401}
+llm: {backends: [{provider: generic}]}
+listeners:
+  - {name: asker, payload_class: asking.Question, handler: asking.answer, description: Asks, peers: [asker]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "is_named"),
+    [
+        ("pallas.llm", "messages=[]", False),
+        ("xml_pipeline.llm", '""', False),
+        ("xml_pipeline.platform", '"asker", "t", "hello"', False),
+        ("pallas.llm", '"generic.x"', True),
+        ("xml_pipeline.llm", "model=payload.text", True),
+        ("pallas.llm", "**vars(payload)", True),
+    ],
+)
+def test_a_handler_that_asks_no_named_model_is_refused_without_a_default(
+    folder: Folder, capsys: pytest.CaptureFixture[str], module: str, arguments: str, is_named: bool
+) -> None:
+    (folder.root / "agents.yaml").unlink(missing_ok=True)
+    folder.write("organism.yaml", ORGANISM)
+    folder.write("asking.py", ASKING.format(module=module, arguments=arguments))
+    assert check(folder.root) == (0 if is_named else 2)
+    problem = (
+        "asking.py:12: agents.asker.handler: complete() names no model, and default_model is not set; name a "
+        "model there, or write default_model: into fastagent.config.yaml"
+    )
+    errors = [line for line in capsys.readouterr().err.splitlines() if ": warning: " not in line]
+    assert errors == ([] if is_named else [problem])
+    folder.config("default_model: passthrough\n")
+    assert check(folder.root) == 0
+
+
 def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:

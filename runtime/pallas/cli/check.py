@@ -35,9 +35,9 @@ def check(project: Path, as_json: bool = False, do_import: bool = False, ask: bo
     if found is not None:
         mistakes += _code_mistakes(found, do_import)
     if found is not None:
-        from .model_check import model_mistakes
+        from .model_check import model_mistakes, unnamed_models
 
-        mistakes += model_mistakes(found)
+        mistakes += (*model_mistakes(found), *unnamed_models(found))
     if found is not None and ask:
         from .provider_check import provider_warnings
 

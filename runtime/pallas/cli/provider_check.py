@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pallas.config import AgentConfig, Mistake, Project, Where
 from pallas.config.agent_code import read_agents
@@ -11,6 +12,9 @@ from pallas.config.envfile import read_env
 from pallas.config.notes import Notes
 from pallas.health.cloud_account import ALWAYS
 from pallas.health.provider_endpoint import PROVIDERS
+
+if TYPE_CHECKING:
+    from pallas.health.preflight import ProviderReport
 
 _CHECKED = PROVIDERS.keys() | ALWAYS
 
@@ -31,6 +35,8 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
     reports = asyncio.run(
         preflight(project, list(models), environ=environ, advice="", skip=own_hosts(project))
     )
+    used = {project.provider, *(spec.partition(".")[0] for spec in models)}
+    reports = tuple(_with_stored_key(each, used, project, environ) for each in reports)
     places = {mistake.key for mistake in told}
     backends = {backend_label(each): (each.where, "llm.backends") for each in project.llm.backends}
     notes = Notes()
@@ -43,6 +49,21 @@ def provider_warnings(project: Project, told: Collection[Mistake]) -> tuple[Mist
             where, key = users[0]
         notes.warn(where, key, report.message)
     return notes.sorted([])
+
+
+def _with_stored_key(
+    report: "ProviderReport", used: Collection[str], project: Project, environ: Mapping[str, str]
+) -> "ProviderReport":
+    """Return the report, or that the key is missing: fast-agent also finds one that a tool has stored."""
+    api = PROVIDERS.get(report.provider)
+    if report.provider not in used or api is None or api.needs_key or not api.url.startswith("https:"):
+        return report
+    from pallas.executors.fastagent.model_registry import has_key
+
+    if environ.get(api.variable) or has_key(report.provider, project):
+        return report
+    message = f"{report.provider}: {api.variable} is not set. Put it into .env."
+    return replace(report, ok=False, needed=True, message=message)
 
 
 def _named(project: Project) -> tuple[tuple[str, str], dict[str, tuple[Where, str]]]:

@@ -8,6 +8,7 @@ from fast_agent.core.model_resolution import resolve_model_spec
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelConfig, ModelFactory
 from fast_agent.llm.model_overlays import load_model_overlay_registry
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
 from pallas.config import AgentConfig, Capabilities, Project
@@ -100,6 +101,14 @@ def refusal(spec: str, project: Project) -> tuple[str, str] | None:
         unknown = reason.startswith(_UNKNOWN)
         return reason, _correction(one_line(referred(spec, project), 200)) if unknown else ""
     return None
+
+
+def has_key(provider: str, project: Project) -> bool:
+    """Return whether fast-agent finds a key of a provider: in the settings, or where a tool has stored it."""
+    try:
+        return bool(ProviderKeyManager.get_optional_api_key(provider, dict(project.settings)))
+    except Exception:  # a store that cannot be read
+        return False
 
 
 def max_output(model: str, capabilities: Capabilities | None) -> int | None:
