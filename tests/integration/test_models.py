@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from fast_agent.llm.model_database import ModelDatabase
+from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.usage_tracking import UsageAccumulator
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.scripted import model
@@ -129,3 +130,24 @@ async def test_declared_capabilities_are_those_of_the_model_that_runs(tmp_path: 
             async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
                 (entry,) = (await http.get(fleet.registry_url)).json()["servers"]
             assert entry["server"]["capabilities"] == {"model": "plain-1.5", **declared}
+
+
+async def test_references_and_aliases_are_resolved_before_a_models_name_is_shown(tmp_path: Path) -> None:
+    child = """
+
+@fast.agent("below", instruction="x", model="$system.fast")
+async def other(): ...
+"""
+    module = agent_module("one", model="$system.default", agents=["below"], default=True) + child
+    config = {
+        "default_model": "haiku",
+        "model_references": {"system": {"default": "$system.fast", "fast": "generic.small?temperature=0"}},
+        "anthropic": {"api_key": "k", "base_url": "http://127.0.0.1:9"},
+    }
+    write_project(tmp_path, {"one": module, "two": None}, config=config)
+    async with running(tmp_path) as fleet:
+        shown = {each.name: each.model for each in fleet.snapshot().agents}
+        assert shown == {"one": "small", "two": ModelFactory.parse_model_string("haiku").model_name}
+        executor = next(each.executor for each in fleet.agents if each.name == "one")
+        assert executor is not None
+        assert [each.model for each in executor.info.children] == ["generic.small?temperature=0"]
