@@ -380,7 +380,10 @@ async def test_a_bad_cursor_or_limit_is_told(ledger: Ledger, cursor: str) -> Non
 
 async def test_events_and_keys_of_runs(ledger: Ledger) -> None:
     await ledger.runs.begin(run("r1"))
-    await ledger.runs.add_events("r1", [(1, {"type": "text", "delta": "\0"}), (2, {"n": float("inf")})])
+    delta = {"type": "text", "delta": "\0\u094d\u200c\ufe0f"}
+    await ledger.runs.add_events("r1", [(1, delta), (2, {"n": float("inf")})])
+    # A piece of a text stays as it is, but for what a database refuses.
+    assert (await ledger.runs.events("r1", limit=1))[0][1]["delta"] == "\\x00\u094d\u200c\ufe0f"
     await ledger.runs.add_events("r1", [(2, {"other": True}), (3, {"x": [1]})])
     events = list(await ledger.runs.events("r1", after=1))
     assert events == [(2, {"n": None}), (3, {"x": [1]})]

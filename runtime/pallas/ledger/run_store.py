@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, select, tuple_, update
 
 from pallas.model import EndedRun, Page, RunRecord, RunStatus, RunTexts, StoredRequest, refusals
 from pallas.model.codec import decode, encode_fields, loads, visible
+from pallas.safe_text import without_controls
 
 from . import step_store, turn_statements
 from .database import Database, insert_new
@@ -222,7 +223,10 @@ class RunStore:
         if not rows:
             return
         now = self._clock()
-        values = [{"run_id": run_id, "seq": seq, "at": now, "body": visible(body)} for seq, body in rows]
+        values = [
+            {"run_id": run_id, "seq": seq, "at": now, "body": visible(body, without_controls)}
+            for seq, body in rows
+        ]
 
         def work(connection: Connection) -> None:
             wanted = select(runs.c.claim).where(runs.c.id == run_id).with_for_update(read=True)
@@ -243,7 +247,7 @@ class RunStore:
         left = list(left)
         rows = {
             each.run_id: [
-                {"run_id": each.run_id, "seq": seq, "at": now, "body": visible(body)}
+                {"run_id": each.run_id, "seq": seq, "at": now, "body": visible(body, without_controls)}
                 for seq, body in _numbered(each)
             ]
             for each in left

@@ -4,6 +4,7 @@ The JSON has the fields of the value; an event also has its kind in ``type``. An
 fields and does not decode events of an unknown kind.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -132,14 +133,14 @@ def loads(text: str | bytes) -> Any:
         raise Undecodable(f"not JSON ({type(error).__name__})") from None
 
 
-def visible(document: Any) -> Any:
-    """A copy of ``document`` with every text in it sanitised, keys included."""
+def visible(document: Any, form: Callable[[str], str] = sanitize) -> Any:
+    """A copy of ``document`` with every text in it sanitised, or in another form; keys included."""
     if isinstance(document, str):
-        return document if document.isascii() and document.isprintable() else sanitize(document)
+        return document if document.isascii() and document.isprintable() else form(document)
     if isinstance(document, dict):
-        return {visible(name): visible(value) for name, value in document.items()}
+        return {visible(name, form): visible(value, form) for name, value in document.items()}
     if isinstance(document, list | tuple):
-        return [visible(value) for value in document]
+        return [visible(value, form) for value in document]
     return document
 
 
