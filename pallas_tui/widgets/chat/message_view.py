@@ -116,9 +116,10 @@ class LiveText(Vertical):
     def _pieces(self, blocks: list[str]) -> Iterator[tuple[bool, str]]:
         """Join blocks to pieces of plain text (True) or Markdown (False) that one widget takes each."""
         held, held_weight, was_plain = "", 0, False
-        for block in blocks:
-            more = weight(block)
-            self._drawn += more
+        weights = [weight(block) for block in blocks]
+        # Too much in all: its beginning would be drawn only to be replaced by the source.
+        self._drawn += sum(weights)
+        for block, more in zip(blocks, weights, strict=True):
             is_plain = self._is_full or self._is_cut
             self._is_cut = False
             if held and (is_plain != was_plain or (not is_plain and held_weight + more > PIECE_WEIGHT)):
