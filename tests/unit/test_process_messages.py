@@ -182,13 +182,18 @@ def test_a_process_is_told_neither_who_may_call_nor_of_other_agents(tmp_path: Pa
     root = write_project(
         tmp_path,
         {"one": None, "two": None},
-        keys={"one": {"isolation": "process", "auth": {"tokens": ["bob"]}}},
+        keys={
+            "one": {"isolation": "process", "auth": {"tokens": ["bob"]}, "env": {"MINE": "${OF_ONE}"}},
+            "two": {"isolation": "process", "env": {"ITS": "${OF_TWO}"}},
+        },
         top={"auth": {"tokens": {"bob": {"sha256": sha}}}},
     )
-    project = load_project(root, {**os.environ})
+    project = load_project(root, {**os.environ, "OF_ONE": "value-of-one", "OF_TWO": "value-of-two"})
     assert project.agents["one"].auth is not None
     executor = ProcessExecutor(project, project.agents["one"])
-    told = dumps(encode_message(AgentSetup("one", executor._project_of_agent(), "00"))).decode()
+    told = dumps(
+        encode_message(AgentSetup("one", executor._project_of_agent({"MINE": "value-of-one"}), "00"))
+    ).decode()
     assert sha not in told
     assert "two" not in told
     assert "agents.one" in told

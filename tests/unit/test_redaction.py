@@ -1,5 +1,6 @@
 """Secrets never reach the log, whatever shape they come in. # PR-36"""
 
+import base64
 import json
 import logging
 from pathlib import Path
@@ -8,11 +9,22 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.config_folder import Folder
 
-from pallas.config import AgentConfig
+from pallas.config import AgentConfig, load_project
 from pallas.config.kinds import RemoteConfig, WorkerConfig
 from pallas.config.models import DownstreamConfig, Project, ServerConfig
-from pallas.model.redaction import forget, redact, redact_text, redact_value
+from pallas.model.redaction import (
+    MAX_SECRETS,
+    forget,
+    is_sensitive,
+    redact,
+    redact_head,
+    redact_tail,
+    redact_text,
+    redact_url,
+    redact_value,
+)
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.log.json_lines import JsonLines
 
@@ -125,6 +137,111 @@ def test_a_known_value_is_masked_in_every_spelling() -> None:
         forget(value)
 
 
+@pytest.mark.parametrize("value", [SECRET, 'pa"ss\\wörd/+ %', "päss-in-a-byte-\udcff"])
+def test_a_known_value_is_masked_in_json_within_json_in_base64_and_in_hex(value: str) -> None:
+    raw = value.encode("utf-8", "surrogateescape")
+    nested = value
+    redact(value)
+    try:
+        for _ in range(5):
+            nested = json.dumps(nested)[1:-1]
+            assert redact_text(f"<{nested}>") == "<[redacted]>"
+        for encoded in (raw.hex(), raw.hex().upper(), base64.b64encode(raw).decode()):
+            assert redact_text(f"<{encoded}>") == "<[redacted]>"
+        for before in (b"", b"u", b"us", b"user:"):
+            for encode in (base64.b64encode, base64.urlsafe_b64encode):
+                text = redact_text(encode(before + raw + b"...").decode())
+                assert "[redacted]" in text
+                assert len(text.replace("[redacted]", "")) < len(before) + 16
+    finally:
+        forget(value)
+    assert redact_text(f"<{raw.hex()}>") == f"<{raw.hex()}>"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "STRIPE_KEY", "SIGNING_KEY", "DB_PASS", "DB_PWD", "GH_PAT", "SENTRY_DSN", "AWS_CREDS", "JWT", "X_SIG",
+        "SLACK_WEBHOOK", "SLACK_WEBHOOK_URL", "X-Auth", "x-functions-key", "X-Hub-Signature", "TS_AUTHKEY",
+        "AZURE_STORAGE_CONNECTION_STRING", "SECRET_VALUE", "TOKEN_PROD", "PASSWORD2", "STRIPE_KEY_LIVE",
+        "apiKey",
+    ],
+)  # fmt: skip
+def test_a_name_of_a_secret(name: str) -> None:
+    assert is_sensitive(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PWD", "OLDPWD", "PATH", "KEY", "key", "issue_key", "sort_key", "PRIMARY_KEY", "PUBLIC_KEY",
+        "CACHE_KEY", "Idempotency-Key", "content-type", "user-agent", "SSH_AUTH_SOCK", "BYPASS", "AUTH",
+    ],
+)  # fmt: skip
+def test_a_name_of_something_else(name: str) -> None:
+    assert not is_sensitive(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (
+            "export STRIPE_KEY=abc1 DB_PASS='a b' GH_PAT=",
+            "export STRIPE_KEY=[redacted] DB_PASS='[redacted]' GH_PAT=",
+        ),
+        ('{"SENTRY_DSN": "https://k@h/1", "A": 1}', '{"SENTRY_DSN": "[redacted]", "A": 1}'),
+        ("env.STRIPE_KEY: STRIPE_KEY is not set", "env.STRIPE_KEY: STRIPE_KEY is not set"),
+        ('{"STRIPE_KEY": {"type": "string"}}', '{"STRIPE_KEY": {"type": "string"}}'),
+        ("PRIMARY_KEY=id", "PRIMARY_KEY=id"),
+    ],
+)
+def test_the_value_of_a_variable_is_masked_by_its_name(text: str, masked: str) -> None:
+    assert redact_text(text) == masked
+    assert redact_text(masked) == masked
+
+
+def test_the_secrets_of_a_url_are_masked() -> None:
+    url = "https://me:pass@host/v1/models/m:go?key=abc&alt=sse&X-Amz-Signature=ff00#access_token=t"
+    assert redact_url(url) == (
+        "https://[redacted]@host/v1/models/m:go?key=[redacted]&alt=sse&X-Amz-Signature=[redacted]"
+        "#access_token=[redacted]"
+    )
+    assert redact_url("http://host/v1?page=2") == "http://host/v1?page=2"
+
+
+def test_a_text_is_masked_before_it_is_cut() -> None:
+    redact(SECRET)
+    try:
+        for at in range(len(SECRET)):
+            for rest in ("", "y" * 10, "y" * 100_000):
+                text = "x" * (1_000 - at) + SECRET + rest
+                assert SECRET[:4] not in redact_head(text, 1_000)
+                assert SECRET[-4:] not in redact_tail(rest + SECRET + "x" * (1_000 - at), 1_000)
+        assert redact_head("x" * 1_001, 1_000) == "x" * 1_000
+    finally:
+        forget(SECRET)
+
+
+def test_the_beginning_of_a_secret_is_masked_where_a_text_was_cut() -> None:
+    redact(SECRET)
+    try:
+        for end in ("", '"}', '\\"}', "[17 more characters]", "… (3 more characters)"):
+            assert redact_text(f"it is {SECRET[:-3]}{end}", cut=True) == f"it is [redacted]{end}"
+        assert redact_text(f"it is {SECRET[:-3]} there", cut=True) == f"it is {SECRET[:-3]} there"
+        assert redact_text(f"it is {SECRET[:-3]}") == f"it is {SECRET[:-3]}"
+    finally:
+        forget(SECRET)
+
+
+def test_a_newer_secret_takes_the_place_of_the_oldest_also_if_it_has_as_many_spellings() -> None:
+    redact(*(f"filler-value-{number:05}" for number in range(MAX_SECRETS)))
+    try:
+        redact("filler-value-newest")
+        assert redact_text("filler-value-newest") == "[redacted]"
+    finally:
+        forget("filler-value-newest", *(f"filler-value-{number:05}" for number in range(MAX_SECRETS)))
+
+
 def test_a_secret_inside_a_longer_one_leaves_no_tail() -> None:
     redact("abcdef", "abcdefghijkl")
     try:
@@ -205,6 +322,27 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.M
     assert "77" not in text
     assert "plain words" not in text
     assert text.endswith(" harmless offline anything")
+
+
+def test_what_an_entry_hands_over_is_masked_whatever_its_name(tmp_path: Path) -> None:
+    variables = {
+        "REGION": "handed-77-a", "FLAVOUR": "handed-77-b", "TARGET": "handed-77-c", "COLOUR": "handed-77-d",
+        "STAGE": "production", "HOME": str(tmp_path), "DATA": str(tmp_path), "PORT": "2477",
+        "WHERE": "host-88",
+    }  # fmt: skip
+    folder = Folder(tmp_path)
+    folder.agents(
+        "name: demo\nagents:\n  one:\n    module: agents.jarvis\n    port: 24201\n    isolation: process\n"
+        "    env: {A: '${REGION}', B: '${STAGE}', C: '${DATA}'}\n"
+    )
+    folder.config(
+        "default_model: generic.${WHERE}\n"
+        "mcp: {servers: {a: {command: python, args: ['--on=${TARGET}', '${HOME}'],"
+        " env: {X: 'at ${FLAVOUR}'}}, b: {url: 'http://h/mcp', headers: {X-Tenant: '${COLOUR}'}}}}\n"
+    )
+    redact_project(load_project(tmp_path, variables))
+    shown = redact_text(f"handed-77-a handed-77-b handed-77-c handed-77-d production host-88 {tmp_path}")
+    assert shown == f"[redacted] [redacted] [redacted] [redacted] production host-88 {tmp_path}"
 
 
 def test_a_value_keeps_its_form() -> None:
@@ -292,8 +430,17 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
         "\\",
         'token":"\\',
         "-----BEGIN PRIVATE KEY-----",
+        "_KEY",
+        '_PASS"\\',
+        "?key=",
+        'canary"',
     ],
 )
 def test_hostile_text_costs_no_more_than_its_length(unit: str) -> None:
     # A pattern that backtracks over 256 KiB would need minutes: the suite's own patience is the deadline.
-    redact_text(unit * (256 * 1024 // len(unit)))
+    redact(SECRET)
+    try:
+        redact_text(unit * (256 * 1024 // len(unit)), cut=True)
+        redact_url(unit * (256 * 1024 // len(unit)))
+    finally:
+        forget(SECRET)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pallas.executors.model_client.answer_document import answer_of
+from pallas.executors.model_client.answer_document import answer_of, breaks_off
 from pallas.model import Image, StepUsage
 from pallas.model.long_strings import MAX_STRING
-from pallas.model.redaction import forget, known_spellings, redact, redact_text
+from pallas.model.redaction import Spellings, forget, known_spellings, redact, redact_text
 from pallas.telemetry.forgotten_secrets import MAX_SCOPES, MAX_SECRETS, ForgottenSecrets
 from pallas.telemetry.open_step import MAX_PICTURES, OpenStep
 from pallas.telemetry.step_record import MAX_UNSETTLED, MAX_UNSETTLED_BYTES, StepRecord, stored
@@ -218,8 +218,8 @@ def test_only_fingerprints_are_kept_and_only_so_many_and_other_conversations_sta
     forgotten = ForgottenSecrets()
     tokens = [f"token-number-{number:04}" for number in range(MAX_SECRETS + 1)]
     for number, token in enumerate(tokens):
-        forgotten.note("c", f"it is {token}", (token,))
-        forgotten.note(f"other-{number}", "nothing", (token,))
+        forgotten.note("c", f"it is {token}", Spellings(anywhere=(token,)))
+        forgotten.note(f"other-{number}", "nothing", Spellings(anywhere=(token,)))
     assert forgotten.masked_text("c", f"{tokens[0]} {tokens[1]},{tokens[-1]}") == (
         f"{tokens[0]} [redacted],[redacted]"
     )
@@ -227,5 +227,41 @@ def test_only_fingerprints_are_kept_and_only_so_many_and_other_conversations_sta
     assert "token-number" not in repr(vars(forgotten))
     assert list(forgotten._scopes) == ["c"]
     for number in range(MAX_SCOPES):
-        forgotten.note(f"s{number}", tokens[1], (tokens[1],))
+        forgotten.note(f"s{number}", tokens[1], Spellings(anywhere=(tokens[1],)))
     assert forgotten.masked_text("c", tokens[1]) == tokens[1]
+
+
+def test_the_pieces_of_an_answer_that_broke_off_are_one_text() -> None:
+    def stream(*events: dict[str, object]) -> bytes:
+        return "".join(f"event: x\ndata: {json.dumps(each)}\n\n" for each in events).encode()
+
+    def delta(kind: str, piece: str, index: int, **more: object) -> dict[str, object]:
+        return {"type": f"response.{kind}.delta", "output_index": index, "delta": piece, **more}
+
+    call = {"type": "function_call", "name": "find", "arguments": ""}
+    body = stream(
+        {"type": "response.created", "response": {"id": "r", "output": []}},
+        delta("reasoning_summary_text", "thi", 0, summary_index=0),
+        delta("reasoning_summary_text", "nks", 0, summary_index=0),
+        delta("output_text", "sec", 1, content_index=0),
+        delta("output_text", "ret", 1, content_index=0),
+        {"type": "response.output_item.added", "output_index": 2, "item": call},
+        delta("function_call_arguments", '{"a"', 2),
+        delta("function_call_arguments", ": 1}", 2),
+    )
+    assert breaks_off(body)
+    assert json.loads(answer_of(body)) == {
+        "id": "r",
+        "output": [
+            {"summary": [{"type": "summary_text", "text": "thinks"}]},
+            {"content": [{"type": "output_text", "text": "secret"}]},
+            {**call, "arguments": '{"a": 1}'},
+        ],
+    }
+    pieces = [{"model": "qwen", "message": {"content": piece}, "done": False} for piece in ("sec", "ret")]
+    joined = {"model": "qwen", "message": {"content": "secret"}, "done": False}
+    assert json.loads(answer_of(stream(*pieces))) == joined
+    assert json.loads(answer_of("\n".join(map(json.dumps, pieces)).encode())) == joined
+    assert not breaks_off(b'{"choices": []}\n')
+    assert not breaks_off(b"data: {}\n\ndata: [DONE]\n\n")
+    assert breaks_off(b'{"choices": [')

@@ -19,7 +19,7 @@ from .models import DownstreamConfig, KeySource, Where
 from .notes import Notes, nearest
 from .permissions import warn_if_shared
 from .section import Section
-from .tree import REFERENCE, Leaf, Table, merge, plain, unset_in
+from .tree import REFERENCE, Leaf, Table, handed_over, merge, plain, unset_in
 from .upstream import PROVIDERS, TOP_KEYS
 from .validation import validate
 from .yamlfile import read_table
@@ -54,6 +54,8 @@ class FastAgentEntry(OpenModel):
 class FastAgentFiles:
     """What the two files say together; ``unset`` are all variables they refer to that are not set.
 
+    ``handed_over`` is as in ``Project``.
+
     ``keys`` are those of the providers, by provider. ``unusable_servers`` are entries under ``mcp.servers``
     that no agent can use, each with the reason.
     """
@@ -66,6 +68,7 @@ class FastAgentFiles:
     unusable_servers: Mapping[str, str] = field(default_factory=dict)
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    handed_over: tuple[str, ...] = field(default=(), repr=False)
     unset: tuple[str, ...] = ()
     keys: Mapping[str, KeySource] = field(default_factory=dict)
     model_where: Where = field(default_factory=lambda: Where(CONFIG_NAMES[-1]))
@@ -96,6 +99,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
         unusable_servers=unusable,
         log_level=entry.logger.level if entry.logger else None,
         settings=_settings(merged, environ),
+        handed_over=tuple(handed_over(merged, environ)),
         unset=unset_in(merged),
         keys=_keys(merged),
         model_where=top.place("default_model"),

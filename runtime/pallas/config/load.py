@@ -18,7 +18,7 @@ from .notes import Notes, allowed, did_you_mean
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
 from .topology import Topology, read_topology
-from .tree import Table
+from .tree import Table, handed_over
 from .yamlfile import read_table
 
 AGENTS_FILE: Final = "agents.yaml"
@@ -157,6 +157,7 @@ def _topology(
         return None, None
     table = _table(path, file, variables, notes)
     organism = None
+    handed = [] if table is None else [*handed_over(table, variables)]
     if table is not None and is_organism(table):
         if agents_file is not None:
             notes.error(
@@ -171,10 +172,13 @@ def _topology(
         found = _table(agents_file, shown(root, agents_file), variables, notes)
         if found is None:
             return None, None
+        handed += handed_over(found, variables)
         organism = read_organism(found, shown(root, agents_file), root, notes, variables)
     if table is None:
         return None, organism
-    return read_topology(table, path, root, notes, variables, organism), organism
+    topology = read_topology(table, path, root, notes, variables, organism)
+    project = replace(topology.project, handed_over=tuple(handed))
+    return replace(topology, project=project), organism
 
 
 def _table(path: Path, file: str, variables: Mapping[str, str], notes: Notes) -> Table | None:
@@ -204,6 +208,7 @@ def _project(topology: Topology, files: FastAgentFiles) -> Project:
         unusable_servers=files.unusable_servers,
         log_level=files.log_level,
         settings=files.settings,
+        handed_over=(*project.handed_over, *files.handed_over),
         unset=files.unset,
         keys=files.keys,
         model_where=files.model_where,

@@ -335,6 +335,7 @@ class Project:
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10),
     ``keys`` says by provider where its key is written. ``model_where`` is the place of ``default_model``.
     ``prices`` are those of models that the project gives itself, the first one that fits counts.
+    ``handed_over`` are the values of the variables that entries hand to a child process or into a header.
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
@@ -386,6 +387,7 @@ class Project:
     unset: Annotated[tuple[str, ...], NO_EFFECT] = ()
     keys: Annotated[Mapping[str, KeySource], NO_EFFECT] = field(default_factory=dict)
     model_where: Annotated[Where, NO_EFFECT] = Where("fastagent.config.yaml")
+    handed_over: Annotated[tuple[str, ...], NO_EFFECT] = field(default=(), repr=False)
     warnings: Annotated[tuple[Mistake, ...], NO_EFFECT] = ()
 
     def limits_for(self, agent: str) -> tuple[LimitsConfig, LimitsConfig]:

@@ -1,7 +1,7 @@
 """A YAML file as values that know where they stand."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,6 +9,15 @@ from .models import Where
 
 REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
 """A variable in a text, with its default."""
+
+
+PUBLIC: Final = frozenset(
+    {
+        "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "PYTHONPATH", "SHELL", "TEMP", "TERM", "TMP",
+        "TMPDIR", "TZ", "USER", "VIRTUAL_ENV",
+    }
+)  # fmt: skip
+"""Variables that are no secret, also where an entry hands them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,26 @@ def as_written[N: Leaf | Items | Table](node: N) -> N:
     if isinstance(node.value, str):
         return replace(node, value=node.raw, unset=(), expanded=False)
     return node
+
+
+_HANDED: Final = frozenset(
+    {"access_token", "api_key", "args", "command", "default_headers", "env", "extra_headers", "headers"}
+)
+"""Keys of entries whose values go to a child process or into a header."""
+
+
+def handed_over(node: Node, environ: Mapping[str, str], *, inside: bool = False) -> Iterator[str]:
+    """The values of the variables that entries below ``node`` hand to a child process or into a header."""
+    match node:
+        case Table(entries):
+            for key, entry in entries.items():
+                yield from handed_over(entry.node, environ, inside=inside or key in _HANDED)
+        case Items(items):
+            for item in items:
+                yield from handed_over(item, environ, inside=inside)
+        case Leaf(raw=raw, expanded=True) if inside:
+            names = (found[1].partition(":")[0] for found in REFERENCE.finditer(raw))
+            yield from (environ[name] for name in names if name in environ and name not in PUBLIC)
 
 
 def unset_in(node: Node) -> tuple[str, ...]:

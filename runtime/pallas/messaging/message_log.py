@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from pallas.model import Envelope, MessagePassed
-from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
+from pallas.model.redaction import MASK, beyond_cut, is_sensitive, redact_text
 from pallas.payloads.xml_element import Element
 from pallas.safe_text import sanitize
 from pallas.telemetry.ring_store import RingStore
@@ -26,8 +26,6 @@ MAX_RUNS: Final = 200
 MAX_MESSAGES: Final = 10_000
 """Messages stored per run; the oldest are dropped."""
 
-# A cut may fall inside a secret and leave a part that no mask matches: store so much more, then drop it.
-_OVERLAP: Final = 4 * 1024
 # The approximate size of a message besides its payload, in bytes.
 _OWN: Final = 700
 
@@ -66,7 +64,7 @@ class RunMessageLog:
                 raw = raw.replace(secret, MASK.encode())
         cut = len(raw) > MAX_BODY
         if cut:
-            raw = raw[: MAX_BODY + max(_OVERLAP, longest_secret())]
+            raw = raw[: MAX_BODY + beyond_cut()]
         logged = LoggedMessage(event, raw, cut)
         if self._log.of(self.run_id) is self:  # otherwise newer messages replaced this run
             self.messages.append(logged)
@@ -114,7 +112,7 @@ class MessageLog(RingStore[RunMessageLog]):
 
 def _envelope(logged: LoggedMessage) -> Envelope:
     event = logged.event
-    payload, cut = _clean(logged.raw), logged.cut
+    payload, cut = _clean(logged.raw, logged.cut), logged.cut
     if cut:
         payload = payload[:MAX_BODY]
     to = f"<to>{escape(event.to)}</to>" if event.to else ""
@@ -141,7 +139,7 @@ def _envelope(logged: LoggedMessage) -> Envelope:
     )
 
 
-def _clean(raw: bytes) -> str:
+def _clean(raw: bytes, cut: bool) -> str:
     """Return a payload to show: masked text by text, so that its elements stay whole."""
     if not raw:
         return ""
@@ -153,11 +151,11 @@ def _clean(raw: bytes) -> str:
     for each in _nodes(element):
         secret = is_sensitive(etree.QName(each).localname)
         if each.text and each.text.strip():
-            each.text = MASK if secret and not len(each) else _masked(each.text)
+            each.text = MASK if secret and not len(each) else _masked(each.text, cut)
         if each.tail and each.tail.strip():
-            each.tail = _masked(each.tail)
+            each.tail = _masked(each.tail, cut)
         for name, value in each.attrib.items():
-            each.set(name, MASK if is_sensitive(etree.QName(name).localname) else _masked(value))
+            each.set(name, MASK if is_sensitive(etree.QName(name).localname) else _masked(value, cut))
     text = etree.tostring(element, encoding="unicode", with_tail=False)
     if etree.QName(element).namespace is None:  # The envelope has one; the payload needs none.
         end = 1 + len(str(element.tag))
@@ -171,5 +169,5 @@ def _nodes(element: Element) -> Iterator[Element]:
             yield each
 
 
-def _masked(text: str) -> str:
-    return sanitize(redact_text(text))
+def _masked(text: str, cut: bool) -> str:
+    return sanitize(redact_text(text, cut=cut))

@@ -15,5 +15,6 @@ def shortened(text: str) -> str:
     if len(text) <= MAX_STRING:
         return text
     digest = sha256(text.encode("utf-8", "replace")).hexdigest()
-    head = text[:64] if text.startswith("data:") else ""
-    return f"{head.partition(',')[0]}[{len(text)} characters, SHA-256 {digest}]"
+    head, comma, _ = text[:64].partition(",")
+    kind = head if comma and head.startswith("data:") else ""
+    return f"{kind}[{len(text)} characters, SHA-256 {digest}]"

@@ -1,17 +1,29 @@
-"""Masks secrets in text: known values by value, others by their shape. No token or key reaches a log."""
+"""Masks secrets in text: known values by value, others by their shape. No token or key reaches a log.
+
+A text is masked before it is cut and before it is stored. ``redact_head`` masks and cuts.
+"""
 
 import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6
 MAX_SECRETS: Final = 4_096
+_OVERLAP: Final = 4 * 1024
+"""Characters that are masked behind a cut: more than the longest credential of a known shape."""
+_JSON_DEPTH: Final = 5
+"""How often a known value may be in a JSON string within a JSON string."""
+_MAX_SPELLING: Final = 16 * 1024
+_LONG_WORD: Final = 16
 
 _NAME: Final = (
     r"(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|secret|passw(?:or)?d|passphrase"
@@ -20,6 +32,26 @@ _NAME: Final = (
 # Every name that the pattern above matches contains one of these.
 _IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token", "authorization", "cookie")
 _SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
+# Variables and headers have more names: `STRIPE_KEY`, `X-Signature`. In JSON such a word may mean anything.
+_LAST_WORD: Final = (
+    r"_(?:(?<!PRIMARY_)(?<!FOREIGN_)(?<!PUBLIC_)(?<!UNIQUE_)(?<!INDEX_)(?<!SORT_)(?<!CACHE_)(?<!PARTITION_)"
+    r"(?<!ROUTING_)(?<!SURROGATE_)(?<!IDEMPOTENCY_)KEY|AUTH|AUTHKEY|BEARER|CONN_?STR|CONNECTION_STRING|CREDS?"
+    r"|DSN|HMAC|JWT|OTP|PASS|PASSCODE|PAT|PIN|PRIVKEY|PSK|PWD|SALT|SAS|SIG|SIGNATURE|WEBHOOK(?:_URL)?)"
+)
+# What may follow, as in `API_TOKEN_PROD` and `DB_PASS2`.
+_QUALIFIERS: Final = (
+    r"(?:_?(?:\d{1,4}|B64|BACKUP|BASE64|CURRENT|DEV(?:ELOPMENT)?|HEX|LIVE|MAIN|NEW|OLD|PREVIOUS|PRIMARY"
+    r"|PROD(?:UCTION)?|SANDBOX|SECONDARY|STAG(?:E|ING)|TEST(?:ING)?|VALUE)){0,3}"
+)
+_VARIABLE_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]*|[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+")
+_SENSITIVE_VARIABLE: Final = re.compile(
+    rf"(?:(?i:{_NAME})|\A_(?:CREDS|DSN|JWT|PAT|SSHPASS)|(?<!\A){_LAST_WORD}){_QUALIFIERS}\Z"
+)
+# Names in the query of a URL that are no secret elsewhere.
+_IN_QUERIES: Final = frozenset(
+    {"auth", "code", "dsn", "jwt", "key", "pass", "pwd", "sas", "sig", "signature"}
+)
+_QUERY: Final = re.compile(r"(?P<head>[?&;#](?P<name>[^=&;#?\s]{1,100})=)(?P<value>[^&;#\s]+)")
 # The rest of a `${secret:` reference, which names a secret and holds none.
 _REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
 
@@ -46,6 +78,12 @@ _PAIR: Final = re.compile(
     rf"""(?P<name>{_NAME})(?P<sep>\s?[:=]\s*(?:b(?=["']))?)"""
     rf"(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s&]+)",
     re.IGNORECASE | re.DOTALL,
+)
+# `STRIPE_KEY=abc` and `"STRIPE_KEY": "abc"`; a colon without a quote is that of a sentence.
+_VARIABLE: Final = re.compile(
+    rf"""(?P<name>{_LAST_WORD}{_QUALIFIERS})(?P<sep>(?P<shell>=)|\\*["']\s*[:=]\s*(?:b(?=["']))?)"""
+    rf"""(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|(?(shell)[^\s&]+|[^\s,\]\[{{}}()]+))""",
+    re.DOTALL,
 )
 _HEADER_LINE: Final = re.compile(
     r"(?P<head>(?:authorization|cookie)\s?[:=]\s*)"
@@ -78,6 +116,37 @@ _IN_SHAPES: Final = (
     ("J", ("eyJ",)),
 )
 # fmt: on
+# Where a string ends, as JSON, as a Python text, or cut with a note of what is left out.
+_END: Final = re.compile(r"""\Z|\\*["']|\s*…|\s*\[\d+ more characters\]""")
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """What is looked for in a text: long words without blanks only within such words."""
+
+    anywhere: tuple[str, ...] = ()
+    in_words: tuple[str, ...] = ()
+    longest: int = 0
+
+    def __or__(self, others: "Spellings") -> "Spellings":
+        anywhere = set(others.anywhere).difference(self.anywhere)
+        in_words = set(others.in_words).difference(self.in_words)
+        longest = max(self.longest, others.longest)
+        return Spellings((*self.anywhere, *anywhere), (*self.in_words, *in_words), longest)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.anywhere + self.in_words
+
+    def found(self, text: str) -> list[str]:
+        """Those that are in ``text``, longest first: a secret that contains another leaves no tail."""
+        found = [each for each in self.anywhere if each in text]
+        if self.in_words:
+            words = " ".join([word for word in text.split() if len(word) >= _LONG_WORD])
+            if words:
+                found += [each for each in self.in_words if each in words]
+        return sorted(found, key=len, reverse=True)
 
 
 class _Known:
@@ -87,16 +156,20 @@ class _Known:
         self._lock = Lock()
         self._counts: dict[str, int] = {}
         self._forms: dict[str, set[str]] = {}
-        self.spellings: tuple[str, ...] = ()
-        self.longest = 0
+        # How many values have a spelling.
+        self._anywhere: Counter[str] = Counter()
+        self._in_words: Counter[str] = Counter()
+        self.spellings = Spellings()
 
     def add(self, values: tuple[str, ...]) -> None:
         with self._lock:
             for value in values:
                 if len(value) >= MIN_LENGTH and value not in MASK:
+                    if value not in self._counts:
+                        self._put(value)
                     self._counts[value] = self._counts.pop(value, 0) + 1
             while len(self._counts) > MAX_SECRETS:
-                del self._counts[next(iter(self._counts))]
+                self._remove(next(iter(self._counts)))
             self._publish()
 
     def drop(self, values: tuple[str, ...]) -> None:
@@ -105,28 +178,66 @@ class _Known:
                 if value in self._counts:
                     self._counts[value] -= 1
                     if not self._counts[value]:
-                        del self._counts[value]
+                        self._remove(value)
             self._publish()
 
+    def _put(self, value: str) -> None:
+        self._forms[value] = _spellings(value)
+        for spelling in self._forms[value]:
+            self._among(spelling)[spelling] += 1
+
+    def _remove(self, value: str) -> None:
+        del self._counts[value]
+        for spelling in self._forms.pop(value):
+            among = self._among(spelling)
+            among[spelling] -= 1
+            if not among[spelling]:
+                del among[spelling]
+
+    def _among(self, spelling: str) -> Counter[str]:
+        return self._in_words if _is_long_word(spelling) else self._anywhere
+
     def _publish(self) -> None:
-        # Callers' tokens come and go with their runs: compute spellings of new values only.
-        self._forms = {value: self._forms.get(value) or _spellings(value) for value in self._counts}
-        # Longest first: a secret that contains another must not leave its tail behind.
-        found = set[str]().union(*self._forms.values())
-        self.spellings = tuple(sorted(found, key=len, reverse=True))
-        self.longest = len(self.spellings[0]) if self.spellings else 0
+        longest = max(map(len, chain(self._anywhere, self._in_words)), default=0)
+        self.spellings = Spellings(tuple(self._anywhere), tuple(self._in_words), longest)
+
+
+def _is_long_word(spelling: str) -> bool:
+    return len(spelling) >= _LONG_WORD and spelling.split() == [spelling]
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as it appears in text, in JSON, in a ``repr`` and in a URL."""
-    return {
-        value,
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-        quote(value, safe=""),
-        quote_plus(value),
-    }
+    """The value as it appears in text: as it is, in JSON, in a ``repr``, in a URL, in base64 and in hex."""
+    raw = _bytes(value)
+    found = {value, repr(value)[1:-1], quote(raw, safe=""), quote_plus(raw)}
+    nested = {value}
+    for _ in range(_JSON_DEPTH):
+        nested = {json.dumps(each, ensure_ascii=plain)[1:-1] for each in nested for plain in (True, False)}
+        nested = {each for each in nested if len(each) <= max(_MAX_SPELLING, 2 * len(value))}
+        found |= nested
+    found |= {raw.hex(), raw.hex().upper()}
+    for encoded in _base64(raw):
+        found |= {encoded, encoded.replace("+", "-").replace("/", "_")}
+    return found
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    """``raw`` in base64, and its part of the base64 of a text that contains it, as in ``user:password``."""
+    whole = base64.b64encode(raw).decode()
+    yield from (whole, whole.rstrip("="))
+    for before, begin in enumerate((0, 2, 3)):
+        text = base64.b64encode(bytes(before) + raw).decode()
+        part = text[begin : (before + len(raw)) * 8 // 6]
+        if len(part) >= MIN_LENGTH:
+            yield part
+
+
+def _bytes(value: str) -> bytes:
+    """The value in UTF-8, also one of an environment that is not."""
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
 
 
 _known = _Known()
@@ -154,31 +265,36 @@ def forget(*secrets: str) -> None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether a field of that name, such as ``x-api-key``, holds a secret."""
-    return bool(_SENSITIVE.search(name))
+    """Whether a field, variable or header of that name, such as ``x-api-key`` or ``DB_PASS``, is a secret."""
+    if _SENSITIVE.search(name):
+        return True
+    variable = name.upper().replace("-", "_")
+    return bool(_VARIABLE_NAME.fullmatch(name) and _SENSITIVE_VARIABLE.search("_" + variable))
 
 
-def longest_secret() -> int:
-    """The length of the longest known value, for callers that cut text before it is masked."""
-    return _known.longest
+def beyond_cut() -> int:
+    """How many characters behind a cut must be known, so that no part of a secret is left before it."""
+    return max(_OVERLAP, _known.spellings.longest)
 
 
-def known_spellings() -> tuple[str, ...]:
+def known_spellings() -> Spellings:
     """The values that are masked now, for text that is masked later: see ``redact_text``."""
     return _known.spellings
 
 
-def redact_text(text: str, known: tuple[str, ...] = ()) -> str:
+def redact_text(text: str, known: Spellings | None = None, *, cut: bool = False) -> str:
     """``text`` with every secret replaced by ``[redacted]``. Idempotent; errs on the side of masking.
 
-    ``known`` are the ``known_spellings`` of the time when the text arrived. They are masked too.
+    ``known`` are the ``known_spellings`` of the time when the text arrived. They are masked too. A text that
+    was ``cut`` before, or a string in it, may end within a secret: such a beginning is masked too.
     """
     spellings = _known.spellings
-    if known and known is not spellings:
-        spellings = tuple(sorted({*known, *spellings}, key=len, reverse=True))
-    for spelling in spellings:
-        if spelling in text:
-            text = text.replace(spelling, MASK)
+    if known is not None and known is not spellings:
+        spellings |= known
+    for spelling in spellings.found(text):
+        text = text.replace(spelling, MASK)
+    if cut:
+        text = _without_beginnings(text, spellings)
     # Searching for a word takes a hundredth of the time of its pattern, and most texts do not contain it.
     if any(one in text and any(word in text for word in words) for one, words in _IN_SHAPES):
         text = _SHAPES.sub(MASK, text)
@@ -196,7 +312,34 @@ def redact_text(text: str, known: tuple[str, ...] = ()) -> str:
     if any(word in folded for word in _IN_NAMES):
         text = _FIELD.sub(_mask_field, text)
         text = _PAIR.sub(_mask_field, text)
+    if "_" in text:
+        text = _VARIABLE.sub(_mask_field, text)
     return _USERINFO.sub(f"://{MASK}@", text) if "://" in text else text
+
+
+def redact_head(text: str, limit: int, mask: Callable[[str], str] = redact_text) -> str:
+    """The first ``limit`` characters of ``text``, masked before they are cut."""
+    beyond = beyond_cut()
+    head = mask(text[: limit + beyond])
+    # The beginning of a secret that goes on behind this is not recognised, and dropped.
+    return head[:limit] if len(text) <= limit + beyond else head[:-beyond][:limit]
+
+
+def redact_tail(text: str, limit: int) -> str:
+    """The last ``limit`` characters of ``text``, masked before they are cut."""
+    beyond = beyond_cut()
+    tail = redact_text(text[-limit - beyond :])
+    return tail[-limit:] if len(text) <= limit + beyond else tail[beyond:][-limit:]
+
+
+def redact_url(url: str) -> str:
+    """A URL without its password, and without the secrets that its query names or that are known."""
+    return redact_text(_QUERY.sub(_mask_query, url))
+
+
+def is_in_query(name: str) -> bool:
+    """Whether a value of that name in the query of a URL is a secret."""
+    return name.lower() in _IN_QUERIES or is_sensitive(name)
 
 
 def redact_value(value: Any) -> Any:
@@ -229,6 +372,27 @@ def _folded(text: str) -> str:
         return text.lower()
     # Patterns treat both of these as an i.
     return text.replace("ı", "i").replace("İ", "i").casefold()
+
+
+def _without_beginnings(text: str, spellings: Spellings) -> str:
+    """``text`` without the beginnings of secrets with which strings in it end."""
+    for spelling in spellings.all:
+        pieces, done = [], 0
+        start = text.find(spelling[:MIN_LENGTH])
+        while start >= 0:
+            end = start + MIN_LENGTH
+            while text[end : end + 1] == spelling[end - start : end - start + 1] != "":
+                end += 1
+            if _END.match(text, end):
+                pieces += [text[done:start], MASK]
+                done = end
+            start = text.find(spelling[:MIN_LENGTH], end)
+        text = "".join((*pieces, text[done:])) if done else text
+    return text
+
+
+def _mask_query(match: re.Match[str]) -> str:
+    return match["head"] + MASK if is_in_query(unquote_plus(match["name"])) else match[0]
 
 
 def _mask_value(match: re.Match[str]) -> str:

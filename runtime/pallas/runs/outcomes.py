@@ -9,6 +9,7 @@ from pallas.executors.live_agent import LiveAgent
 from pallas.health.public_reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunResult, RunStarted, TraceContext
 from pallas.model.ids import mint_run
+from pallas.model.redaction import redact_head
 from pallas.runs.chat_messages import MessageOverride
 from pallas.runs.run import ActiveRun, Listener, Stats
 from pallas.safe_text import one_line
@@ -55,7 +56,7 @@ def started(run: ActiveRun, request: RunRequest, trace: TraceContext, thread: st
     return RunStarted(
         run_id=run.id,
         agent=run.agent,
-        preview=one_line(request.text, 120),
+        preview=one_line(redact_head(request.text, 1_000), 120),
         images=len(request.images),
         # A handle opens its conversation: show only enough of it to tell two apart.
         conversation=one_line(request.conversation or "", 9),

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from secrets import token_bytes
 from typing import Final
 
-from pallas.model.redaction import MASK
+from pallas.model.redaction import MASK, Spellings
 
 MAX_SCOPES: Final = 1_000
 MAX_SECRETS: Final = 16
@@ -32,11 +32,11 @@ class ForgottenSecrets:
         self._key = token_bytes(32)
         self._scopes: OrderedDict[str, OrderedDict[_Mark, None]] = OrderedDict()
 
-    def note(self, scope: str, text: str, known: tuple[str, ...]) -> None:
+    def note(self, scope: str, text: str, known: Spellings) -> None:
         """Take in a text of a conversation, not masked yet; ``known`` are the spellings of secrets now."""
-        for spelling in known:
+        for spelling in known.found(text):
             word = spelling.encode()
-            if spelling in text and _WORD.fullmatch(word) is not None:
+            if _WORD.fullmatch(word) is not None:
                 marks = self._scopes.setdefault(scope, OrderedDict())
                 marks[len(word), self._digest(word)] = None
                 marks.move_to_end((len(word), self._digest(word)))

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal, Protocol
 
 from pallas.model import Cost, Image, Step, StepAttempt, StepDetail, StepState, StepUsage
 from pallas.model.long_strings import MAX_STRING, shortened
-from pallas.model.redaction import known_spellings
+from pallas.model.redaction import Spellings, known_spellings, redact_head, redact_text, redact_url
 from pallas.safe_text import one_line
 
 from .request_parts import RequestParts
-from .wire_record import Headers, clean_headers, masked
+from .wire_record import Headers, clean_headers, headers_again, masked
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class StepRun(Protocol):
         """Whether nothing else keeps the pictures of its calls."""
         ...
 
-    def split(self, body: bytes, known: tuple[str, ...] = ()) -> RequestParts:
+    def split(self, body: bytes, known: Spellings | None = None) -> RequestParts:
         """The parts of a request to a model; ``known`` as in ``redaction.redact_text``."""
         ...
 
@@ -85,8 +85,8 @@ class StepRun(Protocol):
         """The parts of a call."""
         ...
 
-    def clean(self, text: str, known: tuple[str, ...] = ()) -> str:
-        """A JSON text that came back, masked; ``known`` as in ``redaction.redact_text``."""
+    def clean(self, text: str, known: Spellings | None = None, *, cut: bool = False) -> str:
+        """A JSON text that came back, masked; ``known`` and ``cut`` as in ``redaction.redact_text``."""
         ...
 
     def settle_later(self, step: "OpenStep", size: int) -> None:
@@ -128,8 +128,8 @@ class OpenStep:
         self._response = ""
         self._headers: tuple[tuple[str, str], ...] = ()
         # Texts that are not cleaned yet, with the secrets of the time when they arrived, and their bytes.
-        self._asked: tuple[ReadRequest, tuple[str, ...]] | None = None
-        self._answer: tuple[ReadAnswer, tuple[str, ...]] | None = None
+        self._asked: tuple[ReadRequest, Spellings] | None = None
+        self._answer: tuple[ReadAnswer, Spellings, bool] | None = None
         self._waiting = 0
         self.is_kept = True
         self.number = value.number
@@ -181,7 +181,7 @@ class OpenStep:
         if len(self._attempts) == MAX_ATTEMPTS:
             return
         if url:
-            self._changes["url"] = one_line(url, 500)
+            self._changes["url"] = one_line(redact_url(url), 500)
             self._run.expect_price(self._current)
         self._sent = perf_counter()
         self._attempts.append(_Attempt())
@@ -201,9 +201,14 @@ class OpenStep:
         if self._changes.get("first_token", self._value.first_token) is None:
             self._put(first_token=perf_counter() - self._began)
 
-    def attempted(self, size: int, read: ReadAnswer, usage: StepUsage = _NO_USAGE) -> None:
-        """Record the end of an attempt, and its answer of ``size`` bytes with what it used."""
-        self._answer = read, known_spellings()
+    def attempted(
+        self, size: int, read: ReadAnswer, usage: StepUsage = _NO_USAGE, *, cut: bool = False
+    ) -> None:
+        """Record the end of an attempt, and its answer of ``size`` bytes with what it used.
+
+        ``cut`` if the answer goes on behind what is read, or broke off.
+        """
+        self._answer = read, known_spellings(), cut
         self._wait(size)
         if self._attempts:
             self._attempts[-1].seconds = perf_counter() - self._sent
@@ -235,7 +240,7 @@ class OpenStep:
             (read, known), self._asked = self._asked, None
             self._settle_request(read, known)
         if self._answer is not None:
-            (read_answer, known), self._answer = self._answer, None
+            (read_answer, known, is_cut), self._answer = self._answer, None
             try:
                 response = read_answer()
             except Exception:  # other runs wait for this, which have nothing to do with it
@@ -243,9 +248,9 @@ class OpenStep:
                     "the answer of step %d of run %s cannot be recorded", self.number, self._run.run_id
                 )
                 response = _UNREADABLE
-            self._respond(self._run.clean(response, known))
+            self._respond(self._run.clean(response, known, cut=is_cut))
 
-    def _settle_request(self, read: ReadRequest, known: tuple[str, ...]) -> None:
+    def _settle_request(self, read: ReadRequest, known: Spellings) -> None:
         url, headers, body = read()
         try:
             request = self._run.split(body, known)
@@ -258,7 +263,7 @@ class OpenStep:
         name = request.value("model").strip('"') or (named[1] if named is not None else "")
         self._headers = _shown_headers(tuple(each for each in headers if each[0].lower() in _SHOWN))
         self._changes |= {
-            "url": one_line(url, 500),
+            "url": self._current.url or one_line(redact_url(url), 500),
             "name": one_line(name, 200),
             "messages": request.messages,
             "digest": request.digest,
@@ -311,7 +316,7 @@ class OpenStep:
             last = self._attempts[-1]
             if last.seconds is None:
                 last.seconds = perf_counter() - self._sent
-            last.reason, last.wait = one_line(reason, 200), wait
+            last.reason, last.wait = one_line(redact_text(reason), 200), wait
             self._put(attempts=(), first_token=None)
 
     def finish(self, state: StepState, fault: str = "") -> None:
@@ -328,17 +333,19 @@ class OpenStep:
         self.finish("failed" if failed else "done")
 
     def receive(self, detail: StepDetail, parent: int) -> None:
-        """Take over what another process recorded, whose texts are masked. An empty text says nothing.
+        """Take over what another process recorded. An empty text says nothing.
+
+        Its texts are masked and cut; here they are masked again, with all that is known here.
 
         ``parent`` is the step of this record that caused it.
         """
         if detail.request and self._request is None:
-            self._headers = detail.headers
+            self._headers = headers_again(detail.headers)
             self._fill(self._run.split(detail.request.encode()))
         if detail.response:
-            self._respond(detail.response)
+            self._respond(self._run.clean(detail.response, cut=True))
         before = Cost.of(self._value)
-        step = replace(detail.step, number=self.number, parent=parent)
+        step = replace(_masked_again(detail.step), number=self.number, parent=parent)
         if step.unpriced and (price := self._run.price_of(step, step.usage)) is not None:
             total = Cost(step.cost, step.unpriced - 1) + Cost(price)
             step = replace(step, cost=total.cost, unpriced=total.unpriced)
@@ -379,11 +386,22 @@ class OpenStep:
         self._run.tell(self)
 
 
+def _masked_again(step: Step) -> Step:
+    attempts = tuple(replace(each, reason=redact_text(each.reason)) for each in step.attempts)
+    return replace(
+        step,
+        name=redact_text(step.name),
+        url=redact_url(step.url),
+        fault=redact_text(step.fault, cut=True),
+        attempts=attempts,
+    )
+
+
 def _stored_text(name: str, value: Any) -> Any:
     """A value of a block of content: texts are cut, pictures are replaced by their length and digest."""
     if name == "text":
         left = len(value) - MAX_TEXT
-        return f"{value[:MAX_TEXT]}[{left} more characters]" if left > 0 else value
+        return f"{redact_head(value, MAX_TEXT)}[{left} more characters]" if left > 0 else value
     if isinstance(value, Mapping):  # the resource of a block
         return {key: _stored_text(key, each) for key, each in value.items()}
     return shortened(value) if isinstance(value, str) else value

@@ -17,7 +17,7 @@ import msgspec
 
 from pallas.model import StoredField
 from pallas.model.long_strings import MAX_STRING, shortened
-from pallas.model.redaction import MASK
+from pallas.model.redaction import MASK, Spellings, known_spellings
 from pallas.model.steps import IDS, VOLATILE_FIELDS
 
 from .forgotten_secrets import ForgottenSecrets
@@ -168,10 +168,10 @@ class PartCache:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._new = 0
-        self._known: tuple[str, ...] = ()
+        self._known: Spellings | None = None
         self.forgotten = ForgottenSecrets()
 
-    def split(self, body: bytes, scope: str, known: tuple[str, ...] = ()) -> RequestParts:
+    def split(self, body: bytes, scope: str, known: Spellings | None = None) -> RequestParts:
         """The parts of a request; those of its conversation belong to ``scope``.
 
         ``known`` as in ``redaction.redact_text``.
@@ -194,7 +194,7 @@ class PartCache:
         """The parts of a call with these arguments, a JSON object. Ids among them count in its digest."""
         self._new = 0
         arguments = self.forgotten.masked(scope, arguments)
-        self._known = ()
+        self._known = None
         is_small = len(arguments) < _SHARED_FROM
         value = self._small(arguments.decode()) if is_small else self._part("", None, arguments)
         body = value if isinstance(value, str) else value.body
@@ -254,7 +254,7 @@ class PartCache:
             clean = self.forgotten.masked(scope, raw) if scope else raw
             found = self._parts[key] = _part(scope, parent, clean, self._known)
             if scope and MASK in found.body:
-                self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known)
+                self.forgotten.note(scope, raw.decode("utf-8", "replace"), self._known or known_spellings())
             self._new += len(found.body)
             self._bytes += len(raw) + len(found.body)
             while len(self._parts) > 1 and (len(self._parts) > MAX_PARTS or self._bytes > self._max_bytes):
@@ -265,7 +265,7 @@ class PartCache:
         return found
 
 
-def _part(scope: str, parent: RequestPart | None, raw: bytes, known: tuple[str, ...]) -> RequestPart:
+def _part(scope: str, parent: RequestPart | None, raw: bytes, known: Spellings | None) -> RequestPart:
     body, pictures = _clean(raw, known)
     above, meant = (parent.digest, parent.meaning) if parent is not None else ("", "")
     digest = sha256(f"{above}\n{body}".encode()).hexdigest()
@@ -287,7 +287,7 @@ def _role(item: bytes) -> str:
         return ""
 
 
-def _clean(raw: bytes, known: tuple[str, ...]) -> tuple[str, tuple[PictureSize, ...]]:
+def _clean(raw: bytes, known: Spellings | None) -> tuple[str, tuple[PictureSize, ...]]:
     pictures: tuple[PictureSize, ...] = ()
     if len(raw) > MAX_STRING:
         try:

@@ -13,7 +13,7 @@ from time import time
 from typing import Any, Final
 
 from pallas.model import Cost, ModelCost, Step, StepDetail, StepKind, StepUsage, StoredStep
-from pallas.model.redaction import MASK, known_spellings
+from pallas.model.redaction import MASK, Spellings, known_spellings, redact_text
 from pallas.prices.price_book import PriceBook
 from pallas.safe_text import one_line
 
@@ -69,7 +69,7 @@ class RunSteps:
             self.run_id,
             self._made,
             kind,
-            one_line(name, 200),
+            one_line(redact_text(name), 200),
             time(),
             provider=one_line(provider, 80),
             digest=request.digest if request is not None else "",
@@ -104,7 +104,7 @@ class RunSteps:
             is_error, structured = bool(result.get("isError")), result.get("structuredContent")
             step.content(blocks, is_error=is_error, structured=structured)
 
-    def split(self, body: bytes, known: tuple[str, ...] = ()) -> RequestParts:
+    def split(self, body: bytes, known: Spellings | None = None) -> RequestParts:
         """The parts of a request to a model; ``known`` as in ``redaction.redact_text``."""
         return self._record.cache.split(body, self.scope, known)
 
@@ -113,13 +113,13 @@ class RunSteps:
         body = json.dumps(arguments, ensure_ascii=False, default=str).encode("utf-8", "replace")
         return self._record.cache.split_call(name, body, self.scope)
 
-    def clean(self, text: str, known: tuple[str, ...] = ()) -> str:
-        """A JSON text that came back, masked; ``known`` as in ``redaction.redact_text``.
+    def clean(self, text: str, known: Spellings | None = None, *, cut: bool = False) -> str:
+        """A JSON text that came back, masked; ``known`` and ``cut`` as in ``redaction.redact_text``.
 
         Also without the secrets that earlier texts of the conversation had.
         """
         forgotten = self._record.cache.forgotten
-        found = masked(forgotten.masked_text(self.scope, text), known)
+        found = masked(forgotten.masked_text(self.scope, text), known, cut=cut)
         if MASK in found:
             forgotten.note(self.scope, text, known or known_spellings())
         return found

@@ -8,12 +8,22 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from time import perf_counter, time
 from typing import Final
 
 from pallas.model import Exchange, Side
 from pallas.model.fingerprint import fingerprint
-from pallas.model.redaction import MASK, forget, is_sensitive, longest_secret, redact, redact_text
+from pallas.model.redaction import (
+    MASK,
+    Spellings,
+    beyond_cut,
+    forget,
+    is_sensitive,
+    redact,
+    redact_head,
+    redact_text,
+)
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.ring_store import RingStore
 
@@ -26,8 +36,6 @@ MAX_EXCHANGES: Final = 500
 MAX_HEADERS: Final = 60
 MAX_HEADER: Final = 500
 
-# A cut inside a secret would leave a rest that no mask matches: cut this much later, mask, then drop it.
-_OVERLAP: Final = 4 * 1024
 _CREDENTIALS: Final = re.compile(
     r"auth|cookie|secret|token|passw|credential|api-?key|signature", re.IGNORECASE
 )
@@ -93,20 +101,14 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
     """A body for the record, and whether it was cut; ``more`` says that ``raw`` is incomplete."""
     text = raw.decode("utf-8", "replace")
     cut = more or len(text) > MAX_BODY
-    if cut:
-        overlap = max(_OVERLAP, longest_secret())
-        return masked(text[: MAX_BODY + overlap], drop=overlap), True
-    return masked(text), False
+    if not cut:
+        return masked(text), False
+    return redact_head(text, MAX_BODY, partial(masked, cut=more)), True
 
 
-def masked(text: str, known: tuple[str, ...] = (), *, drop: int = 0) -> str:
-    """A JSON text with its secrets masked and sanitised, without its last ``drop`` characters.
-
-    ``known`` as in ``redact_text``.
-    """
-    text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK), known)
-    if drop:
-        text = text[:-drop]
+def masked(text: str, known: Spellings | None = None, *, cut: bool = False) -> str:
+    """A JSON text with its secrets masked and sanitised; ``known`` and ``cut`` as in ``redact_text``."""
+    text = redact_text(text.replace(_PROGRESS, _PROGRESS_MARK), known, cut=cut)
     if MASK in text:
         text = _BARE.sub(r'\1"[redacted]"', text)
     text = text.replace(_PROGRESS_MARK, _PROGRESS)
@@ -117,6 +119,24 @@ def masked(text: str, known: tuple[str, ...] = (), *, drop: int = 0) -> str:
     return sanitize(text)
 
 
+def clean_again(exchange: Exchange) -> Exchange:
+    """An exchange that another process masked, without the secrets that only this one knows."""
+    return replace(
+        exchange,
+        peer=one_line(redact_text(exchange.peer), 80),
+        method=one_line(redact_text(exchange.method), 60),
+        request=masked(exchange.request, cut=exchange.cut),
+        response=masked(exchange.response, cut=exchange.cut),
+        request_headers=headers_again(exchange.request_headers),
+        response_headers=headers_again(exchange.response_headers),
+    )
+
+
+def headers_again(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Headers that another process masked; credentials in them are fingerprints already."""
+    return tuple((redact_text(name), redact_text(value, cut=True)) for name, value in headers)
+
+
 class Body:
     """Collects the bytes of a body; of a server-sent event stream the last message.
 
@@ -124,7 +144,7 @@ class Body:
     """
 
     def __init__(self, *, events: bool = False) -> None:
-        self._limit = 4 * MAX_BODY + max(_OVERLAP, longest_secret())
+        self._limit = 4 * MAX_BODY + beyond_cut()
         self._events = events
         self._kept = bytearray()
         self._last: tuple[bytes, bool] = (b"", False)

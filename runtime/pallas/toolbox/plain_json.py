@@ -4,12 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
+from pallas.model.redaction import MASK, is_sensitive, redact_head, redact_text
 from pallas.safe_text import sanitize
 
 _MAX_DEPTH: Final = 64
-# The length of the longest credential that is recognised by its shape.
-_SHAPED: Final = 4 * 1024
 _DEEPER: Final = "… (nested too deeply)"
 
 
@@ -33,11 +31,7 @@ def text_of(value: str, limit: int) -> str:
     """Return one text, sanitised and masked; if it is longer than ``limit``, it says how much is left out."""
     if len(value) <= limit:
         return sanitize(redact_text(value))
-    # A cut inside a secret would leave a part that is not recognised: mask a longer text first, then cut.
-    beyond = max(longest_secret(), _SHAPED)
-    masked = redact_text(value[: limit + beyond])
-    shown = masked[: max(0, min(limit, len(masked) - beyond))]
-    return f"{sanitize(shown)}… ({len(value) - limit} more characters)"
+    return f"{sanitize(redact_head(value, limit))}… ({len(value) - limit} more characters)"
 
 
 def _clean(value: Any, each: int, depth: int, names: bool, name: str = "") -> Any:

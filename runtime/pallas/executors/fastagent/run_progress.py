@@ -161,7 +161,8 @@ class RunProgress:
         # A call that was refused beforehand comes with its own name as server and tool.
         if self.labels and server in (_OWN, tool) and (label := self.labels.get(tool.casefold())):
             return label
-        return one_line(server, 80).replace("/", "-"), one_line(tool, 80)
+        # The model chooses the name of a tool that there is not.
+        return one_line(server, 80).replace("/", "-"), one_line(redact_text(tool), 80)
 
     def _step(self, actor: str, step: int, kind: str) -> None:
         if actor == self._agent:

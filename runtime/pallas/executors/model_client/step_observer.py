@@ -8,7 +8,7 @@ import httpx2
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import current_step
 
-from .answer_document import answer_of
+from .answer_document import answer_of, breaks_off
 from .answer_usage import usage_of
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
@@ -41,7 +41,8 @@ class AnswerRecord:
         """Report it to the step: it is over, or was cut short."""
         kept = bytes(self._kept)
         usage = usage_of(kept + self._tail)
-        self._step.attempted(len(kept), lambda: answer_of(kept) if kept else "", usage)
+        cut = bool(self._tail) or breaks_off(kept)
+        self._step.attempted(len(kept), lambda: answer_of(kept) if kept else "", usage, cut=cut)
 
 
 async def note_request(request: httpx2.Request) -> None:

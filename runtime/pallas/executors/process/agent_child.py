@@ -19,7 +19,7 @@ from pallas.executors.run_asker import asking
 from pallas.model import Event, Fault, FaultType, Message, StepDetail, StepState, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
-from pallas.model.redaction import forget, redact, redact_text
+from pallas.model.redaction import forget, redact, redact_tail
 from pallas.safe_text import sanitize
 from pallas.telemetry.log import redact_project
 from pallas.telemetry.open_step import OpenStep
@@ -161,7 +161,7 @@ class AgentChild(ChildLoop):
         return AgentCallFailed(
             call,
             fault.to_body(),
-            sanitize(redact_text(lines[-_MAX_TRACEBACK:])),
+            sanitize(redact_tail(lines, _MAX_TRACEBACK)),
             info=self._executor.info if self._executor is not None else None,
         )
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -13,11 +13,12 @@ from pallas.executors.ipc.child_messages import CallCancelled, CancelCall
 from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
+from pallas.model.redaction import redact_text
 from pallas.telemetry.log import replay
 from pallas.telemetry.open_step import OpenStep
 from pallas.telemetry.step_record import RunSteps, enclosing_call
 from pallas.telemetry.trace_context import RunTrace
-from pallas.telemetry.wire_record import OpenExchange, RunWire
+from pallas.telemetry.wire_record import OpenExchange, RunWire, clean_again
 
 from ..base import Emit, People, TurnJournal
 from ..ipc.child_process import InterpreterProcess
@@ -48,6 +49,8 @@ CANCEL_TIMEOUT_S: Final = 5.0
 """For a cancelled turn to clean up in the process, before the process is ended with all its turns."""
 # Turns whose exchanges may still change: the last exchange of an answer comes after its turn.
 _LATE_TURNS: Final = 200
+# Texts in events that report on a run. What is said in it is not masked.
+_REPORTED: Final = ("error", "reason", "server", "tool", "why")
 
 
 @dataclass(slots=True, eq=False)
@@ -250,17 +253,23 @@ class AgentConnection(ChildConnection[AgentCall]):
             return
         event = decode_event(message.event)
         if isinstance(event, RunEvent):
-            call.emit(event)
+            texts = {name: getattr(event, name, None) for name in _REPORTED}
+            masked: dict[str, Any] = {
+                name: redact_text(text) for name, text in texts.items() if isinstance(text, str) and text
+            }
+            call.emit(replace(event, **masked))
 
     def _record_exchange(self, message: ExchangeUpdate) -> None:
         records = self._records.get(message.call)
         if records is None or records.wire is None:
             return
+        # The process knows the secrets of its agent only.
+        exchange = clean_again(message.exchange)
         opened = records.exchanges.get(message.number)
         if opened is None:
-            records.exchanges[message.number] = records.wire.add(message.exchange)
+            records.exchanges[message.number] = records.wire.add(exchange)
         else:
-            opened.put(message.exchange)
+            opened.put(exchange)
 
     def _record_step(self, message: StepUpdate) -> None:
         records = self._records.get(message.call)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from pallas.limits.limit_reached import revived
 from pallas.model import Fault, FaultType, ServerChange, TraceContext
 from pallas.model.fault_rules import FaultPlan
 from pallas.model.fingerprint import salt
+from pallas.model.redaction import redact_text
 from pallas.safe_text import one_line
 from pallas.telemetry.trace_context import current_run
 
@@ -79,7 +80,8 @@ class ProcessExecutor(Executor):
 
     def problems(self) -> tuple[str, ...]:
         """Downstreams that the last attempt to make an instance could not reach."""
-        return self._connection.state.problems if self._connection is not None else ()
+        problems = self._connection.state.problems if self._connection is not None else ()
+        return tuple(redact_text(each) for each in problems)
 
     def lock_changes(self) -> tuple[ServerChange, ...]:
         """What its downstreams list otherwise than the lock says, as far as the process reported it."""
@@ -229,7 +231,7 @@ class ProcessExecutor(Executor):
             self._name, process, on_facts=self._set_facts, on_failure=self._failed, peers=self._peers
         )
         self._threads = SentThreads()
-        project, key = self._project_of_agent(), salt().hex()
+        project, key = self._project_of_agent(env), salt().hex()
         replay = current_replay()
         plan = replay.plan.of_agent(self._name) if replay is not None else None
         injection = current_injection()
@@ -243,15 +245,20 @@ class ProcessExecutor(Executor):
             raise
         return connection
 
-    def _project_of_agent(self) -> Project:
+    def _project_of_agent(self, env: Mapping[str, str]) -> Project:
         """The project as the process needs it: without who may call, and without the other agents."""
         own = replace(self._config, auth=None)
-        return replace(self._project, auth=None, agents={self._name: own}, warnings=())
+        held = [each for each in self._project.handed_over if any(each in value for value in env.values())]
+        return replace(
+            self._project, auth=None, agents={self._name: own}, handed_over=tuple(held), warnings=()
+        )
 
     def _set_facts(self, answer: CommandDone | AgentCallFailed) -> None:
         if answer.info is not None:
             # A process that was sent its sources has not read the files.
-            self._info = replace(answer.info, files=self._info.files) if self._sources else answer.info
+            files = self._info.files if self._sources else answer.info.files
+            instruction = redact_text(answer.info.instruction)
+            self._info = replace(answer.info, files=files, instruction=instruction)
         if isinstance(answer, CommandDone) and answer.sources:
             self._sources = answer.sources
 

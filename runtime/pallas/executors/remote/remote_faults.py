@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from pallas.model import Fault, FaultType
 from pallas.model.fault import leaves_of
-from pallas.model.redaction import redact_text
+from pallas.model.redaction import redact_head
 from pallas.model.refusals import REASON
 from pallas.safe_text import one_line, sanitize
 
@@ -207,14 +207,14 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     for key in _KEPT:
         value = data.get(key)
         if isinstance(value, str):
-            safe_fields[key] = one_line(redact_text(value[:2_000]), 200)
+            safe_fields[key] = one_line(redact_head(value, 2_000), 200)
         elif _is_number(value):
             safe_fields[key] = value
     if data.get("type") == FaultType.PROTOCOL and data.get("system") == "validation":
         # The message does not fit the class of a typed handler there: its sender may correct it.
         safe_fields["system"] = "validation"
         if isinstance(field := data.get("field"), str):
-            safe_fields["field"] = one_line(redact_text(field[:2_000]), 100)
+            safe_fields["field"] = one_line(redact_head(field, 2_000), 100)
     return safe_fields
 
 
@@ -226,4 +226,4 @@ def _is_number(value: Any) -> bool:
 
 def _words(text: str) -> str:
     """Return foreign text, sanitised, with secrets masked."""
-    return sanitize(redact_text(text[: 2 * _MAX_WORDS]).strip(), _MAX_WORDS)
+    return sanitize(redact_head(text, 2 * _MAX_WORDS).strip(), _MAX_WORDS)

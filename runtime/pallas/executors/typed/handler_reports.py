@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, dumps, visible
-from pallas.model.redaction import redact_text
+from pallas.model.redaction import redact_head, redact_text
 from pallas.payloads import PayloadFault, PayloadType
 from pallas.safe_text import one_line, sanitize
 from pallas.telemetry.log import replay
@@ -49,13 +49,13 @@ class HandlerRecords:
         fields: dict[str, Any] = {
             "logger": self._logger.name,
             "level": level if level in _LEVELS else "INFO",
-            "message": sanitize(redact_text(_text(record, "message", _MAX_TEXT))),
-            "time": one_line(_text(record, "time", 40)),
-            "source": one_line(_text(record, "logger", 100)),
+            "message": sanitize(redact_head(_text(record, "message"), _MAX_TEXT)),
+            "time": one_line(_text(record, "time"), 40),
+            "source": one_line(_text(record, "logger"), 100),
         }
         for name in ("exc", "stack"):
             if record.get(name):
-                fields[name] = sanitize(redact_text(_text(record, name, _MAX_TRACEBACK)))
+                fields[name] = sanitize(redact_head(_text(record, name), _MAX_TRACEBACK))
         replay(fields, agent=self._agent)
 
 
@@ -120,6 +120,6 @@ def paths_in_project(files: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _text(record: Mapping[str, Any], name: str, most: int) -> str:
+def _text(record: Mapping[str, Any], name: str) -> str:
     value = record.get(name)
-    return value[:most] if isinstance(value, str) else ""
+    return value if isinstance(value, str) else ""

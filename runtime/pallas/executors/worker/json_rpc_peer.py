@@ -306,7 +306,7 @@ class JsonRpcPeer:
 
     def _garbage(self, what: str, line: bytes) -> None:
         """Handle a line that is no message: it fails the call that it names, or else all calls."""
-        text = redact_text(line[:4_096].decode(errors="replace"))
+        text = redact_text(line[:4_096].decode(errors="replace"), cut=len(line) >= 4_096)
         shown = sanitize(text, _SHOWN).replace("\n", " ").replace("\t", " ")
         log.warning("%s: the worker %s: %s", self._name, what, shown, extra={"agent": self._name})
         fault = Fault(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
+from pallas.model.redaction import MASK, is_sensitive, redact_head, redact_text
 from pallas.safe_text import json_escape, replace_invisible
 from pallas.telemetry.trace_context import current_run
 
@@ -16,8 +16,6 @@ MAX_TRACEBACK: Final = 256 * 1024
 MAX_EXTRA: Final = 16 * 1024
 _MAX_ITEMS: Final = 100
 _MAX_DEPTH: Final = 5
-# A cut inside a secret would leave a rest that no mask matches: cut this much later, mask, then drop it.
-_OVERLAP: Final = 4 * 1024
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OURS: Final = frozenset({"time", "level", "logger", "message", "exc", "stack"})
@@ -91,9 +89,7 @@ def _clip(text: str, limit: int) -> str:
     """``text`` redacted and at most about ``limit`` characters."""
     if len(text) <= limit:
         return redact_text(text)
-    overlap = max(_OVERLAP, longest_secret())
-    shortened = redact_text(text[: limit + overlap])[:-overlap]
-    return f"{shortened}… [{len(text) - limit} characters left out]"
+    return f"{redact_head(text, limit)}… [{len(text) - limit} characters left out]"
 
 
 def _extra(name: str, value: Any, depth: int = 0) -> Any:
